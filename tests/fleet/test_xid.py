@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,13 +27,6 @@ LINES = [
     f"2026-11-20T10:49:15+0000 node05 kernel: NVRM: {SAID}",
     f"2026-11-20T12:49:15.000000+02:00 node05 kernel: NVRM: {SAID}",
     f"Fri 2026-11-20 10:49:15 UTC node05 kernel: NVRM: {SAID}",
-    json.dumps(
-        {
-            "__REALTIME_TIMESTAMP": "1795171755000000",
-            "_HOSTNAME": "node05",
-            "MESSAGE": f"NVRM: {SAID}",
-        }
-    ),
 ]
 
 

@@ -500,13 +500,6 @@ def whatif(
                 expected="a store, --preset small or --scenario FILE",
             )
         source = Path(tried.pop(0))
-        if not source.exists():
-            raise InputError(
-                "store or log not found",
-                code="not-found",
-                path=source,
-                remedy="put the store first, or name a scenario with --preset or --scenario",
-            )
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
@@ -615,17 +608,12 @@ def alerts() -> None:
 
 def _sizes(text: str) -> list[int]:
     """Job sizes in "16384,131072"."""
-    try:
-        sizes = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
-    except ValueError as error:
+    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) for part in parts):
         raise InputError(
-            "--project takes numbers of GPUs",
+            "--project takes positive numbers of GPUs",
             code="invalid-syntax",
             found=text,
             expected="for example 16384,131072",
-        ) from error
-    if any(size < 1 for size in sizes):
-        raise InputError(
-            "--project takes positive numbers of GPUs", code="invalid-value", found=text
         )
-    return sizes
+    return [int(part) for part in parts]

@@ -105,6 +105,10 @@ class LemonDetector:
     missing_signals_: list[str]
 
     def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
+        if not 0 < alpha < 1:
+            raise InputError(
+                "alpha is not a false discovery rate", code="invalid-value", found=repr(alpha)
+            )
         self.alpha = alpha
         self.rule = rule or LemonRule()
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import evidence, explorer, views
-from holdfast.fleet.console.experiments import Experiment
 from holdfast.fleet.console.snapshots import Snapshot
 from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
@@ -202,89 +200,3 @@ def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
         "curve": explorer.curve(setting, default_setting(snapshot)),
         "answer": views.html("answer.html.j2", {"answer": _answer(setting)}),
     }
-
-
-def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
-    """Changes that suit the log: (change, what it means)."""
-    named = analysis.lemons.lemons if analysis.status.attempts else []
-    worst = named[:5]
-    assumed = analysis.log.assumptions
-    best = explorer.at(explorer.default_setting(analysis)).optimal_interval_s
-    halved = duration_text(assumed.checkpoint_interval_s / 2)
-    interval = duration_text(round(best)) if best and best >= 1 else halved
-    return [
-        ("lemons=off", "every lemon node is replaced by a healthy one"),
-        *([_without(analysis, worst)] if worst else []),
-        ("failure_rate*0.5", "nodes fail half as often"),
-        (f"checkpoint.interval={interval}", "jobs checkpoint at this interval"),
-        ("checkpoint.write*0.5", "a checkpoint is written in half the time"),
-        ("preempt_after=4h", "a job may be preempted once it has run for 4 h"),
-    ]
-
-
-def _without(analysis: Analysis, nodes: Sequence[str]) -> tuple[str, str]:
-    """The change that takes these nodes away: for good, if the largest job still fits."""
-    named = ",".join(nodes)
-    if analysis.log.count("nodes") - len(nodes) < analysis.largest_job_nodes:
-        return f"replace={named}", "these nodes are replaced by healthy ones"
-    return f"pull={named}", "these nodes leave, and nothing takes their place"
-
-
-def whatif(
-    snapshot: Snapshot,
-    experiments: Sequence[Experiment],
-    form: dict[str, str],
-    picked: Sequence[str] = (),
-    problem: str = "",
-) -> View:
-    """The what-if form."""
-    common = snapshot.kept("common changes", common_changes)
-    offered = {change for change, _ in common}
-    own = [each for each in picked if each not in offered]
-    changes = "\n".join([*own, *(line for line in form.get("changes", "").splitlines() if line)])
-    defaults = {"given": "", "replicas": "8", "days": "", "seed": "0"}
-    return _page(
-        snapshot,
-        "/whatif",
-        "whatif.html.j2",
-        common=common,
-        picked=[each for each in picked if each in offered],
-        form={**defaults, **form, "changes": changes},
-        experiments=experiments,
-        problem=problem,
-    )
-
-
-def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
-    """One what-if run: how far it is, or what came out."""
-    headings = {
-        "running": "Running",
-        "done": "What was asked",
-        "failed": "The run failed",
-        "cancelled": "Cancelled",
-    }
-    return _page(
-        snapshot,
-        "/whatif",
-        "experiment.html.j2",
-        title=f"What if: run {run.number}",
-        heading=headings[run.state],
-        run=run,
-        active=run.state == "running",
-        status=status(run),
-        page=run.page,
-        sections=run.sections,
-        days="as long as the log" if run.request.days is None else f"{run.request.days:g}",
-        took=duration(run.seconds) if run.seconds else "",
-        again=again,
-    )
-
-
-def status(run: Experiment) -> str:
-    """How far a run is, in a sentence."""
-    told = run.to_dict()
-    if not run.total:
-        return f"Calibrating the simulator to the log, {duration(told['seconds'])} so far."
-    left = told["seconds_left"]
-    rest = "" if left is None else f", about {duration(left)} left"
-    return f"{run.done:,} of {run.total:,} simulations{rest}."

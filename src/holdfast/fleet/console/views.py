@@ -20,7 +20,6 @@ PAGES = {
     "/nodes": "Nodes",
     "/jobs": "Jobs",
     "/ettr": "ETTR explorer",
-    "/whatif": "What if",
 }
 """Address -> name, in the order of the navigation."""
 
@@ -87,7 +86,6 @@ _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "vega.js": (JAVASCRIPT, parts.runtime),
     "console.js": (JAVASCRIPT, lambda: _own("console.js")),
     "explorer.js": (JAVASCRIPT, lambda: _own("explorer.js")),
-    "experiment.js": (JAVASCRIPT, lambda: _own("experiment.js")),
 }
 """Name -> media type and text."""
 

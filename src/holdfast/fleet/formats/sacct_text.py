@@ -477,14 +477,9 @@ def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:
 
 def _small(column: Column) -> pa.Array:
     """A column of small whole numbers with few distinct values, as int32."""
-
-    def number(text: str) -> int | None:
-        digits = text.removesuffix("K").removesuffix("M").removesuffix("G")
-        scale = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(text[-1:], 1)
-        decimal = digits.replace(".", "", 1).isdecimal()
-        return int(min(float(digits) * scale, 2**62)) if decimal else None
-
-    return by_distinct(_coded(column), number, pa.int32())
+    return by_distinct(
+        _coded(column), lambda text: int(text) if text.isdecimal() else None, pa.int32()
+    )
 
 
 def _first(raw: pa.Table, names: tuple[str, ...]) -> pa.Array:
