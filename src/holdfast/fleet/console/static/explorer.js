@@ -35,7 +35,10 @@ function explore(form) {
 
   function show(answer) {
     drawn = answer;
-    document.getElementById("answer-box").innerHTML = answer.answer; /* written and escaped by the console */
+    const box = document.getElementById("answer-box");
+    box.innerHTML = answer.answer; /* written and escaped by the console */
+    box.querySelectorAll("table").forEach(sortable);
+    box.querySelectorAll("button[data-copy]").forEach(copyable);
     draw();
   }
 
