@@ -33,7 +33,7 @@ app = room("fleet", "What failures cost a GPU cluster, why, and what would win i
 @Options
 @dataclass(frozen=True)
 class Window:
-    """Which part of a store is read, and by what."""
+    """The part of a store that is read, and by what."""
 
     since: Annotated[str | None, option(metavar="WHEN")] = None
     """Start of the analyzed window: 30d (before the end of the log) or an ISO time."""
@@ -83,7 +83,7 @@ class Losses:
 @Options
 @dataclass(frozen=True)
 class Size:
-    """Which attempts the failure rate counts."""
+    """The attempts that the failure rate counts."""
 
     min_gpus: Count = Assumptions.min_gpus
     """Only attempts with more GPUs than this count for the failure rate (0: all)."""
@@ -103,7 +103,7 @@ class Pauses:
 @Options
 @dataclass(frozen=True)
 class LongRun:
-    """Which runs have a measured ETTR."""
+    """The runs whose ETTR is measured."""
 
     long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
     """Minimum time on nodes of runs whose ETTR is measured."""

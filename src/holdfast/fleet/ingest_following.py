@@ -87,7 +87,7 @@ class Follower:
 
         Raises:
             StoreError: if the store cannot be written, or something else writes it just now.
-            InputError: if there is no such time zone.
+            InputError: if the time zone is unknown.
         """
         now, before = self._states(), self._seen
         self._seen = now

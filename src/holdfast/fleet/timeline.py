@@ -307,7 +307,7 @@ class Trend:
     rate_ratio: float | None
     """e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`."""
     ci95: tuple[float, float] | None
-    """Of the ratio; the upper end may be infinite."""
+    """Interval of the ratio; the upper end may be infinite."""
     p_value: float | None
     """Two-sided, of "no trend"."""
     dispersion_p_value: float | None

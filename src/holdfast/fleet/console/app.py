@@ -103,7 +103,7 @@ class Console:
                 self.watcher.stop()
 
     def _look(self) -> None:
-        """Analyse the store before the first reader comes; trouble is told to that reader."""
+        """Analyse the store before the first reader comes; trouble is reported to that reader."""
         with suppress(HoldfastError):
             self.snapshots.current()
 

@@ -43,7 +43,7 @@ THRESHOLD = 7.96
 WATCHED_S = 28.0 * DAY_S
 BASELINE_S = 112.0 * DAY_S
 KERNEL = "xid"
-"""All XIDs come from one check, the kernel's log: a number seen for the first time is no new check."""
+"""All XIDs come from one check, the kernel's log: a number seen for the first time is not a new check."""
 _MONITOR = (
     f"CASE WHEN starts_with(lower(\"check\"), '{KERNEL} ') THEN '{KERNEL}' ELSE \"check\" END"
 )

@@ -119,7 +119,7 @@ class Snapshots:
         try:
             found = (self.store / MANIFEST).stat()
         except OSError as error:
-            what = "is no fleet store" if self.store.is_dir() else "does not exist"
+            what = "is not a fleet store" if self.store.is_dir() else "does not exist"
             raise store_error(
                 "not-found",
                 f"{self.store}: the store {what}\n"

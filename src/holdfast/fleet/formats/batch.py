@@ -143,7 +143,7 @@ def faults(table: pa.Table) -> pa.Array:
         seen = name in _PAST or (name == "end_s" and "submit_s" in columns)
         if _within(columns[name], EARLIEST_S, min(LATEST_S, now) if seen else LATEST_S):
             continue
-        late = pc.invert(pc.less(columns[name], LATEST_S))  # also what is no number
+        late = pc.invert(pc.less(columns[name], LATEST_S))  # also what is not a number
         add(
             pc.or_(pc.less(columns[name], EARLIEST_S), late), f"{name} is before 1990 or after 2100"
         )

@@ -56,7 +56,7 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
     """As `header_of`, for a file.
 
     Raises:
-        InputError: if the first line is no header.
+        InputError: if the first line is not a header.
     """
     head = first_bytes(path)
     header = header_of(head, delimiter)

@@ -170,7 +170,7 @@ def parse_state(values: Column) -> pa.Array:
     """The base state: ``CANCELLED by 1001`` and a truncated ``CANCELLED+`` give ``CANCELLED``.
 
     Returns:
-        strings; null where the text is no Slurm state.
+        strings; null where the text is not a Slurm state.
     """
     return by_distinct(values, state_of, pa.string())
 

@@ -173,7 +173,7 @@ NVSENTINEL = Format(
 #   ``up <job>``.
 #
 # The node is the first of the labels Hostname, node, nodename, instance (without its port). The first
-# sample of a series is no event: what happened before it is not known.
+# sample of a series is not an event: what happened before it is not known.
 
 _XIDS = "DCGM_FI_DEV_XID_ERRORS"
 _NODE_LABELS = ("Hostname", "hostname", "node", "nodename", "instance")

@@ -167,7 +167,7 @@ class Reject:
 def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Reject]]:
     r"""The records of a stretch of lines.
 
-    A line that is a record by itself, whole or damaged, is no part of another. Any other is joined with
+    A line that is a record by itself, whole or damaged, is not a part of another. Any other is joined with
     those below it until the pieces fill the columns.
 
     Args:
@@ -238,7 +238,7 @@ def _number(job_id: str) -> int:
 
 
 def _is_damaged(pieces: list[str], layout: Layout) -> bool:
-    """Whether a line has all fields of a record, a few of them damaged, and is no text of a name."""
+    """Whether a line has all fields of a record, a few of them damaged, and is not text of a name."""
     if len(pieces) != len(layout.columns):
         return False
     # Tests that let any word pass do not tell a record from text.
@@ -292,7 +292,7 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
 
 
 def _reason(pieces: list[str], layout: Layout) -> str:
-    """Why a line is no record, in words."""
+    """Why a line is not a record, in words."""
     wanted = len(layout.columns)
     if len(pieces) != wanted:
         return f"{len(pieces)} fields, expected {wanted}"

@@ -135,7 +135,7 @@ def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
     starts, ends = _line_bounds(data)
     if not odd and not bad.any():
         return _Rows(table, block.first_line + np.flatnonzero(ends > starts), [], invalid)
-    table, lines, rejects = _mend(
+    table, lines, rejects = _repair_lines(
         data, block.first_line, layout, table, odd, np.flatnonzero(bad), starts, ends
     )
     return _Rows(table, lines, rejects, invalid)
@@ -206,7 +206,7 @@ def _parse(
     return table.rename_columns(list(chosen.values())), odd
 
 
-def _mend(
+def _repair_lines(
     data: bytes,
     first_line: int,
     layout: Layout,
@@ -229,7 +229,7 @@ def _mend(
         ends: where the line break of each is.
 
     Returns:
-        the records, mended ones in their places; the line of each; line, reason and text of each
+        the records, repaired ones in their places; the line of each; line, reason and text of each
         reject.
     """
     filled = np.flatnonzero(ends > starts)
@@ -240,17 +240,17 @@ def _mend(
     inside = _stretches(strange)
     table = table.filter(pa.array(~inside[lines]))
     lines = lines[~inside[lines]]
-    mended: list[tuple[int, Record]] = []
+    repaired: list[tuple[int, Record]] = []
     rejects: list[tuple[int, str, str]] = []
     for low, high in _runs(inside):
         stretch = data[starts[low] : ends[high - 1]].decode(errors="replace")
         if len(layout.delimiter) > 1:
             stretch = stretch.replace(_JOIN_BYTE.decode(), layout.delimiter)
         records, refused = repair(stretch.split("\n"), layout)
-        mended += [(low + record.line, record) for record in records]
+        repaired += [(low + record.line, record) for record in records]
         rejects += [(first_line + low + each.line, each.reason, each.raw) for each in refused]
-    if mended:
-        table, lines = _merge(table, lines, mended, layout)
+    if repaired:
+        table, lines = _merge(table, lines, repaired, layout)
     return table, first_line + lines, rejects
 
 
@@ -263,7 +263,7 @@ def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Lines to look at together: odd ones, the line above, two below, and what lies between.
 
-    The line above may be the first of a record that goes on below, and a line between two odd ones
+    The line above may be the first of a record that continues below, and a line between two odd ones
     may be a part of a name that imitates a record perfectly.
     """
     near = odd.copy()
@@ -274,15 +274,15 @@ def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _merge(
-    table: pa.Table, lines: Indices, mended: list[tuple[int, Record]], layout: Layout
+    table: pa.Table, lines: Indices, repaired: list[tuple[int, Record]], layout: Layout
 ) -> tuple[pa.Table, Indices]:
-    """The table with the mended records in their places, and the lines."""
+    """The table with the repaired records in their places, and the lines."""
     columns = {
-        name: pa.array([record.fields[layout.columns.index(name)] for _, record in mended])
+        name: pa.array([record.fields[layout.columns.index(name)] for _, record in repaired])
         for name in table.column_names
     }
     both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
-    lines = np.concatenate([lines, [line for line, _ in mended]])
+    lines = np.concatenate([lines, [line for line, _ in repaired]])
     if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
         return both, lines  # without steps the order says nothing
     order = np.argsort(lines, kind="stable")
