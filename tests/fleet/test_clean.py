@@ -267,7 +267,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_damaged_record_is_no_crash_and_leaves_the_others(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -8,7 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -209,6 +209,7 @@ EVENT = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("known", [JSON_LINES, CSV], ids=lambda known: known.name)
+@settings(max_examples=40)
 @given(events=st.lists(EVENT, min_size=1, max_size=6))
 def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory, known: Format, events: list[dict[str, object]]
@@ -228,6 +229,7 @@ def test_round_trip(
     ]
 
 
+@settings(max_examples=40)
 @given(events=st.lists(EVENT, min_size=1, max_size=6))
 def test_a_broken_line_changes_no_other(
     tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, object]]

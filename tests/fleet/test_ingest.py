@@ -243,7 +243,7 @@ def test_two_clusters_may_have_the_same_job_numbers(tmp_path: Path) -> None:
     assert ingest([log(tmp_path, "a.psv", one, other)], tmp_path / "s").jobs == 2
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_executions_are_counted_as_by_hand(tmp_path: Path, seed: int) -> None:
     """Numbers, resized runtimes and the flag, against loops over random jobs in three logs."""
     rng = random.Random(seed)

@@ -5,7 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -66,6 +66,7 @@ def test_another_file(tmp_path: Path) -> None:
         list(NODE_LOG.read(path, ReadOptions()))
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(

@@ -194,7 +194,7 @@ def names(*odd: str) -> st.SearchStrategy[str]:
 NAMES = names("|", "99|") | names("\n")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6), st.sampled_from(["|", "|#"]))
 @example([(MIMIC, MIMIC), ("", "a|b")], "|")
 def test_records_with_any_names_keep_their_typed_columns(

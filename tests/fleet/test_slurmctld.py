@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -118,6 +118,7 @@ JOBS = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(JOBS, JOBS, st.integers(0, 2 * 10**12), st.integers(0, 3600))
 def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -113,6 +113,7 @@ JOB = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(JOB, min_size=1, max_size=8))
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, jobs: list[dict[str, int]]) -> None:
     path = tmp_path_factory.mktemp("swf") / "log.swf"

@@ -6,7 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -110,6 +110,7 @@ def test_host_of_file(tmp_path: Path, name: str, host: str | None) -> None:
     assert host_of_file(tmp_path / "node07" / "dmesg.txt") == "node07"
 
 
+@settings(max_examples=40)
 @given(
     st.integers(10**9, 1_790_000_000),
     st.from_regex(r"[a-z][a-z0-9\-]{0,8}[0-9]", fullmatch=True),
