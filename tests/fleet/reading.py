@@ -16,7 +16,7 @@ def read(known: Format, path: Path, options: ReadOptions | None = None) -> dict[
     """Every table of a source, whole; each in the schema of its name."""
     assert known.name == "mapped" or known.sniff(first_bytes(path), path)
     pieces: dict[str, list[pa.Table]] = {}
-    for batch in known.batches(path, options or ReadOptions(), 0):
+    for batch in known.batches(path, options or ReadOptions()):
         for name, table in batch.tables.items():
             assert table.schema.equals(TABLES[name]), name
             pieces.setdefault(name, []).append(table)

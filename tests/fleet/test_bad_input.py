@@ -255,7 +255,7 @@ def test_a_full_disk_in_a_new_store(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with pytest.raises(StoreError, match="No space left"):
             fleet.ingest(sources, tmp_path / "store")
     assert not (tmp_path / "store" / "store.json").exists()
-    with pytest.raises(StoreError, match="is no fleet store"):
+    with pytest.raises(StoreError, match="is not a fleet store"):
         fleet.open(tmp_path / "store")
     assert fleet.ingest(sources, tmp_path / "store").attempts == 2
 

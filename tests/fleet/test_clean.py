@@ -267,7 +267,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_damaged_record_is_no_crash_and_leaves_the_others(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -298,7 +298,7 @@ def read(name: str, records: list[Any], folders: pytest.TempPathFactory) -> list
     text = texts.get(name, lambda: "\n".join(map(json.dumps, records)))()
     file.write_text(text, errors="replace")
     rows = []
-    for batch in by_name(name).batches(file, ReadOptions(), 0):
+    for batch in by_name(name).batches(file, ReadOptions()):
         for key in {"attempts", "health"} & batch.tables.keys():
             rows += batch.tables[key].to_pylist()
     return rows

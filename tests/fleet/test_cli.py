@@ -281,7 +281,7 @@ def test_a_window(run: Run, tmp_path: Path) -> None:
 STORE = "STORE"
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no such store": (("status", "/no/such/store"), "does not exist"),
-    "not a store": (("status", "/tmp"), "is no fleet store"),
+    "not a store": (("status", "/tmp"), "is not a fleet store"),
     "a negative duration": (("goodput", STORE, "--checkpoint", "-5m"), "duration"),
     "a duration without sense": (("goodput", STORE, "--check-before", "soon"), "duration"),
     "no checkpoint interval": (("goodput", STORE, "--checkpoint", "0"), "checkpoint interval"),

@@ -14,7 +14,7 @@ import holdfast.fleet as fleet
 from holdfast.errors import InputError, StoreError
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import job_pages
+from holdfast.fleet.console import evidence
 
 DAY = 86_400
 NODES = tuple(f"n{i}" for i in range(1, 11))
@@ -129,11 +129,11 @@ def test_a_job_is_its_cluster_and_its_id(both: FleetLog) -> None:
         assert error.value.code == "no-match"
     analysis = Analysis(both)
     assert analysis.goodput.costliest_job in {f"alpha:{100 + i}" for i in range(8)}
-    page = job_pages.job(analysis, "beta:103")
+    page = evidence.job(analysis, "beta:103")
     assert page is not None
     assert page.title == "Job beta:103"
-    assert job_pages.job(analysis, "103") is None
-    (table,) = job_pages.find_jobs(analysis, "103").tables
+    assert evidence.job(analysis, "103") is None
+    (table,) = evidence.find_jobs(analysis, "103").tables
     assert table.data["job_id"].to_pylist() == ["alpha:103", "beta:103"]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -93,6 +93,7 @@ NODE = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(NODE, min_size=1, max_size=6), st.booleans())
 def test_scontrol_round_trip(
     tmp_path_factory: pytest.TempPathFactory,

@@ -198,46 +198,29 @@ def test_pods_without_an_index_and_restarts_in_place(tmp_path: Path) -> None:
     ]
 
 
-def test_a_workload_that_was_preempted(tmp_path: Path) -> None:
-    meta = {"name": "job-train-1a2b", "namespace": "ml", "creationTimestamp": stamp(0)}
-    meta["ownerReferences"] = [{"kind": "Job", "name": "train", "controller": True}]  # type: ignore[assignment]
-    pods = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": 4}}}]}
-    workload = {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "Workload",
-        "metadata": meta,
-        "spec": {"queueName": "q", "podSets": [{"count": 2, "template": {"spec": pods}}]},
-        "status": {
-            "conditions": [
-                condition("QuotaReserved", "QuotaReserved", 5),
-                condition("Evicted", "Preempted", 60),
-            ]
-        },
-    }
-    alone = read_objects(tmp_path, workload)["attempts"]
-    assert rows(alone, *COLUMNS) == [("ml/train", 1, "PREEMPTED", T0 + 5, T0 + 60, [], 8)]
-    assert rows(alone, "partition") == [("q",)]
+@pytest.mark.parametrize(
+    ("kind", "said", "state"),
+    [
+        ("Workload", ("Evicted", "Preempted"), "PREEMPTED"),
+        ("Workload", ("Evicted", "NodeFailures"), "NODE_FAIL"),
+        ("Workload", ("Evicted", "InactiveWorkload"), "REQUEUED"),
+        ("Job", ("Failed", "DeadlineExceeded"), "TIMEOUT"),
+        ("Job", ("Failed", "BackoffLimitExceeded"), "FAILED"),
+    ],
+)
+def test_a_job_or_workload_tells_why_its_pods_were_ended(
+    tmp_path: Path, kind: str, said: tuple[str, str], state: str
+) -> None:
+    meta: Object = {"name": "train", "namespace": "ml", "creationTimestamp": stamp(0)}
+    if kind == "Workload":
+        meta["name"] = "job-train-1a2b"
+        meta["ownerReferences"] = [{"kind": "Job", "name": "train", "controller": True}]
+    status = {"conditions": [condition(*said, 60)]}
+    owner = {"apiVersion": "v1", "kind": kind, "metadata": meta, "status": status}
     killed = pod("a", phase="Failed", end=61, exit_code=143, reason="Error")
-    both = read_objects(tmp_path, workload, killed)["attempts"]
-    assert rows(both, *COLUMNS[:5]) == [("ml/train", 1, "PREEMPTED", T0 + 10, T0 + 61)]
-
-
-def test_a_job_without_pods(tmp_path: Path) -> None:
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "train", "namespace": "ml", "creationTimestamp": stamp(0)},
-        "spec": {
-            "parallelism": 2,
-            "template": {"spec": {"containers": [{"resources": {"limits": {"amd.com/gpu": 8}}}]}},
-        },
-        "status": {
-            "startTime": stamp(3),
-            "conditions": [condition("Failed", "DeadlineExceeded", 90)],
-        },
-    }
-    table = read_objects(tmp_path, job)["attempts"]
-    assert rows(table, *COLUMNS) == [("ml/train", 1, "TIMEOUT", T0 + 3, T0 + 90, [], 16)]
+    attempts = read_objects(tmp_path, owner, killed)["attempts"]
+    assert rows(attempts, *COLUMNS[:5]) == [("ml/train", 1, state, T0 + 10, T0 + 61)]
+    assert read_objects(tmp_path, owner)["attempts"].num_rows == 0
 
 
 def test_the_output_of_kubectl(tmp_path: Path) -> None:

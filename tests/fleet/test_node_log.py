@@ -5,7 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -63,9 +63,10 @@ def test_another_file(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("time,node,check\n")
     with pytest.raises(InputError, match="node failures"):
-        list(NODE_LOG.read(path, ReadOptions(), 0))
+        list(NODE_LOG.read(path, ReadOptions()))
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(

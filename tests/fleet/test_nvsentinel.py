@@ -12,7 +12,7 @@ from reading import read, rejected, rows
 
 import holdfast.fleet as fleet
 from holdfast.fleet.formats.kubernetes import KUBERNETES
-from holdfast.fleet.formats.nvsentinel import NVSENTINEL
+from holdfast.fleet.formats.monitors import NVSENTINEL
 from holdfast.fleet.taxonomy import load
 
 COLUMNS = ("time_s", "node", "check", "severity", "result", "xid", "cluster")

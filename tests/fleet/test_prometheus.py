@@ -8,7 +8,7 @@ from reading import read, rejected, rows
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.prometheus import PROMETHEUS
+from holdfast.fleet.formats.monitors import PROMETHEUS
 
 BASE = 1_767_571_200
 
@@ -81,4 +81,4 @@ def test_another_answer(tmp_path: Path, text: str) -> None:
     path = tmp_path / "q.json"
     path.write_text(text)
     with pytest.raises(InputError, match="range query"):
-        list(PROMETHEUS.read(path, ReadOptions(), 0))
+        list(PROMETHEUS.read(path, ReadOptions()))

@@ -20,7 +20,7 @@ NOT_IN_22_05 = {"db_index", "excluded_nodes", "exit_code", "exit_signal"}
 
 
 def attempts(path: Path) -> list[dict[str, Any]]:
-    batches = detect(path).read(path, ReadOptions(), 0)
+    batches = detect(path).read(path, ReadOptions())
     return pa.concat_tables([batch.tables["attempts"] for batch in batches]).to_pylist()
 
 
@@ -41,7 +41,7 @@ def test_json_and_text_of_one_cluster_agree_column_by_column(testbed: Path) -> N
 
 
 def test_steps_of_the_testbed_are_counted(testbed: Path) -> None:
-    batches = list(sacct_json.read(testbed / "sacct_D.json.gz", ReadOptions(), 0))
+    batches = list(sacct_json.read(testbed / "sacct_D.json.gz", ReadOptions()))
     assert sum(batch.steps for batch in batches) == 859
     early = pa.concat_tables([batch.tables["steps"] for batch in batches])
     assert sorted(early["job_id"].to_pylist()) == ["212", "447"]
@@ -147,7 +147,7 @@ def test_array_and_heterogeneous_ids(tmp_path: Path) -> None:
 
 def test_jobs_without_number_or_state_are_rejects(tmp_path: Path) -> None:
     path = write(tmp_path, [job(), job(job_id=None), job(state={"current": "WELL"}), "text"])
-    (batch,) = sacct_json.read(path, ReadOptions(), 0)
+    (batch,) = sacct_json.read(path, ReadOptions())
     assert len(batch.tables["attempts"]) == 1
     rejects = batch.tables["rejects"].to_pylist()
     assert [row["line"] for row in rejects] == [2, 3, 4]
@@ -162,7 +162,7 @@ def test_broken_json_names_the_last_good_job(tmp_path: Path) -> None:
     whole = json.dumps({"jobs": [job(), job()]})
     path = write(tmp_path, [], whole[:-40])
     with pytest.raises(InputError, match="after job 1: the JSON is broken or cut off"):
-        list(sacct_json.read(path, ReadOptions(), 0))
+        list(sacct_json.read(path, ReadOptions()))
 
 
 def test_the_json_of_squeue_is_another_format(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_json_of_squeue_is_another_format(tmp_path: Path) -> None:
 
 
 def test_both_readers_give_one_schema(testbed: Path) -> None:
-    one = next(sacct_json.read(testbed / "sacct_D.json.gz", ReadOptions(), 0))
-    other = next(sacct_text.read(testbed / "sacct_D_all.psv.gz", ReadOptions(), 0))
+    one = next(sacct_json.read(testbed / "sacct_D.json.gz", ReadOptions()))
+    other = next(sacct_text.read(testbed / "sacct_D_all.psv.gz", ReadOptions()))
     for name in ("attempts", "steps", "rejects"):
         assert one.tables[name].schema == other.tables[name].schema

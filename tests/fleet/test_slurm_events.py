@@ -5,7 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -64,6 +64,7 @@ OUTAGE = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(OUTAGE, min_size=1, max_size=5))
 def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory, outages: list[tuple[str, int, int | None, str, str]]

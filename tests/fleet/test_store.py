@@ -45,7 +45,7 @@ def test_parquet_alone_is_enough_for_another_engine(store: Path) -> None:
 def test_a_missing_store_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"does not exist(.|\n)*fleet ingest"):
         Store.open(tmp_path / "none")
-    with pytest.raises(StoreError, match="is no fleet store"):
+    with pytest.raises(StoreError, match="is not a fleet store"):
         Store.open(tmp_path)
 
 

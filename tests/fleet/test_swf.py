@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
@@ -75,7 +75,7 @@ def test_a_log(tmp_path: Path) -> None:
     assert rejected(tables) == [(9, "not 18 numbers")]
 
 
-def test_a_job_in_parts_is_one_job_with_attempts(tmp_path: Path) -> None:
+def test_of_a_job_in_parts_the_summary_counts(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text(
         HEADER
@@ -90,8 +90,7 @@ def test_a_job_in_parts_is_one_job_with_attempts(tmp_path: Path) -> None:
         + "\n"
     )
     assert rows(read(SWF, path)["attempts"], *COLUMNS[:5]) == [
-        ("1", "REQUEUED", START + 100, START + 110, START + 310),
-        ("1", "COMPLETED", START + 310, START + 350, START + 650),
+        ("1", "COMPLETED", START + 100, START + 110, START + 610),
         ("2", "COMPLETED", START + 120, START + 120, START + 130),
     ]
 
@@ -100,7 +99,7 @@ def test_no_start_time(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("; Version: 2.2\n" + record(job=1) + "\n")
     with pytest.raises(InputError, match="UnixStartTime"):
-        list(SWF.read(path, ReadOptions(), 0))
+        list(SWF.read(path, ReadOptions()))
 
 
 JOB = st.fixed_dictionaries(
@@ -114,6 +113,7 @@ JOB = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(JOB, min_size=1, max_size=8))
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, jobs: list[dict[str, int]]) -> None:
     path = tmp_path_factory.mktemp("swf") / "log.swf"

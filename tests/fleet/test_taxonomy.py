@@ -185,38 +185,38 @@ def test_a_users_file_is_laid_over_the_shipped_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "place"),
     [
-        ("version = 2", ["version", "2"]),
-        ("oops = 1", ["oops", "symptoms"]),
-        ("extends = 'no'", ["extends", "true or false"]),
-        ("extends = false", ["unknown check", "nothing"]),
-        ("[symptoms.x]\nlabel = 'X'\ndomains = ['weather']", ["symptoms.x.domains", "weather"]),
-        ("[symptoms.x]\ndomains = ['user']", ["symptoms.x.label"]),
-        ("[checks]\nrules = 3", ["checks.rules", "3"]),
+        ("version = 2", "version"),
+        ("oops = 1", "oops"),
+        ("extends = 'no'", "extends"),
+        ("extends = false", "symptoms.unknown check"),
+        ("[symptoms.x]\nlabel = 'X'\ndomains = ['weather']", "symptoms.x.domains[0]"),
+        ("[symptoms.x]\nlabel = 'X'\ndomains = []", "symptoms.x.domains"),
+        ("[symptoms.x]\ndomains = ['user']", "symptoms.x.label"),
+        ("[checks]\nrules = 3", "checks.rules"),
         (
             "[checks]\nrules = [{pattern = '(', symptom = 'pcie', severity = 'LOW'}]",
-            ["checks.rules[0].pattern", "regular expression"],
+            "checks.rules[0].pattern",
         ),
         (
             "[checks]\nrules = [{pattern = 'a', symptom = 'pci', severity = 'LOW'}]",
-            ["checks.rules[0].symptom", "'pci'", "pcie"],
+            "checks.rules[0].symptom",
         ),
         (
             "[checks]\nrules = [{pattern = 'a', symptom = 'pcie', severity = 'CRIT'}]",
-            ["checks.rules[0].severity", "HIGH or LOW"],
+            "checks.rules[0].severity",
         ),
-        ("[xids]\nabc = {}", ["xids.abc", "XID number"]),
-        ("not toml", ["invalid TOML"]),
+        ("[xids]\nabc = {}", "xids.abc"),
+        ("not toml", None),
     ],
 )
-def test_what_a_users_file_may_not_say(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_what_a_users_file_may_not_say(tmp_path: Path, text: str, place: str | None) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         load(path)
-    for word in [str(path), *words]:
-        assert word in str(caught.value)
+    assert (caught.value.path, caught.value.place) == (str(path), place)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ app = room("fleet", "What failures cost a GPU cluster, why, and what would win i
 @Options
 @dataclass(frozen=True)
 class Window:
-    """Which part of a store is read, and by what."""
+    """The part of a store that is read, and by what."""
 
     since: Annotated[str | None, option(metavar="WHEN")] = None
     """Start of the analyzed window: 30d (before the end of the log) or an ISO time."""
@@ -83,7 +83,7 @@ class Losses:
 @Options
 @dataclass(frozen=True)
 class Size:
-    """Which attempts the failure rate counts."""
+    """The attempts that the failure rate counts."""
 
     min_gpus: Count = Assumptions.min_gpus
     """Only attempts with more GPUs than this count for the failure rate (0: all)."""
@@ -103,7 +103,7 @@ class Pauses:
 @Options
 @dataclass(frozen=True)
 class LongRun:
-    """Which runs have a measured ETTR."""
+    """The runs whose ETTR is measured."""
 
     long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
     """Minimum time on nodes of runs whose ETTR is measured."""
@@ -151,8 +151,8 @@ def ingest(
 ) -> Answer:
     """Read scheduler logs, health events and inventories into a store.
 
-    Ingesting the same log again, or one that overlaps, adds nothing twice; an interrupted run
-    continues where it stopped.
+    Ingesting the same log again, or one that overlaps, adds nothing twice. The store changes at the
+    end, in one step.
 
     Args:
         sources: Log files or folders; plain, gzip, zstd, xz or bzip2.
@@ -500,13 +500,6 @@ def whatif(
                 expected="a store, --preset small or --scenario FILE",
             )
         source = Path(tried.pop(0))
-        if not source.exists():
-            raise InputError(
-                "store or log not found",
-                code="not-found",
-                path=source,
-                remedy="put the store first, or name a scenario with --preset or --scenario",
-            )
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
@@ -608,24 +601,19 @@ def serve(
 @app.command
 def alerts() -> None:
     """Print the alert rules for Prometheus that go with the metrics of `serve`."""
-    from holdfast.fleet.console.alert_rules import alert_rules
+    from holdfast.fleet.console.views import alert_rules
 
     print(alert_rules(), end="")
 
 
 def _sizes(text: str) -> list[int]:
     """Job sizes in "16384,131072"."""
-    try:
-        sizes = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
-    except ValueError as error:
+    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) for part in parts):
         raise InputError(
-            "--project takes numbers of GPUs",
+            "--project takes positive numbers of GPUs",
             code="invalid-syntax",
             found=text,
             expected="for example 16384,131072",
-        ) from error
-    if any(size < 1 for size in sizes):
-        raise InputError(
-            "--project takes positive numbers of GPUs", code="invalid-value", found=text
         )
-    return sizes
+    return [int(part) for part in parts]

@@ -39,7 +39,7 @@ class RateBucket:
     rate_per_1000_node_days: float | None
     """None where nothing ran."""
     ci95: tuple[float, float] | None
-    """Of the rate, per 1,000 node-days."""
+    """Interval of the rate, per 1,000 node-days."""
 
 
 @dataclass(frozen=True)

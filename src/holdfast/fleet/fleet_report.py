@@ -285,7 +285,7 @@ class FleetReport(Answer):
         log, facts = self.analysis.log, self.analysis.log.store.facts
         counts = facts.get("counts", {})
         rejected = counts.get("rejected", 0)
-        rows = [
+        return [
             ("Window", self._window()),
             (
                 "Sources",
@@ -300,14 +300,6 @@ class FleetReport(Answer):
             ),
             ("Health events", f"{counts.get('health_events', 0):,}"),
         ]
-        if counts.get("attempts"):
-            flag = {
-                "present": "in the log (sacct --duplicates)",
-                "missing": "HIDDEN: sacct ran without --duplicates",
-            }
-            unknown = "cannot be told: no job was requeued"
-            rows.append(("Earlier attempts", flag.get(facts.get("duplicates_flag", ""), unknown)))
-        return rows
 
     def _window(self) -> str:
         log, outages = self.analysis.log, self.analysis.outages

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.files import Lock, LockHeldError
@@ -41,12 +42,36 @@ def existing_store(folder: Path) -> Store | None:
     return None
 
 
-def only_writer(folder: Path) -> Lock:
-    """Hold the store for writing.
+@contextmanager
+def writing(folder: Path) -> Iterator[Store | None]:
+    """Hold the store for writing: gives it as it is, without what an interrupted ingest left.
 
     Raises:
-        StoreError: if another ingest holds it, or the folder cannot be made.
+        StoreError: if another ingest holds it, or it cannot be written; it is then as it was before.
     """
+    existing_store(folder)
+    with _only_writer(folder):
+        try:
+            _clear(folder)
+            yield existing_store(folder)
+        except OSError as error:
+            raise store_error(
+                "unwritable",
+                f"{folder}: the store could not be written and is as it was before\n"
+                f"  found: {error}\n"
+                "  remedy: free some space and rerun the same command",
+            ) from error
+        finally:
+            with suppress(OSError):  # then the next ingest clears it
+                _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder / STAGING, ignore_errors=True)
+    sweep(folder)
+
+
+def _only_writer(folder: Path) -> Lock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return Lock(folder / LOCK)
@@ -58,20 +83,4 @@ def only_writer(folder: Path) -> Lock:
     except OSError as error:
         raise store_error(
             "unwritable", f"{folder}: the store cannot be written\n  found: {error}"
-        ) from error
-
-
-@contextlib.contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk and its like into an error that says that the store is as it was."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):  # then the next ingest sweeps
-            sweep(folder)
-        raise store_error(
-            "unwritable",
-            f"{folder}: the store could not be written and is as it was before\n"
-            f"  found: {error}\n"
-            "  remedy: free some space and rerun the same command; it resumes",
         ) from error

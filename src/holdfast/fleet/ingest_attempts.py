@@ -191,7 +191,7 @@ class Attempts:
             low += part.rows
 
     def where(self, query: str) -> Mask:
-        """Of every row, whether a query of places has it."""
+        """Mask of the rows that a query of places has."""
         mask = np.zeros(self.rows, bool)
         mask[self._db.sql(query).fetchnumpy()["place"]] = True
         return mask

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from holdfast.fleet.ingest_small import (
 from holdfast.fleet.ingest_staging import STAGING, Stage
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
 from holdfast.fleet.schema import ATTEMPTS, STEPS
-from holdfast.fleet.store import Store, sweep, write_manifest
+from holdfast.fleet.store import Store, write_manifest
 
 _FILE_ROWS = 1_000_000
 _SMALL_ROWS = 50_000
@@ -68,10 +67,10 @@ def commit(
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
-    tables["attempts"] = attempts.files
+    tables["attempts"] = attempts.pop("files")
     tables["nodes"], nodes, inferred = merge_nodes(work)
     counts = {
-        **attempts.counts,
+        **attempts["counts"],
         "nodes": nodes,
         "health_events": _count(folder, tables["health"]),
         "node_outages": _count(folder, tables["node_outages"]),
@@ -81,19 +80,17 @@ def commit(
         folder,
         {
             **facts,
+            **attempts,
             "node_total": facts.get("node_total") or (old and old.facts.get("node_total")),
             "commits": number,
             "tables": tables,
             "counts": counts,
             "node_outages_merged": work.merged.get("node_outages", 0),
-            "duplicates_flag": attempts.duplicates_flag,
-            "time_range": attempts.time_range or _event_range(small),
-            "cluster": attempts.cluster,
+            "time_range": attempts["time_range"] or _event_range(small),
             "clusters": sorted(work.owners),
-            "inferred": [*inferred, *attempts.inferred],
+            "inferred": [*inferred, *attempts["inferred"]],
         },
     )
-    sweep(folder)
     return Store.open(folder)
 
 
@@ -104,18 +101,8 @@ def _count(folder: Path, files: Sequence[str]) -> int:
 # --- Attempts ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Attempts:
-    files: list[str]
-    counts: dict[str, int]
-    duplicates_flag: str
-    time_range: list[int] | None
-    cluster: str
-    inferred: list[str]
-
-
-def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> _Attempts:
-    """Deduplicate, recover, number and write the attempts."""
+def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, Any]:
+    """Deduplicate, recover, number and write the attempts; gives what `store.json` says of them."""
     cluster = next(iter(work.owners)) if len(work.owners) == 1 else ""
     with closing(Attempts(cluster, work.folder / STAGING / "commit")) as attempts:
         attempts.extend(_parts(work))
@@ -129,24 +116,21 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> _Attempts:
                 f"{len(recovered)} attempts that accounting lost were recovered from steps that "
                 "began before their job."
             )
-        return _Attempts(
-            files=_write(work, attempts, attempts.decide()),
-            counts=attempts.counts(),
-            duplicates_flag=attempts.duplicates_flag(),
-            time_range=attempts.time_range(),
-            cluster=cluster,
-            inferred=inferred,
-        )
+        return {
+            "files": _write(work, attempts, attempts.decide()),
+            "counts": attempts.counts(),
+            "duplicates_flag": attempts.duplicates_flag(),
+            "time_range": attempts.time_range(),
+            "cluster": cluster,
+            "inferred": inferred,
+        }
 
 
 def _parts(work: Commit) -> list[Part]:
     stored = work.old.files("attempts") if work.old else []
     parts = [Part(file, pq.read_metadata(file).num_rows, stored=True) for file in stored]
     for stage in work.stages:
-        for part in stage.journal.parts:
-            if "attempts" in part:
-                file, _, rows = part["attempts"]
-                parts.append(Part(stage.folder / file, rows, stored=False))
+        parts += [Part(file, rows, stored=False) for file, rows in stage.files.get("attempts", ())]
     return parts
 
 

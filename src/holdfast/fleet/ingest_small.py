@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,18 +37,11 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     """Old and new rows of a table, each once; its files, and how to read it."""
     schema = TABLES[name]
     old_files = list(work.old.facts["tables"].get(name, [])) if work.old else []
-
-    def stored(files: Sequence[str]) -> pa.Table:
-        read = [pq.read_table(work.folder / file, schema=schema) for file in files]
-        rows = with_cluster(pa.concat_tables([schema.empty_table(), *read]), work.old_cluster)
-        # A second cluster has come: rows of before it that name none must still fit one.
-        return _with_cluster(work, rows) if "cluster" in schema.names else rows
-
     staged = staged_rows(work, name)
     read_again = work.read_again if name == "rejects" else ()
     if old_files and not len(staged) and not read_again and not _renamed(work):
-        return old_files, lambda: stored(old_files)
-    before = stored(old_files)
+        return old_files, lambda: _stored_rows(work, name)
+    before = _stored_rows(work, name)
     if read_again:
         again = pc.is_in(before["source"], value_set=pa.array(sorted(read_again)))
         before = before.filter(pc.invert(again))
@@ -59,8 +52,17 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         rows = rows.set_column(place, schema.field(place), keys)
     once = rows.take(pa.array(last_of_each(rows, keys)))
     work.merged[name] = len(rows) - len(once)
-    rows = once
-    return [work.write(name, rows)], lambda: rows
+    return [work.write(name, once)], lambda: once
+
+
+def _stored_rows(work: Commit, name: str, *, named: bool = True) -> pa.Table:
+    """The rows of the store as it is; `named`: each with its cluster where the log has several now."""
+    schema = TABLES[name]
+    files = work.old.files(name) if work.old else []
+    read = [pq.read_table(file, schema=schema) for file in files]
+    rows = with_cluster(pa.concat_tables([schema.empty_table(), *read]), work.old_cluster)
+    # A second cluster may have come: rows of before it that name none must still fit one.
+    return _with_cluster(work, rows) if named and "cluster" in schema.names else rows
 
 
 def _renamed(work: Commit) -> bool:
@@ -116,28 +118,21 @@ def cluster_nodes(work: Commit, attempt_clusters: Iterable[str]) -> dict[str, se
     owners: dict[str, set[str]] = {name: set() for name in attempt_clusters if name}
     for name in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
         tables = [each.read(name) for each in work.stages]
-        if work.old and name in TABLES:
-            files = work.old.files(name)
-            stored = [pq.read_table(file, schema=TABLES[name]) for file in files]
-            tables += [with_cluster(table, work.old_cluster) for table in stored]
+        if name in TABLES:
+            tables.append(_stored_rows(work, name, named=False))
         for table in tables:
             pairs = table.select(["cluster", "node"]).group_by(["cluster", "node"]).aggregate([])
-            for cluster, node in zip(
-                *(pairs[each].to_pylist() for each in ("cluster", "node")), strict=True
-            ):
-                if cluster:
-                    owners.setdefault(cluster, set()).add(node)
+            for row in pairs.to_pylist():
+                if row["cluster"]:
+                    owners.setdefault(row["cluster"], set()).add(row["node"])
     return owners
 
 
 def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
     """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
-    old = [NODES.empty_table()]
-    if work.old:
-        old += [pq.read_table(file, schema=NODES) for file in work.old.files("nodes")]
     known: dict[Node, dict[str, Any]] = {}
     seen: dict[Node, int | None] = {}
-    stored = _with_cluster(work, with_cluster(pa.concat_tables(old), work.old_cluster))
+    stored = _stored_rows(work, "nodes")
     for row in pa.concat_tables([stored, staged_rows(work, "nodes")]).to_pylist():
         node = (row["cluster"] or "", row["node"])
         if row["inferred"]:

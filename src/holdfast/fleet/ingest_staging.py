@@ -1,17 +1,10 @@
-"""Where an ingest keeps what it has read until it commits, so that it can stop and go on.
-
-Each source has a folder under ``.staging`` of the store, named by its fingerprint: one Arrow file a
-batch and table, and a journal that says up to where the source was read. The journal is replaced
-after the files of a batch are written, so a killed run loses one batch at most.
-"""
+"""What an ingest has read until it commits: files beside the store, so that memory stays bounded."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +17,6 @@ from holdfast.fleet.formats.columns import flat, row_key
 from holdfast.fleet.schema import STEPS, TABLES
 
 STAGING = ".staging"
-_JOURNAL = "journal.json"
 _SAMPLE_BYTES = 1 << 20
 _SAMPLES = 16
 
@@ -46,95 +38,53 @@ def fingerprint(path: Path, format_name: str, settings: Sequence[object]) -> str
     return digest.hexdigest()
 
 
-@dataclass
-class Journal:
-    """How far a source was read."""
-
-    offset: int = 0
-    """Where the reader may go on."""
-    done: bool = False
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    """For each batch: table -> [file, bytes, rows]."""
-    steps: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def rows(self, table: str) -> int:
-        """Rows staged for a table."""
-        return sum(part[table][2] for part in self.parts if table in part)
-
-
 class Stage:
-    """The staged batches of one source."""
+    """The rows read of one source: under ``.staging`` of the store, one Arrow file per batch and table.
 
-    def __init__(self, store: Path, key: str) -> None:
-        """Open the stage of the source with the fingerprint `key`, or begin it."""
-        self.folder = store / STAGING / key
-        self.journal = self._load()
+    Attributes:
+        files: table -> its files and the rows of each, in order.
+        steps: step records of `sacct`, which are not jobs.
+        facts: what the reader noticed about the source.
+    """
 
-    def _load(self) -> Journal:
-        try:
-            journal = Journal(**json.loads((self.folder / _JOURNAL).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            journal = Journal()
-        whole = all(
-            (self.folder / name).is_file() and (self.folder / name).stat().st_size == size
-            for part in journal.parts
-            for name, size, _ in part.values()
-        )
-        if not whole:
-            journal = Journal()
-        if not journal.parts:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return journal
+    def __init__(self, store: Path, name: str) -> None:
+        self.folder = store / STAGING / name
+        self.files: dict[str, list[tuple[Path, int]]] = {}
+        self.steps = 0
+        self.facts: dict[str, Any] = {}
 
     def add(self, batch: Batch) -> None:
-        """Keep a batch and note that it was read."""
+        """Keep the rows of a batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tables = dict(batch.tables)
         if "attempts" in tables:
             tables["attempts"] = _with_key(_with_runtime(tables["attempts"]))
             tables["seen_nodes"] = _seen_nodes(tables["attempts"])
-        part: dict[str, Any] = {}
         for name, table in tables.items():
             if len(table):
-                file = f"{name}-{len(self.journal.parts):05d}.arrow"
-                _write(self.folder / file, table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
-                part[name] = [file, (self.folder / file).stat().st_size, len(table)]
-        self.journal.parts.append(part)
-        self.journal.offset = batch.offset
-        self.journal.steps += batch.steps
+                files = self.files.setdefault(name, [])
+                path = self.folder / f"{name}-{len(files):05d}.arrow"
+                _write(path, table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
+                files.append((path, len(table)))
+        self.steps += batch.steps
         self._note(batch.facts)
-        self._save()
 
-    def _note(self, facts: Any) -> None:
-        known = self.journal.facts
+    def _note(self, facts: Mapping[str, Any]) -> None:
         for name, value in facts.items():
             counted = isinstance(value, int) and not isinstance(value, bool)
-            known[name] = known.get(name, 0) + value if counted else value
+            self.facts[name] = self.facts.get(name, 0) + value if counted else value
 
-    def finish(self) -> None:
-        """Note that the source was read to its end."""
-        self.journal.done = True
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._save()
-
-    def _save(self) -> None:
-        # No fsync: after a crash of the machine, files of the wrong size begin the source anew.
-        temporary = self.folder / f"{_JOURNAL}.new"
-        temporary.write_text(json.dumps(self.journal.__dict__), encoding="utf-8")
-        temporary.replace(self.folder / _JOURNAL)
-
-    def files(self, table: str) -> list[Path]:
-        """The staged Arrow files of a table, in order."""
-        return [self.folder / part[table][0] for part in self.journal.parts if table in part]
+    def rows(self, *tables: str) -> int:
+        """Rows of some tables."""
+        return sum(count for name in tables for _, count in self.files.get(name, ()))
 
     def read(self, table: str) -> pa.Table:
-        """All staged rows of a small table."""
-        return pa.concat_tables([SCHEMAS[table].empty_table(), *map(read_arrow, self.files(table))])
+        """All rows of a small table."""
+        read = (read_arrow(path) for path, _ in self.files.get(table, ()))
+        return pa.concat_tables([SCHEMAS[table].empty_table(), *read])
 
     def discard(self) -> None:
-        """Remove the staged files and begin anew."""
-        self.journal = Journal()
+        """Remove the files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -199,8 +149,3 @@ def _seen_nodes(attempts: pa.Table) -> pa.Table:
     )
     most = rows.group_by(["cluster", "node"], use_threads=False).aggregate([("gpus", "max")])
     return most.rename_columns(["cluster", "node", "gpus"]).cast(SEEN_NODES)
-
-
-def stages_left(store: Path) -> Iterator[Path]:
-    """Folders of sources that were begun and never committed."""
-    yield from sorted((store / STAGING).glob("*"))

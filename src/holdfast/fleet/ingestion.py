@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,10 +17,11 @@ from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.ingest_access import disk_errors, existing_store, only_writer
+from holdfast.fleet.ingest_access import writing
 from holdfast.fleet.ingest_commit import commit, iso
-from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint, stages_left
-from holdfast.fleet.store import Store, sweep
+from holdfast.fleet.ingest_staging import Stage, fingerprint
+from holdfast.fleet.schema import TABLES
+from holdfast.fleet.store import Store
 from holdfast.fleet.wording import listed
 from holdfast.numbers import counted
 from holdfast.progress import Tracker, track
@@ -29,6 +29,7 @@ from holdfast.progress import Tracker, track
 _SHOWN_REJECTS = 3
 _DAMAGE = ("unreadable", "damaged", "invalid-syntax")
 """Errors that set a file of a folder aside."""
+_ROWS = tuple(name for name in TABLES if name != "rejects")
 _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
 
@@ -144,8 +145,7 @@ def ingest(
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
 
-    An ingest that was interrupted goes on where it stopped when it is called again. The store changes
-    in one step at the end, or not at all.
+    The store changes in one step at the end, or not at all.
 
     Args:
         sources: files, or folders whose recognised files are taken.
@@ -184,25 +184,22 @@ def ingest(
     settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers, damaged = _find(sources, format, fallback, folder, settings)
-    old = existing_store(folder)
-    with only_writer(folder), disk_errors(folder):
-        sweep(folder)
+    merged = 0
+    with writing(folder) as old:
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
-        merged = 0
         if new or old is None:
-            new, stages = _stage(new, folder, options, window, damaged)
-            if damaged and not new and not known:
+            read = _read_all(new, folder, options, window, damaged)
+            if damaged and not read and not known:
                 raise next(iter(damaged.values()))
-            _check_rejects(new, stages, max_reject_share, folder)
-            entries = list(old.facts["sources"]) if old else []
-            for each, stage in zip(new, stages, strict=True):
-                entries.append(source_entry(each.path, each.format.name, each.key, stage))
+            for source, stage in read:
+                _check_rejects(source.path, stage, max_reject_share, folder)
+            entries = [*(old.facts["sources"] if old else [])]
+            entries += [source_entry(s.path, s.format.name, s.key, stage) for s, stage in read]
             facts = {"sources": entries, "timezone": timezone, "node_total": nodes}
-            old = commit(folder, old, stages, facts)
+            old = commit(folder, old, [stage for _, stage in read], facts)
             merged = old.facts["node_outages_merged"]
-        shutil.rmtree(folder / STAGING, ignore_errors=True)
     return _result(old, known, strangers, damaged, merged)
 
 
@@ -298,26 +295,16 @@ def _seconds(moment: datetime | None, zone: ZoneInfo) -> int | None:
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def _stage(
+def _read_all(
     sources: Sequence[_Source],
     folder: Path,
     options: ReadOptions,
     window: tuple[int | None, int | None],
     damaged: dict[str, InputError],
-) -> tuple[list[_Source], list[Stage]]:
-    """Read every source to its end, beginning where an interrupted ingest stopped.
-
-    Returns:
-        the sources that were read and their stages; files of folders that turned out damaged go to
-        `damaged` instead.
-    """
-    wanted = {source.key for source in sources}
-    for left in stages_left(folder):
-        if left.name not in wanted:
-            shutil.rmtree(left, ignore_errors=True)
-    read, stages = [], []
-    total = sum(source.path.stat().st_size for source in sources)
-    with track("reading", total) as bar:
+) -> list[tuple[_Source, Stage]]:
+    """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
+    read = []
+    with track("reading", sum(source.path.stat().st_size for source in sources)) as bar:
         for source in sources:
             bar.describe(source.path.name)
             stage = Stage(folder, source.key)
@@ -330,9 +317,8 @@ def _stage(
                 stage.discard()
                 damaged[str(source.path)] = error
                 continue
-            read.append(source)
-            stages.append(stage)
-    return read, stages
+            read.append((source, stage))
+    return read
 
 
 def _read(
@@ -342,19 +328,13 @@ def _read(
     window: tuple[int | None, int | None],
     bar: Tracker,
 ) -> None:
-    size = source.path.stat().st_size
-    shown = min(stage.journal.offset, size)
-    bar.advance(shown)
-    if not stage.journal.done:
-        if not source.format.resumes:
-            stage.discard()
-        for batch in source.format.batches(source.path, options, stage.journal.offset):
-            stage.add(_within(batch, window))
-            # A compressed source has more bytes than its file: the bar then waits at the end.
-            now = min(batch.offset, size)
-            bar.advance(max(0, now - shown))
-            shown = max(shown, now)
-        stage.finish()
+    size, shown = source.path.stat().st_size, 0
+    for batch in source.format.batches(source.path, options):
+        stage.add(_within(batch, window))
+        # A compressed source has more bytes than its file: the bar then waits at the end.
+        now = max(shown, min(batch.offset, size))
+        bar.advance(now - shown)
+        shown = now
     bar.advance(size - shown)
 
 
@@ -374,54 +354,42 @@ def _within(batch: Batch, window: tuple[int | None, int | None]) -> Batch:
     return Batch(tables, batch.offset, batch.steps, batch.facts)
 
 
-def _check_rejects(
-    sources: Sequence[_Source], stages: Sequence[Stage], most: float, folder: Path
-) -> None:
+def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
     """Refuse a source of which too much could not be used.
 
     Raises:
         InputError: naming the reject file, with the first reasons.
     """
-    for source, stage in zip(sources, stages, strict=True):
-        rejected = stage.journal.rows("rejects")
-        used = stage.journal.steps + sum(
-            stage.journal.rows(name)
-            for name in ("attempts", "health", "node_outages", "controller_events", "nodes", "qos")
-        )
-        if not rejected or rejected <= most * (rejected + used):
-            continue
-        file = folder.with_name(folder.name + ".rejects.csv")
-        rejects = stage.read("rejects").to_pylist()
-        with file.open("w", encoding="utf-8", newline="") as out:
-            writer = csv.DictWriter(out, ["source", "line", "reason", "raw"])
-            writer.writeheader()
-            writer.writerows(rejects)
-        stage.discard()
-        first = "; ".join(
-            f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS]
-        )
-        raise InputError(
-            f"{rejected} of {rejected + used} records cannot be used",
-            code="too-many-rejects",
-            path=source.path,
-            found=first,
-            expected=f"at most {most:.2%} of the records",
-            remedy=f"look at {file}; allow more with --max-reject-share",
-        )
+    rejected, used = stage.rows("rejects"), stage.steps + stage.rows(*_ROWS)
+    if rejected <= most * (rejected + used):
+        return
+    file = folder.with_name(folder.name + ".rejects.csv")
+    rejects = stage.read("rejects").to_pylist()
+    with file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, ["source", "line", "reason", "raw"])
+        writer.writeheader()
+        writer.writerows(rejects)
+    first = "; ".join(f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS])
+    raise InputError(
+        f"{rejected} of {rejected + used} records cannot be used",
+        code="too-many-rejects",
+        path=path,
+        found=first,
+        expected=f"at most {most:.2%} of the records",
+        remedy=f"look at {file}; allow more with --max-reject-share",
+    )
 
 
 def source_entry(path: Path, format_name: str, key: str, stage: Stage) -> dict[str, Any]:
     """What `store.json` says of a source."""
-    journal = stage.journal
-    tables = {name for part in journal.parts for name in part} - {"steps", "seen_nodes", "rejects"}
     return {
         "path": str(path),
         "format": format_name,
         "fingerprint": key,
-        "rows": sum(journal.rows(name) for name in tables),
-        "steps": journal.steps,
-        "rejected": journal.rows("rejects"),
-        "facts": journal.facts,
+        "rows": stage.rows(*_ROWS),
+        "steps": stage.steps,
+        "rejected": stage.rows("rejects"),
+        "facts": stage.facts,
     }
 
 

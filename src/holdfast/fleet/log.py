@@ -352,7 +352,7 @@ def open_log(
 
     Raises:
         StoreError: if there is no store at the path, or one of a newer version.
-        InputError: if a file is no log, or `since` is no time.
+        InputError: if a file is not a log, or `since` is not a time.
     """
     if isinstance(store, FleetLog):
         return store

@@ -1,4 +1,4 @@
-"""Which nodes of a log to pull: `LemonDetector` on the signals that the store holds."""
+"""The nodes of a log to pull: `LemonDetector` on the signals that the store holds."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Store:
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
-            what = "is no fleet store" if folder.exists() else "does not exist"
+            what = "is not a fleet store" if folder.exists() else "does not exist"
             raise store_error(
                 "not-found",
                 f"{folder}: the store {what}\n"

@@ -8,20 +8,20 @@ sets of causes of NVIDIA's XIDs follow NVIDIA's Xid documentation.
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from holdfast.config import read_config
 from holdfast.errors import InputError
 
 DOMAINS = ("user", "system", "hardware")
-SEVERITIES = ("HIGH", "LOW")
+T = TypeVar("T")
 UNKNOWN = "unknown check"
 GPU_EXCEPTION = "gpu_exception"
 
@@ -43,17 +43,19 @@ _SEPARATORS = re.compile(r"[\s_\-]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
+Domains = tuple[Literal["user", "system", "hardware"], ...]
+Severity = Literal["HIGH", "LOW"]
+
+
 @dataclass(frozen=True)
 class Symptom:
     """One kind of trouble, as far as a check can tell it."""
 
-    id: str
-    """Short name, for example ``ib_link``."""
     label: str
     """Name for people, for example "InfiniBand link"."""
-    domains: tuple[str, ...]
-    """Who may be at fault: a subset of `DOMAINS`."""
-    permanent: bool | None
+    domains: Domains
+    """Who may be at fault."""
+    permanent: bool | None = None
     """True: stays until repaired; False: passes or ends with a reset; None: either."""
 
 
@@ -61,20 +63,35 @@ class Symptom:
 class CheckRule:
     """Check names that match `pattern` show `symptom`."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     symptom: str
-    severity: Literal["HIGH", "LOW"]
+    severity: Severity
 
 
 @dataclass(frozen=True)
 class Xid:
     """One NVIDIA XID with its own set of causes."""
 
-    number: int
     name: str
     symptom: str
-    severity: Literal["HIGH", "LOW"]
-    domains: tuple[str, ...]
+    severity: Severity
+    domains: Domains
+
+
+@dataclass(frozen=True)
+class _Checks:
+    rules: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class _File:
+    """The keys of `taxonomy.toml`; each entry is checked by itself, so that an error names it."""
+
+    version: Literal[1] = 1
+    extends: bool = True
+    symptoms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    checks: _Checks = field(default_factory=_Checks)
+    xids: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,7 @@ class Taxonomy:
             return GPU_EXCEPTION, "LOW", self.symptoms[GPU_EXCEPTION].domains
         own = name.replace(" ", "_")
         for rule in self.checks:
-            if rule.symptom == own or rule.pattern.search(name):
+            if rule.symptom == own or re.search(rule.pattern, name):
                 return rule.symptom, rule.severity, self.symptoms[rule.symptom].domains
         words = _CAMEL_CASE.sub(" ", check)
         if words != check:  # such as GpuMemWatch, a condition of Kubernetes
@@ -166,145 +183,64 @@ def load(path: Path | None = None) -> Taxonomy:
     Raises:
         InputError: if the file is missing, is not TOML, or says something that it may not.
     """
-    if path is None:
-        return _shipped()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "the taxonomy cannot be read",
-            code="unreadable",
-            path=path,
-            found=str(error),
-            expected="a TOML file in UTF-8",
-            remedy="leave --taxonomy out to use the one that ships with holdfast",
-        ) from error
-    return _parse(text, path)
+    return _shipped() if path is None else _read(path, None)
 
 
 @cache
 def _shipped() -> Taxonomy:
-    text = resources.files("holdfast.fleet").joinpath("taxonomy.toml").read_text(encoding="utf-8")
-    return _parse(text, None)
+    with resources.as_file(resources.files("holdfast.fleet") / "taxonomy.toml") as path:
+        return _read(path, Taxonomy({}, (), {}))
 
 
-def _parse(text: str, path: Path | None) -> Taxonomy:
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            "invalid TOML", code="invalid-syntax", path=path, found=str(error)
-        ) from error
-    reader = _Reader(path)
-    top = reader.table(data, "", ("version", "extends", "symptoms", "checks", "xids"))
-    if (version := top.get("version", 1)) != 1:
-        raise reader.wrong("version", version, "1")
-    base = _shipped() if path and reader.flag(top, "extends", "", default=True) else None
+def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
+    """A file laid over `base`; None: over the shipped one, unless it says otherwise."""
+    given = read_config(path, _File, "the taxonomy")
+    if base is None:
+        base = _shipped() if given.extends else Taxonomy({}, (), {})
 
-    symptoms = dict(base.symptoms) if base else {}
-    symptoms.update((symptom.id, symptom) for symptom in reader.symptoms(top.get("symptoms", {})))
-    for needed in (UNKNOWN, GPU_EXCEPTION):
-        if needed not in symptoms:
-            raise reader.wrong(f"symptoms.{needed}", "nothing", "a symptom of this name")
-    rules = reader.table(top.get("checks", {}), "checks", ("rules",)).get("rules", [])
-    checks = tuple(reader.checks(rules, symptoms))
-    xids = dict(base.xids) if base else {}
-    xids.update((xid.number, xid) for xid in reader.xids(top.get("xids", {}), symptoms))
-    return Taxonomy(symptoms, checks + (base.checks if base else ()), xids)
+    def entry(kind: type[T], content: dict[str, Any], place: str) -> T:
+        try:
+            made = read_config(content, kind, "the taxonomy")
+        except InputError as error:
+            inside = f"{place}.{error.place}" if error.place else place
+            raise wrong(inside, error.found, error.expected, error.code) from error
+        if getattr(made, "domains", True) == ():
+            raise wrong(f"{place}.domains", "none", ", ".join(DOMAINS))
+        return made
 
-
-class _Reader:
-    """Checks a parsed TOML document piece by piece; every complaint names file and key."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-
-    def wrong(self, key: str, found: object, expected: str) -> InputError:
+    def wrong(
+        place: str, found: object, expected: str | None, code: str = "invalid-value"
+    ) -> InputError:
         return InputError(
             "invalid taxonomy",
-            code="invalid-value",
-            path=self.path,
-            place=key,
-            found=repr(found),
+            code=code,
+            path=path,
+            place=place,
+            found=None if found is None else str(found),
             expected=expected,
         )
 
-    def table(self, value: object, key: str, allowed: tuple[str, ...] | None) -> dict[str, object]:
-        if not isinstance(value, dict):
-            raise self.wrong(key, value, "a table")
-        for name in value:
-            if allowed is not None and name not in allowed:
-                place = f"{key}.{name}" if key else name
-                raise self.wrong(place, name, "one of the keys " + ", ".join(allowed))
-        return value
-
-    def text(self, table: dict[str, object], name: str, key: str) -> str:
-        value = table.get(name)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(f"{key}.{name}", value, "a text")
-        return value
-
-    def flag(self, table: dict[str, object], name: str, key: str, *, default: bool) -> bool:
-        value = table.get(name, default)
-        if not isinstance(value, bool):
-            raise self.wrong(f"{key}.{name}" if key else name, value, "true or false")
-        return value
-
-    def domains(self, table: dict[str, object], key: str) -> tuple[str, ...]:
-        value = table.get("domains")
-        if not isinstance(value, list) or not value or any(each not in DOMAINS for each in value):
-            raise self.wrong(f"{key}.domains", value, "one or more of " + ", ".join(DOMAINS))
-        return tuple(value)
-
-    def severity(self, table: dict[str, object], key: str) -> Literal["HIGH", "LOW"]:
-        match table.get("severity"):
-            case "HIGH":
-                return "HIGH"
-            case "LOW":
-                return "LOW"
-            case other:
-                raise self.wrong(f"{key}.severity", other, " or ".join(SEVERITIES))
-
-    def known(self, table: dict[str, object], key: str, symptoms: Mapping[str, Symptom]) -> str:
-        name = self.text(table, "symptom", key)
-        if name not in symptoms:
-            raise self.wrong(f"{key}.symptom", name, "one of " + ", ".join(sorted(symptoms)))
-        return name
-
-    def symptoms(self, value: object) -> Iterator[Symptom]:
-        for name, entry in self.table(value, "symptoms", None).items():
-            key = f"symptoms.{name}"
-            table = self.table(entry, key, ("label", "domains", "permanent"))
-            permanent = (
-                self.flag(table, "permanent", key, default=False) if "permanent" in table else None
-            )
-            yield Symptom(name, self.text(table, "label", key), self.domains(table, key), permanent)
-
-    def checks(self, value: object, symptoms: Mapping[str, Symptom]) -> Iterator[CheckRule]:
-        if not isinstance(value, list):
-            raise self.wrong("checks.rules", value, "a list of tables")
-        for number, entry in enumerate(value):
-            key = f"checks.rules[{number}]"
-            table = self.table(entry, key, ("pattern", "symptom", "severity"))
-            pattern = self.text(table, "pattern", key)
-            try:
-                compiled = re.compile(pattern)
-            except re.error as error:
-                raise self.wrong(
-                    f"{key}.pattern", pattern, f"a regular expression ({error})"
-                ) from error
-            yield CheckRule(compiled, self.known(table, key, symptoms), self.severity(table, key))
-
-    def xids(self, value: object, symptoms: Mapping[str, Symptom]) -> Iterator[Xid]:
-        for name, entry in self.table(value, "xids", None).items():
-            key = f"xids.{name}"
-            if not name.isdecimal():
-                raise self.wrong(key, name, "an XID number")
-            table = self.table(entry, key, ("name", "symptom", "severity", "domains"))
-            yield Xid(
-                int(name),
-                self.text(table, "name", key),
-                self.known(table, key, symptoms),
-                self.severity(table, key),
-                self.domains(table, key),
-            )
+    own = {n: entry(Symptom, each, f"symptoms.{n}") for n, each in given.symptoms.items()}
+    symptoms = {**base.symptoms, **own}
+    for needed in (UNKNOWN, GPU_EXCEPTION):
+        if needed not in symptoms:
+            raise wrong(f"symptoms.{needed}", "nothing", "a symptom of this name")
+    rules = [entry(CheckRule, r, f"checks.rules[{n}]") for n, r in enumerate(given.checks.rules)]
+    xids = {}
+    for number, each in given.xids.items():
+        if not number.isdecimal():
+            raise wrong(f"xids.{number}", number, "an XID number")
+        xids[int(number)] = entry(Xid, each, f"xids.{number}")
+    for place, shown in [
+        *((f"checks.rules[{n}]", rule.symptom) for n, rule in enumerate(rules)),
+        *((f"xids.{number}", xid.symptom) for number, xid in xids.items()),
+    ]:
+        if shown not in symptoms:
+            raise wrong(f"{place}.symptom", repr(shown), "one of " + ", ".join(sorted(symptoms)))
+    for n, rule in enumerate(rules):
+        try:
+            re.compile(rule.pattern)
+        except re.error as error:
+            expected = f"a regular expression ({error})"
+            raise wrong(f"checks.rules[{n}].pattern", repr(rule.pattern), expected) from error
+    return Taxonomy(symptoms, (*rules, *base.checks), {**base.xids, **xids})

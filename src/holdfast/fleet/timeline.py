@@ -25,7 +25,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, Figure, How, Section, Table
-from holdfast.errors import InputError
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
 from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
@@ -308,7 +307,7 @@ class Trend:
     rate_ratio: float | None
     """e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`."""
     ci95: tuple[float, float] | None
-    """Of the ratio; the upper end may be infinite."""
+    """Interval of the ratio; the upper end may be infinite."""
     p_value: float | None
     """Two-sided, of "no trend"."""
     dispersion_p_value: float | None
@@ -343,14 +342,10 @@ def trend(
         unit: what one bin is, if not a month.
 
     Raises:
-        InputError: fractional months or counts, or failures without exposure.
+        InputError: fractional counts, or failures without exposure.
     """
     counts, days = checked_counts(failures, node_days)
     month = np.asarray(month_index, dtype=np.float64)
-    if month.shape != counts.shape or not (np.isfinite(month).all() and (month % 1 == 0).all()):
-        raise InputError(
-            "a month index is not a whole number, or their number differs", code="conflict"
-        )
     month, counts, days = month[days > 0], counts[days > 0], days[days > 0]
     total = int(counts.sum())
     months = int(np.unique(month).size)

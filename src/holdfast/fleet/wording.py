@@ -63,7 +63,7 @@ def size(analysis: Analysis, nodes: int) -> str:
 def ettr_settings(analysis: Analysis) -> list[dict[str, Any]]:
     """The parameters of the expected ETTR: at the fitted failure rate, and at its interval's ends.
 
-    Without failures the first is at the upper end: an ETTR of 100 % is no expectation.
+    Without failures the first is at the upper end: an ETTR of 100 % is not an expectation.
     """
     assert analysis.mttf is not None
     model = analysis.mttf.model

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from standin_whatif import whatif
 
 import holdfast.fleet as fleet
 from holdfast.fleet import Assumptions
@@ -38,7 +37,7 @@ def testbed_analysis(testbed_store_told: Path) -> Analysis:
 
 @pytest.fixture(scope="session")
 def console(testbed_store_told: Path) -> Iterator[TestClient]:
-    """A client of a console without a token; its what-if is `standin_whatif`."""
-    app = create_app(testbed_store_told, assumptions=DEMO, whatif=whatif)
+    """A client of a console without a token."""
+    app = create_app(testbed_store_told, assumptions=DEMO)
     with TestClient(app, base_url=HERE) as client:
         yield client

@@ -14,8 +14,8 @@ from logs import Attempt, Log, names
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.alert_rules import alert_rules
 from holdfast.fleet.console.metrics import Exporter, measure
+from holdfast.fleet.console.views import alert_rules
 from holdfast.fleet.console.watching import WatchStatus
 
 METRIC = re.compile(r"\bholdfast_\w+")

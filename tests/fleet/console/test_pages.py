@@ -14,9 +14,9 @@ from logs import Attempt, Check, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.addresses import PAGES, PLACES
+from holdfast.fleet.console import evidence
 from holdfast.fleet.console.app import create_app
-from holdfast.fleet.console.node_evidence import evidence
+from holdfast.fleet.console.views import PAGES, PLACES
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -98,7 +98,7 @@ def test_every_link_of_the_summary_leads_somewhere(console: TestClient) -> None:
 
 
 def test_each_section_of_the_report_has_a_place(console: TestClient) -> None:
-    pages = {path: read(console, path) for path in PAGES if path != "/whatif"}
+    pages = {path: read(console, path) for path in PAGES}
     for section, address in PLACES.items():
         path, _, anchor = address.partition("#")
         assert anchor == section
@@ -126,7 +126,7 @@ def test_the_evidence_on_a_node(console: TestClient, testbed_analysis: Analysis)
     assert "jobs that exclude it" in text
     assert "6 outages; all are over." in text
     assert "pcie aer errors" in text
-    found = evidence(testbed_analysis, "node05")
+    found = evidence.node(testbed_analysis, "node05")
     assert found is not None
     failures = next(s for s in found.sections if s.id == "failures").tables[0].data
     assert failures.num_rows == row["touched"] or failures.num_rows >= row["failures"]
@@ -168,7 +168,7 @@ def test_a_search_for_a_node_finds_its_jobs(
     assert f"{len(ran):,} jobs match" in reader.text
 
 
-@pytest.mark.parametrize("path", ["/nodes/{}", "/jobs/{}", "/whatif/{}"])
+@pytest.mark.parametrize("path", ["/nodes/{}", "/jobs/{}"])
 @pytest.mark.parametrize(
     "name", ["none", "x' OR '1'='1", "../../etc/passwd", HOSTILE, "1e9", "٣", "-1", "%00", " "]
 )
@@ -215,7 +215,6 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         assert "<img" not in html
         query = quote(HOSTILE)
         assert "<img" not in client.get(f"/ettr?nodes={query}&write={query}").text
-        assert "<img" not in client.get(f"/whatif?change={query}&days={query}").text
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ def test_a_fault_of_the_console_shows_no_traceback(
 )
 def test_a_poor_log_gets_pages(attempts: list[Attempt], tmp_path: Path) -> None:
     client = TestClient(create_app(Log(attempts).store(tmp_path)), base_url="http://localhost")
-    for path in ("/", "/rate", "/nodes", "/jobs", "/jobs/1", "/ettr", "/ettr/curve", "/whatif"):
+    for path in ("/", "/rate", "/nodes", "/jobs", "/jobs/1", "/ettr", "/ettr/curve"):
         answer = client.get(path)
         assert answer.status_code == 200, path
         assert not re.search(r">(nan|None|undefined|inf)\b", answer.text), path

@@ -56,7 +56,7 @@ def test_run_lengths_are_the_documented_ones(rate: float, failures: float) -> No
 
 def test_a_steady_rate_raises_nothing(tmp_path: Path) -> None:
     jump = jump_of(fleet_log(dict.fromkeys(spread(0, 60, 36), ("NODE_FAIL", None))), tmp_path)
-    assert not jump.alarm
+    assert jump.statistic < THRESHOLD
     assert jump.set_aside == 0
     # Sixty days: the last 28 are watched, the 32 before them are the baseline.
     assert jump.watched_node_days == pytest.approx(28 * 17)
@@ -70,7 +70,7 @@ def test_a_jump_is_found(tmp_path: Path) -> None:
     before = dict.fromkeys(spread(0, 50, 36), ("NODE_FAIL", None))
     after = dict.fromkeys(spread(50, 60, 6), ("NODE_FAIL", None))
     jump = jump_of(fleet_log({**before, **after}), tmp_path)
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
 
 
 def test_a_jump_from_no_failure_at_all_is_found(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_jump_from_no_failure_at_all_is_found(tmp_path: Path) -> None:
         end = 3600 * (hour + 1)
         log.attempts.append(Attempt(90_000 + hour, NODES[:1], end - 3600, end, "NODE_FAIL"))
     jump = jump_of(log, tmp_path)
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
     assert (jump.baseline_failures, jump.watched_failures) == (0, 20)
 
 
@@ -88,7 +88,7 @@ def test_a_new_check_by_itself_raises_nothing(tmp_path: Path) -> None:
     before = dict.fromkeys(spread(0, 50, 36), ("NODE_FAIL", None))
     after = dict.fromkeys(spread(50, 60, 6), ("FAILED", "check nvlink"))
     jump = jump_of(fleet_log({**before, **after}), tmp_path)
-    assert not jump.alarm
+    assert jump.statistic < THRESHOLD
     assert jump.new_checks == ("check nvlink",)
     assert jump.set_aside == len(set(after))
     assert jump.watched_failures == sum(hour >= 24 * 32 for hour in set(before) - set(after))
@@ -98,7 +98,7 @@ def test_a_check_that_was_there_before_does_raise_it(tmp_path: Path) -> None:
     before = dict.fromkeys(spread(0, 50, 36), ("FAILED", "check nvlink"))
     after = dict.fromkeys(spread(50, 60, 6), ("FAILED", "check nvlink"))
     jump = jump_of(fleet_log({**before, **after}), tmp_path)
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
     assert jump.new_checks == ()
 
 
@@ -111,7 +111,7 @@ def test_a_failure_that_an_old_check_shows_too_counts(tmp_path: Path) -> None:
     jump = jump_of(log, tmp_path)
     assert jump.new_checks == ("check iblink",)
     assert jump.set_aside == 0
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
 
 
 def test_node_failures_that_no_check_shows_raise_it_whatever_is_new(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_node_failures_that_no_check_shows_raise_it_whatever_is_new(tmp_path: Pa
     new = dict.fromkeys(range(24 * 50 + 1, 24 * 60, 12), ("FAILED", "check mount"))
     jump = jump_of(fleet_log({**before, **after, **new}), tmp_path)
     assert jump.set_aside == len(new)
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
 
 
 def test_an_xid_never_seen_before_is_no_new_check(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_xid_never_seen_before_is_no_new_check(tmp_path: Path) -> None:
     after = dict.fromkeys(spread(50, 60, 6), ("FAILED", "xid 74"))
     jump = jump_of(fleet_log({**before, **after}), tmp_path)
     assert jump.new_checks == ()
-    assert jump.alarm
+    assert jump.statistic >= THRESHOLD
 
 
 def test_nothing_ran(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ import holdfast.fleet as fleet
 from holdfast.errors import InputError, MissingExtraError, StoreError
 from holdfast.fleet import Assumptions
 from holdfast.fleet.console import serving
-from holdfast.fleet.console.alert_rules import alert_rules
 from holdfast.fleet.console.serving import serve
+from holdfast.fleet.console.views import alert_rules
 from holdfast.fleet.store import Store
 
 PATIENCE_S = 120.0

@@ -114,7 +114,7 @@ def test_the_store_goes_and_comes_back(store: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         snapshots.current()
     store.mkdir()
-    with pytest.raises(StoreError, match="is no fleet store"):
+    with pytest.raises(StoreError, match="is not a fleet store"):
         snapshots.current()
     store.rmdir()
     away.rename(store)

@@ -16,17 +16,15 @@ from urllib.parse import quote, urlencode
 from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import explorer, metrics, pages, views
-from holdfast.fleet.console.access import Access, check_token, read_form
-from holdfast.fleet.console.experiments import Experiments, WhatIf, simulate_changes
+from holdfast.fleet.console.access import Access, check_token
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.console.whatif_request import Request as Changes
 from holdfast.report import warm_up
 
 try:
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+    from fastapi.responses import HTMLResponse, JSONResponse, Response
     from starlette.exceptions import HTTPException
     from starlette.routing import Route
 except ModuleNotFoundError as error:
@@ -41,7 +39,6 @@ def create_app(
     assumptions: Assumptions | None = None,
     token: str | None = None,
     watcher: Watcher | None = None,
-    whatif: WhatIf = simulate_changes,
     patience_s: float = PATIENCE_S,
 ) -> FastAPI:
     """The console of a store.
@@ -51,7 +48,6 @@ def create_app(
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
         watcher: feeds the store while the console runs.
-        whatif: tries changes, as `experiments.simulate_changes`; importable by name.
         patience_s: how long a page waits for the analysis of a new commit.
 
     Raises:
@@ -60,7 +56,7 @@ def create_app(
     """
     if token is not None:
         check_token(token)
-    console = Console(store, assumptions or Assumptions(), watcher, whatif, patience_s)
+    console = Console(store, assumptions or Assumptions(), watcher, patience_s)
     app = FastAPI(
         title="holdfast",
         docs_url=None,
@@ -71,7 +67,6 @@ def create_app(
     )
     app.add_middleware(Access, token=token, refuse=refuse)
     _add_pages(app, console)
-    _add_what_if(app, console)
     _add_data(app, console)
     _add_errors(app)
     for route in app.routes:  # a probe asks with HEAD; the server leaves the body out
@@ -88,11 +83,9 @@ class Console:
         store: Path,
         assumptions: Assumptions,
         watcher: Watcher | None,
-        whatif: WhatIf,
         patience_s: float,
     ) -> None:
         self.snapshots = Snapshots(store, assumptions, prepare=pages.prepare, patience_s=patience_s)
-        self.experiments = Experiments(store, assumptions, whatif)
         self.exporter = metrics.Exporter()
         self.watcher = watcher
 
@@ -108,10 +101,9 @@ class Console:
         finally:
             if self.watcher is not None:
                 self.watcher.stop()
-            self.experiments.close()
 
     def _look(self) -> None:
-        """Analyse the store before the first reader comes; trouble is told to that reader."""
+        """Analyse the store before the first reader comes; trouble is reported to that reader."""
         with suppress(HoldfastError):
             self.snapshots.current()
 
@@ -186,80 +178,6 @@ def _add_pages(app: FastAPI, console: Console) -> None:
         shown = console.show(build)
         shown.status_code = status
         return shown
-
-
-def _add_what_if(app: FastAPI, console: Console) -> None:
-    @app.get("/whatif")
-    def form(request: Request) -> Response:
-        asked = request.query_params
-        given = {
-            name: asked[name] for name in ("given", "replicas", "days", "seed") if name in asked
-        }
-        return console.show(
-            lambda snapshot: pages.whatif(
-                snapshot, console.experiments.latest(), given, asked.getlist("change")
-            )
-        )
-
-    @app.post("/whatif")
-    async def submit(request: Request) -> Response:
-        fields = await read_form(request.receive)
-        picked = [value for name, value in fields if name == "pick"]
-        given = {name: value for name, value in fields if name != "pick"}
-        from starlette.concurrency import run_in_threadpool
-
-        return await run_in_threadpool(_submit, console, given, picked)
-
-    @app.get("/whatif/{number}")
-    def experiment(number: str) -> Response:
-        run = _run(console, number)
-        asked = [("change", change) for change in run.request.changes]
-        days = "" if run.request.days is None else f"{run.request.days:g}"
-        rest = {
-            "given": "\n".join(run.request.given),
-            "replicas": run.request.replicas,
-            "days": days,
-            "seed": run.request.seed,
-        }
-        again = f"/whatif?{urlencode([*asked, *rest.items()])}"
-        return console.show(lambda snapshot: pages.experiment(snapshot, run, again))
-
-    @app.get("/whatif/{number}/state")
-    def state(number: str) -> Response:
-        run = _run(console, number)
-        return JSONResponse({**run.to_dict(), "status": pages.status(run)})
-
-    @app.post("/whatif/{number}/cancel")
-    def cancel(number: str) -> Response:
-        run = _run(console, number)
-        console.experiments.cancel(run.number)
-        return RedirectResponse(f"/whatif/{run.number}", 303)
-
-
-def _submit(console: Console, given: dict[str, str], picked: list[str]) -> Response:
-    try:
-        every = "\n".join([*picked, given.get("changes", "")])
-        run = console.experiments.submit(Changes.from_form({**given, "changes": every}))
-    except InputError as error:
-        problem = str(error)
-        return console.show(
-            lambda snapshot: pages.whatif(
-                snapshot, console.experiments.latest(), given, picked, problem
-            ),
-            400,
-        )
-    return RedirectResponse(f"/whatif/{run.number}", 303)
-
-
-def _run(console: Console, number: str) -> Any:
-    run = console.experiments.get(int(number)) if number.isascii() and number.isdecimal() else None
-    if run is None:
-        raise Unknown(
-            f"There is no run {number}.",
-            "The console remembers its latest runs only while it runs.",
-            {"/whatif": "All runs"},
-        )
-    return run
 
 
 def _add_data(app: FastAPI, console: Console) -> None:

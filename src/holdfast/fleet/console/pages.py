@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import explorer, job_pages
-from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
-from holdfast.fleet.console.experiments import Experiment
-from holdfast.fleet.console.node_evidence import evidence, node_section
+from holdfast.fleet.console import evidence, explorer, views
 from holdfast.fleet.console.snapshots import Snapshot
+from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.numbers import duration
-from holdfast.report import How, Page, Section, parts
+from holdfast.report import Page, Section, parts
 
 
 @dataclass(frozen=True)
@@ -100,19 +97,19 @@ def rate(snapshot: Snapshot) -> View:
 
 def nodes(snapshot: Snapshot) -> View:
     """All nodes."""
-    laid = snapshot.kept("nodes", lambda analysis: _laid(node_section(analysis)))
+    laid = snapshot.kept("nodes", lambda analysis: _laid(evidence.node_section(analysis)))
     return _page(snapshot, "/nodes", "nodes.html.j2", sections=[laid], empty="")
 
 
 def node(snapshot: Snapshot, name: str) -> View | None:
     """The evidence on one node; None if the log does not know it."""
-    found = snapshot.read(lambda analysis: evidence(analysis, name))
+    found = snapshot.read(lambda analysis: evidence.node(analysis, name))
     return None if found is None else _evidence(snapshot, "/nodes", found)
 
 
 def job(snapshot: Snapshot, job_id: str) -> View | None:
     """One job; None if the log does not know it."""
-    found = snapshot.read(lambda analysis: job_pages.job(analysis, job_id))
+    found = snapshot.read(lambda analysis: evidence.job(analysis, job_id))
     return None if found is None else _evidence(snapshot, "/jobs", found)
 
 
@@ -123,7 +120,7 @@ def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
 
 def jobs(snapshot: Snapshot, words: str) -> View:
     """The jobs that lost most, or that match a search."""
-    found = snapshot.read(lambda analysis: _laid(job_pages.find_jobs(analysis, words)))
+    found = snapshot.read(lambda analysis: _laid(evidence.find_jobs(analysis, words)))
     more = [] if words else _sections(snapshot, "/jobs")
     return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
 
@@ -136,59 +133,43 @@ def default_setting(snapshot: Snapshot) -> explorer.Setting:
 def ettr(snapshot: Snapshot, setting: explorer.Setting, problem: str = "") -> View:
     """The ETTR explorer at a setting."""
     default = default_setting(snapshot)
-    question = "How often should a job checkpoint?"
-    laid = parts.lay_out(
-        Section("curve", question, "", [explorer.figure(setting, default)], how=_HOW)
-    )
-    sections = _sections(snapshot, "/ettr")
+    figure = explorer.figure(setting, default)
+    curve = parts.lay_out(Section("curve", "How often should a job checkpoint?", "", [figure]))
     return _page(
         snapshot,
         "/ettr",
         "ettr.html.j2",
         fields=_fields(setting),
         problem=problem,
-        out=explorer.outcome(setting, default, _gpus_per_node(snapshot)),
-        figure=laid["figures"][0],
+        figure=curve["figures"][0],
+        answer=_answer(setting),
         origin=snapshot.kept("origin", _origin),
-        how=laid["how"],
-        sections=sections,
+        sections=_sections(snapshot, "/ettr"),
         live=True,
     )
 
 
-_HOW = How(
-    [
-        "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)],  L = N · r_f",
-        "best Δt = (1 + W0(−e^{−1 − L·w})) / L",
-    ],
-    {
-        "Δt": "checkpoint interval",
-        "w": "time of a write",
-        "u0": "initialisation",
-        "q": "queue before a restart",
-        "N, r_f": "nodes; failures per node and time",
-        "W0": "Lambert's function",
-    },
-    notes="Exact for failures at a constant rate, also during initialisation and writes: each ends the "
-    "job and throws it back to its last complete checkpoint.",
-)
+def _answer(setting: explorer.Setting) -> dict[str, Any]:
+    """The section of `holdfast fleet ettr`."""
+    (section,) = explorer.at(setting).sections()
+    return parts.lay_out(replace(section, id="answer"))
 
 
 def _fields(setting: explorer.Setting) -> list[dict[str, Any]]:
     made = []
     for name, field in explorer.FIELDS.items():
-        value = getattr(setting, name)
+        value = setting[name]
         low, high = field.slider
         made.append(
             {
                 "name": name,
                 "label": field.label,
-                "text": explorer.field_text(setting, name),
+                "text": explorer.field_text(name, value),
                 "value": value,
                 # A value of the log beyond the usual range moves the end of the slider.
                 "low": min(low, value) if low and value else low,
                 "high": max(high, 10 * value) if value > high else high,
-                "time": name in explorer.TIMES,
+                "time": field.is_time,
                 "whole": name == "nodes",
             }
         )
@@ -201,124 +182,21 @@ def _origin(analysis: Analysis) -> str:
         return "The log has no failure rate of jobs; the values are those of the published RSC-1 fleet."
     bound = "" if analysis.mttf.model.failures_ else " (its upper bound: nothing failed)"
     write = duration(explorer.WRITE_SHARE * assumed.checkpoint_interval_s)
-    write = (
-        ""
-        if assumed.write_s
-        else f" No log states the time of a write: {write} is a guess, while the figures below take "
-        "none. Start the console with --write to say it."
-    )
+    write = "" if assumed.write_s else f" No log states the time of a write: {write} is a guess."
     return (
         f"The log as it is: the largest job that ran, at the measured failure rate{bound}, with the "
         f"measured wait before restarts and the assumed checkpoints.{write}"
     )
 
 
-def _gpus_per_node(snapshot: Snapshot) -> int:
-    return snapshot.kept("gpus per node", lambda analysis: analysis.log.gpus_per_node)
-
-
 def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
     """What the ETTR explorer redraws."""
-    default = default_setting(snapshot)
     return {
-        "query": setting.query(),
+        "query": explorer.query(setting),
         "fields": {
-            name: {
-                "value": getattr(setting, name),
-                "text": explorer.field_text(setting, name),
-            }
-            for name in explorer.FIELDS
+            each["name"]: {"value": each["value"], "text": each["text"]}
+            for each in _fields(setting)
         },
-        "curve": explorer.drawn(setting, default),
-        "out": explorer.outcome(setting, default, _gpus_per_node(snapshot)),
+        "curve": explorer.curve(setting, default_setting(snapshot)),
+        "answer": views.html("answer.html.j2", {"answer": _answer(setting)}),
     }
-
-
-def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
-    """Changes that suit the log: (change, what it means)."""
-    named = analysis.lemons.lemons if analysis.status.attempts else []
-    worst = named[:5]
-    assumed = analysis.log.assumptions
-    best = explorer.at(explorer.default_setting(analysis)).optimal_interval_s
-    halved = duration_text(assumed.checkpoint_interval_s / 2)
-    interval = duration_text(round(best)) if best and best >= 1 else halved
-    return [
-        ("lemons=off", "every lemon node is replaced by a healthy one"),
-        *([_without(analysis, worst)] if worst else []),
-        ("failure_rate*0.5", "nodes fail half as often"),
-        (f"checkpoint.interval={interval}", "jobs checkpoint at this interval"),
-        ("checkpoint.write*0.5", "a checkpoint is written in half the time"),
-        ("preempt_after=4h", "a job may be preempted once it has run for 4 h"),
-    ]
-
-
-def _without(analysis: Analysis, nodes: Sequence[str]) -> tuple[str, str]:
-    """The change that takes these nodes away: for good, if the largest job still fits."""
-    named = ",".join(nodes)
-    if analysis.log.count("nodes") - len(nodes) < analysis.largest_job_nodes:
-        return f"replace={named}", "these nodes are replaced by healthy ones"
-    return f"pull={named}", "these nodes leave, and nothing takes their place"
-
-
-def whatif(
-    snapshot: Snapshot,
-    experiments: Sequence[Experiment],
-    form: dict[str, str],
-    picked: Sequence[str] = (),
-    problem: str = "",
-) -> View:
-    """The what-if form."""
-    common = snapshot.kept("common changes", common_changes)
-    offered = {change for change, _ in common}
-    own = [each for each in picked if each not in offered]
-    changes = "\n".join([*own, *(line for line in form.get("changes", "").splitlines() if line)])
-    defaults = {"given": "", "replicas": "8", "days": "", "seed": "0"}
-    return _page(
-        snapshot,
-        "/whatif",
-        "whatif.html.j2",
-        common=common,
-        picked=[each for each in picked if each in offered],
-        form={**defaults, **form, "changes": changes},
-        experiments=experiments,
-        problem=problem,
-    )
-
-
-def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
-    """One what-if run: how far it is, or what came out."""
-    active = run.state in ("waiting", "running")
-    headings = {
-        "waiting": "Waiting for the run before it",
-        "running": "Running",
-        "done": "What was asked",
-        "failed": "The run failed",
-        "cancelled": "Cancelled",
-    }
-    return _page(
-        snapshot,
-        "/whatif",
-        "experiment.html.j2",
-        title=f"What if: run {run.number}",
-        heading=headings[run.state],
-        run=run,
-        active=active,
-        status=status(run),
-        page=run.page,
-        sections=run.sections,
-        days="as long as the log" if run.request.days is None else f"{run.request.days:g}",
-        took=duration(run.seconds) if run.seconds else "",
-        again=again,
-    )
-
-
-def status(run: Experiment) -> str:
-    """How far a run is, in a sentence."""
-    if run.state == "waiting":
-        return "It waits for the run before it."
-    told = run.to_dict()
-    if not run.total:
-        return f"Calibrating the simulator to the log, {duration(told['seconds'])} so far."
-    left = told["seconds_left"]
-    rest = "" if left is None else f", about {duration(left)} left"
-    return f"{run.done:,} of {run.total:,} simulations{rest}."

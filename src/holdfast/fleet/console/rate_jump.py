@@ -43,7 +43,7 @@ THRESHOLD = 7.96
 WATCHED_S = 28.0 * DAY_S
 BASELINE_S = 112.0 * DAY_S
 KERNEL = "xid"
-"""All XIDs come from one check, the kernel's log: a number seen for the first time is no new check."""
+"""All XIDs come from one check, the kernel's log: a number seen for the first time is not a new check."""
 _MONITOR = (
     f"CASE WHEN starts_with(lower(\"check\"), '{KERNEL} ') THEN '{KERNEL}' ELSE \"check\" END"
 )
@@ -58,7 +58,6 @@ class RateJump:
     """In failures; an alarm at `THRESHOLD` or above."""
     in_control_per_node_day: float
     """The rate that counts as unchanged: the upper end of the baseline's 95 % interval."""
-    baseline_begin_s: float
     watched_begin_s: float
     baseline_failures: int
     baseline_node_days: float
@@ -68,11 +67,6 @@ class RateJump:
     """Failures of the watched time that only new checks show; in none of the counts above."""
     new_checks: tuple[str, ...]
     """Checks first seen after the baseline began."""
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the rate has jumped."""
-        return self.statistic >= THRESHOLD
 
 
 def rate_jump(analysis: Analysis) -> RateJump | None:
@@ -102,7 +96,6 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
     return RateJump(
         cusum(expected_at, in_control * (total - baseline), DRIFT),
         in_control,
-        baseline_from,
         watched_from,
         before,
         baseline,

@@ -15,8 +15,9 @@ of its generation, inside `Snapshot.kept` or `Snapshot.read`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
-from threading import Event, Lock, RLock, Thread
+from threading import Lock, RLock, Thread
 from typing import Any, TypeVar, cast
 
 import duckdb
@@ -105,7 +106,8 @@ class Snapshots:
         self._patience_s = patience_s
         self._lock = Lock()
         self._shown: Snapshot | None = None
-        self._coming: _Coming | None = None
+        self._coming: Future[Snapshot] | None = None
+        self._analysed = ""  # the generation of `_coming`
 
     @property
     def generation(self) -> str:
@@ -117,7 +119,7 @@ class Snapshots:
         try:
             found = (self.store / MANIFEST).stat()
         except OSError as error:
-            what = "is no fleet store" if self.store.is_dir() else "does not exist"
+            what = "is not a fleet store" if self.store.is_dir() else "does not exist"
             raise store_error(
                 "not-found",
                 f"{self.store}: the store {what}\n"
@@ -137,16 +139,13 @@ class Snapshots:
             shown, coming = self._shown, self._coming
             if shown is not None and shown.generation == generation:
                 return shown
-            if coming is None or coming.generation != generation or coming.failed:
-                coming = self._coming = _Coming(generation)
-                Thread(target=self._analyse, args=(coming,), daemon=True).start()
-        if not coming.ready.wait(None if shown is None else self._patience_s):
-            assert shown is not None
-            return shown
-        if coming.error is not None:
-            raise coming.error
-        assert coming.snapshot is not None
-        return coming.snapshot
+            failed = coming is not None and coming.done() and coming.exception() is not None
+            if coming is None or self._analysed != generation or failed:
+                coming, self._analysed = Future(), generation
+                self._coming = coming
+                Thread(target=self._analyse, args=(coming, generation), daemon=True).start()
+        done, _ = wait([coming], None if shown is None else self._patience_s)
+        return coming.result() if done or shown is None else shown
 
     def answer(self, build: Callable[[Snapshot], _Value]) -> _Value:
         """What `build` makes of the current snapshot; once more if a commit replaced its files.
@@ -162,29 +161,14 @@ class Snapshots:
                 raise
         return build(self.current())
 
-    def _analyse(self, coming: _Coming) -> None:
+    def _analyse(self, coming: Future[Snapshot], generation: str) -> None:
         try:
-            snapshot = Snapshot(self.store, self.assumptions, coming.generation)
+            snapshot = Snapshot(self.store, self.assumptions, generation)
             self._prepare(snapshot)
-            coming.snapshot = snapshot
-            with self._lock:
-                if self._coming is coming:
-                    self._shown = snapshot
         except Exception as error:  # the requests that wait for it raise it
-            coming.error = error
-        finally:
-            coming.ready.set()
-
-
-class _Coming:
-    """A generation that is being analysed."""
-
-    def __init__(self, generation: str) -> None:
-        self.generation = generation
-        self.ready = Event()
-        self.snapshot: Snapshot | None = None
-        self.error: Exception | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.ready.is_set() and self.error is not None
+            coming.set_exception(error)
+            return
+        with self._lock:
+            if self._coming is coming:
+                self._shown = snapshot
+        coming.set_result(snapshot)

@@ -1,4 +1,4 @@
-"""Templates and files of the console: what a page is made of before its numbers."""
+"""What a page is made of before its numbers: addresses, templates, files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,34 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast import __version__
-from holdfast.fleet.console.addresses import PAGES, PLACES
 from holdfast.report import parts
+
+NODE_LINK = "/nodes/{}"
+JOB_LINK = "/jobs/{}"
+
+PAGES = {
+    "/": "Morning summary",
+    "/rate": "Failure rate",
+    "/nodes": "Nodes",
+    "/jobs": "Jobs",
+    "/ettr": "ETTR explorer",
+}
+"""Address -> name, in the order of the navigation."""
+
+SECTIONS = {
+    "/": ("loss", "causes", "preemptions", "status"),
+    "/rate": ("rate", "mttf"),
+    "/nodes": ("lemons",),
+    "/jobs": ("loops", "owners"),
+    "/ettr": ("ettr",),
+}
+"""Address -> the sections of the report that stand there."""
+
+PLACES = {
+    **{section: f"{page}#{section}" for page, sections in SECTIONS.items() for section in sections},
+    "unknown": "/#unknown",
+}
+"""Section -> its address."""
 
 PARTS = "parts.html.j2"
 JAVASCRIPT = "text/javascript; charset=utf-8"
@@ -60,7 +86,6 @@ _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "vega.js": (JAVASCRIPT, parts.runtime),
     "console.js": (JAVASCRIPT, lambda: _own("console.js")),
     "explorer.js": (JAVASCRIPT, lambda: _own("explorer.js")),
-    "experiment.js": (JAVASCRIPT, lambda: _own("experiment.js")),
 }
 """Name -> media type and text."""
 
@@ -79,3 +104,8 @@ def asset(name: str) -> str:
     if found is None:
         raise KeyError(name)
     return f"/static/{name}?v={hashlib.sha256(found[1]).hexdigest()[:12]}"
+
+
+def alert_rules() -> str:
+    """The Prometheus alert rules that ship with the console, as a YAML file for its `rule_files`."""
+    return files("holdfast.fleet.console").joinpath("alerts.yaml").read_text(encoding="utf-8")

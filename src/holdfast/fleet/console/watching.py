@@ -30,10 +30,6 @@ class WatchStatus:
     """When the logs were last looked at (epoch seconds); None: not yet."""
     rows: int = 0
     """Rows read since the start."""
-    new_rows: int = 0
-    """Rows that the last look read."""
-    files: int = 0
-    """Files that are followed."""
     problems: tuple[str, ...] = ()
     """A sentence for each file that cannot be read, or for why nothing can."""
 
@@ -109,12 +105,10 @@ class Watcher:
             found = self._follower.look()
         except (HoldfastError, OSError) as error:
             text = " ".join(str(error).split())
-            self._status = replace(before, last_poll_s=self._clock(), new_rows=0, problems=(text,))
+            self._status = replace(before, last_poll_s=self._clock(), problems=(text,))
             return
-        problems = (f"{path}: {text}" for path, text in sorted(found.problems.items()))
-        self._status = WatchStatus(
-            self._clock(), before.rows + found.rows, found.rows, found.files, tuple(problems)
-        )
+        problems = tuple(f"{path}: {text}" for path, text in sorted(found.problems.items()))
+        self._status = WatchStatus(self._clock(), before.rows + found.rows, problems)
 
     def _run(self) -> None:
         while not self._halt.is_set():

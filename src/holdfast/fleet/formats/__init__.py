@@ -7,11 +7,9 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
-    gcm,
     inventory,
     kubernetes,
-    nvsentinel,
-    prometheus,
+    monitors,
     sacct_json,
     sacct_text,
     slurmctld,
@@ -36,10 +34,10 @@ FORMATS: list[Format] = [
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
-    nvsentinel.NVSENTINEL,
+    monitors.NVSENTINEL,
     kubernetes.KUBERNETES,
-    prometheus.PROMETHEUS,
-    gcm.GCM,
+    monitors.PROMETHEUS,
+    monitors.GCM,
     tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,
     tabular.NODE_LOG,

@@ -1,17 +1,42 @@
-"""What every format reader yields, and what ingest tells it."""
+"""What every format reader yields, and what ingest tells it; rows that cannot be.
+
+An impossible row is one reject, the same for every format, and changes no figure: a node whose clock was
+never set, a wrapped counter or a damaged field would else become negative GPU-hours or move the end of the
+log.
+"""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.fleet.formats.clean import clean
-from holdfast.fleet.formats.columns import Column, with_cluster
+from holdfast.fleet.formats.columns import Column, flat, limits, with_cluster
+from holdfast.fleet.formats.source import RAW_CHARACTERS
+from holdfast.fleet.schema import REJECTS
+
+EARLIEST_S = 631_152_000  # 1990-01-01: before the oldest log of a batch system
+LATEST_S = 4_102_444_800  # 2100-01-01
+DAY_S = 86_400
+# Local times in the hour that a change of clocks repeats are ambiguous by up to an hour.
+CLOCK_SLACK_S = 3_600
+SUSPENDED_S = 30 * DAY_S  # Elapsed leaves suspension out; nobody suspends a job for longer
+LONGEST_S = 10 * 365 * DAY_S
+MOST_NODES = 1_000_000
+MOST_PER_NODE = {"gpus": 1_000, "cpus": 100_000}
+# A machine whose own clock was never set must not reject every row: it is at least this late.
+RELEASED_S = 1_798_761_600  # 2027-01-01
+
+_TIMES = ("time_s", "submit_s", "eligible_s", "start_s", "end_s")
+_PAST = ("time_s", "submit_s", "start_s")  # what a log cannot have seen yet
+_COUNTS = ("node_count", "gpus", "cpus", "restarts", "runtime_s", "time_limit_s")
 
 
 @dataclass(frozen=True)
@@ -30,8 +55,10 @@ class ReadOptions:
     """TOML map from the columns of a CSV or Parquet file to the schema."""
     gpus_per_node: int | None = None
     """GPUs of a node, for formats (SWF) that count processors or nodes only."""
+    start: int = 0
+    """Bytes of a growing log of lines that were read before."""
     end: int | None = None
-    """Bytes to read of a growing log of lines; None: all."""
+    """Bytes up to which it is read now; None: all."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,7 @@ class Batch:
     tables: Mapping[str, pa.Table]
     """Name in `schema.TABLES` (or "steps") -> rows. The column `key` may be left out; ingest fills it."""
     offset: int = 0
-    """Bytes of the decompressed source consumed so far: where a resumed read may start."""
+    """Bytes of the decompressed source consumed so far."""
     steps: int = 0
     """sacct step records in this piece (they are not jobs)."""
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -60,14 +87,12 @@ class Format:
     """One line for the help text and for errors."""
     sniff: Callable[[bytes, Path], bool]
     """(first 64 KiB of the decompressed source, path) -> is it this format?"""
-    read: Callable[[Path, ReadOptions, int], Iterator[Batch]]
-    """(path, options, offset to start from) -> batches, in order, as the file has them."""
-    resumes: bool = False
-    """Whether it can start at the offset of a batch; else a file is read whole or anew."""
+    read: Callable[[Path, ReadOptions], Iterator[Batch]]
+    """(path, options) -> batches, in order, as the file has them."""
 
-    def batches(self, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    def batches(self, path: Path, options: ReadOptions) -> Iterator[Batch]:
         """What `read` gives, with impossible rows among the rejects (`clean`)."""
-        for batch in self.read(path, options, offset):
+        for batch in self.read(path, options):
             columns = batch.facts.get("columns")
             if isinstance(columns, list):
                 _require_times(path, columns)
@@ -89,3 +114,122 @@ def _require_times(path: Path, columns: list[str]) -> None:
             expected="at least JobID, State, Submit, Start, End, NodeList",
             remedy="export again with `sacct -a -D -P --format=ALL`",
         )
+
+
+# --- Impossible rows -----------------------------------------------------------------------------
+
+
+def faults(table: pa.Table) -> pa.Array:
+    """Why each row of a table of the store cannot be, shape ``[n]``; null: it can.
+
+    Checks the columns of `schema.TABLES` that the table has: times from 1990 to 2100 and not in the
+    future, an end after its start, a start after its submission, counts and durations that fit the
+    column and each other.
+    """
+    reasons = pa.nulls(len(table), pa.string())
+    checked = {*_TIMES, *_COUNTS, "job_id_raw", "nodes"} & set(table.column_names)
+    columns = {name: flat(table[name]) for name in checked}
+
+    def add(bad: pa.Array, reason: str | pa.Array) -> None:
+        nonlocal reasons
+        bad = pc.fill_null(bad, False)
+        if pc.any(bad, min_count=0).as_py():
+            none = pa.scalar(None, pa.string())
+            reasons = pc.coalesce(reasons, pc.if_else(bad, reason, none))
+
+    now = max(time.time(), RELEASED_S) + DAY_S
+    for name in [name for name in _TIMES if name in columns]:
+        # The end of an outage may be planned; that of an attempt is seen.
+        seen = name in _PAST or (name == "end_s" and "submit_s" in columns)
+        if _within(columns[name], EARLIEST_S, min(LATEST_S, now) if seen else LATEST_S):
+            continue
+        late = pc.invert(pc.less(columns[name], LATEST_S))  # also what is not a number
+        add(
+            pc.or_(pc.less(columns[name], EARLIEST_S), late), f"{name} is before 1990 or after 2100"
+        )
+        if seen:
+            add(pc.greater(columns[name], now), f"{name} lies in the future")
+    if {"start_s", "end_s"} <= columns.keys():
+        add(pc.less(columns["end_s"], columns["start_s"]), "it ends before it starts")
+    if {"start_s", "submit_s"} <= columns.keys():
+        before = pc.add(columns["start_s"], CLOCK_SLACK_S)
+        add(pc.less(before, columns["submit_s"]), "it starts before it was submitted")
+    for name in [name for name in _COUNTS if name in columns]:
+        most = MOST_NODES + 1 if name == "node_count" else limits(columns[name].type)[1]
+        if _within(columns[name], 0, most):
+            continue
+        add(pc.less(columns[name], 0), f"{name} is negative")
+        add(pc.greater_equal(columns[name], most), f"{name} is too large")
+    if "job_id_raw" in columns:
+        add(pc.equal(columns["job_id_raw"], 2**63 - 1), "job_id_raw is too large")
+    if "runtime_s" in columns:
+        _check_runtime(columns, now, add)
+    if "node_count" in columns:
+        _check_sizes(columns, add)
+    return reasons
+
+
+def _within(values: pa.Array, low: float, high: float) -> bool:
+    """Whether all values are in [low, high): one quick scan spares the others, as a rule."""
+    span = pc.min_max(values).as_py()
+    if span["min"] is None:
+        return bool(values.null_count == len(values))
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        return False
+    return bool(low <= span["min"] and span["max"] < high)
+
+
+def _check_runtime(columns: Mapping[str, pa.Array], now: float, add: object) -> None:
+    assert callable(add)
+    start, end, runtime = (columns[name] for name in ("start_s", "end_s", "runtime_s"))
+    add(pc.greater(runtime, LONGEST_S), "runtime_s is too large")
+    between = pc.subtract(end, start)
+    surplus = pc.subtract(runtime, between)
+    add(pc.greater(surplus, CLOCK_SLACK_S), "it ran for longer than from its start to its end")
+    add(pc.less(surplus, -SUSPENDED_S), "it ran for far less than from its start to its end")
+    running = pc.and_(pc.is_null(end), pc.greater(pc.add(start, runtime), now))
+    add(running, "it has run for longer than since its start")
+
+
+def _check_sizes(columns: Mapping[str, pa.Array], add: object) -> None:
+    assert callable(add)
+    nodes = columns["node_count"]
+    listed = pc.list_value_length(columns["nodes"])
+    ran = pc.and_(pc.is_valid(columns["start_s"]), pc.greater(listed, 0))
+    add(pc.and_(ran, pc.not_equal(listed, nodes)), "node_count is not that of the node list")
+    size = pc.max_element_wise(nodes, 1)
+    for name, most in MOST_PER_NODE.items():
+        add(pc.greater(columns[name].cast(pa.int64()), pc.multiply(size.cast(pa.int64()), most)),
+            f"{name} is too large for so many nodes")  # fmt: skip
+
+
+def clean(
+    tables: Mapping[str, pa.Table], lines: Mapping[str, Column], source: Path
+) -> dict[str, pa.Table]:
+    """The tables of a batch without impossible rows, which go to its rejects.
+
+    Args:
+        tables: as a format reads them.
+        lines: table -> 1-based line of each row in the source, where the format knows it.
+        source: what was read.
+    """
+    kept = dict(tables)
+    for name in [name for name in tables if name != "rejects"]:
+        reasons = faults(tables[name])
+        if reasons.null_count == len(reasons):
+            continue
+        bad = pc.is_valid(reasons)
+        kept[name] = tables[name].filter(pc.invert(bad))
+        line = lines.get(name, pa.nulls(len(reasons), pa.int64()))
+        rows = tables[name].filter(bad).to_pylist()
+        raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
+        found = {
+            "source": [str(source)] * len(rows),
+            "line": flat(line).filter(bad).to_pylist(),
+            "reason": reasons.filter(bad).to_pylist(),
+            "raw": [json.dumps(row)[:RAW_CHARACTERS] for row in raw],
+        }
+        rejects = kept.get("rejects", REJECTS.empty_table())
+        rejects = pa.concat_tables([rejects, pa.table(found, schema=REJECTS)])
+        kept["rejects"] = rejects.sort_by("line")
+    return kept

@@ -39,7 +39,7 @@ def by_distinct(values: Column, convert: Callable[[str], Any], kind: pa.DataType
 def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     """An array of plain values, whatever a damaged source put among them.
 
-    Whole numbers beyond the type become its limits, which `clean` rejects; what is no text where text
+    Whole numbers beyond the type become its limits, which `clean` rejects; what is not text where text
     belongs is spelled out.
     """
     if pa.types.is_integer(kind):

@@ -16,7 +16,6 @@ from holdfast.opening import first_bytes, open_source
 
 DELIMITERS = ("|", ",", "\t", ";")
 WRONG_WIDTH = "another number of fields than the header"
-_LONGEST_FIELD = 1 << 20
 _RECORDS_AT_ONCE = 1 << 17
 
 
@@ -57,7 +56,7 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
     """As `header_of`, for a file.
 
     Raises:
-        InputError: if the first line is no header.
+        InputError: if the first line is not a header.
     """
     head = first_bytes(path)
     header = header_of(head, delimiter)
@@ -123,7 +122,6 @@ def _records(path: Path, delimiter: str, *, quoted: bool) -> Iterator[tuple[int,
                 if bare := line.rstrip("\r\n"):
                     yield number, number, bare.split(delimiter)
             return
-        csv.field_size_limit(_LONGEST_FIELD)
         rows = csv.reader(text, delimiter=delimiter)
         try:
             next(rows, None)
@@ -139,5 +137,5 @@ def _records(path: Path, delimiter: str, *, quoted: bool) -> Iterator[tuple[int,
                 path=path,
                 place=f"line {rows.line_num}",
                 found=str(error),
-                expected="records of balanced quotes, each field under 1 MB",
+                expected="records of balanced quotes, each field under 128 KB",
             ) from error

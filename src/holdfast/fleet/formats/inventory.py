@@ -53,7 +53,7 @@ def _sniff_scontrol(head: bytes, path: Path) -> bool:
     return start.startswith(b"NodeName=") and b"State=" in head
 
 
-def _read_scontrol(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_scontrol(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     yield _batch(_scontrol_nodes(read_text(path), rejects), rejects)
 
@@ -110,7 +110,7 @@ def _header(line: str) -> tuple[list[str], str | None]:
     return [name.strip() for name in line.split(delimiter)], delimiter
 
 
-def _read_sinfo(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     yield _batch(_sinfo_nodes(read_text(path), rejects), rejects)
 

@@ -7,8 +7,7 @@ A job is what owns the pods: a JobSet, a Kubeflow or Volcano job, a Kueue pod gr
 pod itself; pods of Deployments, DaemonSets and StatefulSets are services and left out. The pods of a job
 in order of creation form its attempts: a new attempt starts when a replica's index comes again, or, for
 pods without an index, when every pod of the attempt has ended. Where a container was restarted in place,
-its last termination is an attempt of its own. Jobs and Kueue workloads without any pod here give one
-attempt, without nodes.
+its last termination is an attempt of its own. A Job or Kueue workload tells why its pods were ended.
 
 ===========================================================================  =============
 what Kubernetes says                                                         state here
@@ -21,8 +20,8 @@ event Preempted; Kueue eviction Preempted                                    PRE
 container reason OOMKilled                                                   OUT_OF_MEMORY
 DeadlineExceeded (pod or Job); Kueue MaximumExecutionTimeExceeded            TIMEOUT
 DisruptionTarget EvictionByEvictionAPI (a drain); other Kueue evictions      REQUEUED
-phase Failed, any other reason; Job condition Failed                         FAILED
-phase Succeeded; Job condition Complete                                      COMPLETED
+phase Failed, any other reason                                               FAILED
+phase Succeeded                                                              COMPLETED
 deleted while it ran, no reason given                                        CANCELLED
 phase Running; Pending                                                       RUNNING; PENDING
 ===========================================================================  =============
@@ -50,7 +49,7 @@ from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table, text_key
-from holdfast.fleet.formats.nvsentinel import xid_of
+from holdfast.fleet.formats.monitors import xid_of
 from holdfast.fleet.formats.source import Rejects, blocks
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODES
 from holdfast.opening import open_source
@@ -93,6 +92,7 @@ _EVICTIONS = {
     "Preempted": "PREEMPTED",
     "NodeFailures": "NODE_FAIL",
     "MaximumExecutionTimeExceeded": "TIMEOUT",
+    "DeadlineExceeded": "TIMEOUT",
 }
 _PHASES = {"Succeeded": "COMPLETED", "Failed": "FAILED", "Running": "RUNNING", "Unknown": "RUNNING"}
 _JOB_LABELS = (
@@ -258,47 +258,6 @@ def _good_status(kind: str) -> str:
     return "True" if kind.endswith(("Ready", "Healthy")) else "False"
 
 
-def own_run(item: Object) -> Run:
-    """The one execution that a Job or Workload without pods tells of."""
-    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    state, end, reason = "PENDING", None, None
-    start = time_of(status.get("startTime"))
-    if item["kind"] == "Workload":
-        admitted = condition(status, "Admitted") or condition(status, "QuotaReserved")
-        start = time_of(admitted.get("lastTransitionTime")) if admitted else None
-        gpus = sum(
-            _gpus((group.get("template") or {}).get("spec") or {}) * int(group.get("count", 1))
-            for group in spec.get("podSets") or ()
-        )
-    else:
-        template = (spec.get("template") or {}).get("spec") or {}
-        gpus = _gpus(template) * int(spec.get("parallelism") or 1)
-    if start is not None:
-        state = "RUNNING"
-    for kind in ("Complete", "Finished", "Failed", "Evicted"):
-        if said := condition(status, kind):
-            reason = said.get("reason")
-            end = time_of(status.get("completionTime")) or time_of(said.get("lastTransitionTime"))
-            failed = kind == "Failed" or (kind == "Finished" and "fail" in str(reason).lower())
-            state = "FAILED" if failed else "COMPLETED"
-            state = "TIMEOUT" if reason == "DeadlineExceeded" else state
-            state = _EVICTIONS.get(str(reason), "REQUEUED") if kind == "Evicted" else state
-            break
-    labels = meta.get("labels") or {}
-    return Run(
-        job=owner_of(item),
-        created=time_of(meta.get("creationTimestamp")),
-        start=start,
-        end=end if start is not None else None,
-        gpus=gpus,
-        state=state,
-        reason=reason,
-        queue=spec.get("queueName") or next((labels[n] for n in _QUEUES if n in labels), None),
-        priority_class=spec.get("priorityClassName"),
-        priority=spec.get("priority"),
-    )
-
-
 def owner_of(item: Object) -> str:
     """``namespace/name`` of the controller of an object, else of itself."""
     meta = item["metadata"]
@@ -323,7 +282,6 @@ class _Cluster:
     """Everything that the file says, the last word of each object."""
 
     pods: dict[str, tuple[Object, bool]] = field(default_factory=dict)
-    owners: dict[str, Object] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     evictions: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     health: dict[tuple[object, ...], Object] = field(default_factory=dict)
@@ -342,11 +300,11 @@ class _Cluster:
                 deleted,
             )
         elif kind in ("Job", "Workload"):
-            own_run(item)
-            self.owners[f"{kind}:{owner_of(item)}"] = item
-            evicted = condition(item.get("status") or {}, "Evicted")
-            if evicted and (time := time_of(evicted.get("lastTransitionTime"))):
-                state = _EVICTIONS.get(str(evicted.get("reason")), "REQUEUED")
+            status = item.get("status") or {}
+            ended = condition(status, "Evicted") or condition(status, "Failed") or {}
+            other = "REQUEUED" if ended.get("type") == "Evicted" else "FAILED"
+            if time := time_of(ended.get("lastTransitionTime")):
+                state = _EVICTIONS.get(str(ended.get("reason")), other)
                 self.evictions[owner_of(item)].append((time, state))
         elif kind == "Event":
             return self._event(item)
@@ -415,11 +373,7 @@ class _Cluster:
             hint = self.hints.get(f"{meta.get('namespace', 'default')}/{meta['name']}")
             if run := pod_run(pod, deleted, hint):
                 runs[run.job].append(run)
-        jobs = {job: _attempts(own) for job, own in runs.items()}
-        for item in sorted(self.owners.values(), key=lambda item: str(item["kind"])):
-            run = own_run(item)  # a Job before its Workload, which adds nothing then
-            jobs.setdefault(run.job, [[run]])
-        return jobs
+        return {job: _attempts(own) for job, own in runs.items()}
 
 
 def _attempts(runs: Iterable[Run]) -> list[list[Run]]:
@@ -529,7 +483,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[int, Object, bool]]
                 yield line, item, deleted
 
 
-def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = _Cluster()
     for line, item, deleted in _objects(path, rejects):

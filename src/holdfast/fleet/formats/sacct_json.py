@@ -45,11 +45,11 @@ def sniff(head: bytes, _: Path) -> bool:
     )
 
 
-def read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """Batches of 4,000 jobs, in order; rejects and rows have the place of their job for a line.
 
     Raises:
-        InputError: if the file cannot be read, or is no JSON or cut off.
+        InputError: if the file cannot be read, or is not JSON or cut off.
     """
     with open_source(path) as source:
         jobs = _jobs(source, path)

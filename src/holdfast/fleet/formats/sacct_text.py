@@ -40,7 +40,6 @@ from holdfast.fleet.formats.hosts import excluded_hosts, parse_hosts
 from holdfast.fleet.formats.sacct_repair import (
     JOB_ID,
     NEEDED,
-    SUBMIT_LINE,
     TIMES,
     Header,
     Layout,
@@ -64,10 +63,9 @@ Indices = npt.NDArray[np.int64]
 # --- Blocks --------------------------------------------------------------------------------------
 
 
-def _blocks(path: Path, header: Header, offset: int) -> Iterator[Block]:
+def _blocks(path: Path, header: Header) -> Iterator[Block]:
     """The source cut where a record surely begins."""
-    start = max(offset, header.size)
-    return blocks(path, start, BLOCK_BYTES, cut=partial(_boundary, header=header))
+    return blocks(path, header.size, BLOCK_BYTES, cut=partial(_boundary, header=header))
 
 
 def _boundary(data: bytes, header: Header) -> int:
@@ -137,7 +135,7 @@ def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
     starts, ends = _line_bounds(data)
     if not odd and not bad.any():
         return _Rows(table, block.first_line + np.flatnonzero(ends > starts), [], invalid)
-    table, lines, rejects = _mend(
+    table, lines, rejects = _repair_lines(
         data, block.first_line, layout, table, odd, np.flatnonzero(bad), starts, ends
     )
     return _Rows(table, lines, rejects, invalid)
@@ -208,7 +206,7 @@ def _parse(
     return table.rename_columns(list(chosen.values())), odd
 
 
-def _mend(
+def _repair_lines(
     data: bytes,
     first_line: int,
     layout: Layout,
@@ -231,7 +229,7 @@ def _mend(
         ends: where the line break of each is.
 
     Returns:
-        the records, mended ones in their places; the line of each; line, reason and text of each
+        the records, repaired ones in their places; the line of each; line, reason and text of each
         reject.
     """
     filled = np.flatnonzero(ends > starts)
@@ -242,17 +240,17 @@ def _mend(
     inside = _stretches(strange)
     table = table.filter(pa.array(~inside[lines]))
     lines = lines[~inside[lines]]
-    mended: list[tuple[int, Record]] = []
+    repaired: list[tuple[int, Record]] = []
     rejects: list[tuple[int, str, str]] = []
     for low, high in _runs(inside):
         stretch = data[starts[low] : ends[high - 1]].decode(errors="replace")
         if len(layout.delimiter) > 1:
             stretch = stretch.replace(_JOIN_BYTE.decode(), layout.delimiter)
         records, refused = repair(stretch.split("\n"), layout)
-        mended += [(low + record.line, record) for record in records]
+        repaired += [(low + record.line, record) for record in records]
         rejects += [(first_line + low + each.line, each.reason, each.raw) for each in refused]
-    if mended:
-        table, lines = _merge(table, lines, mended, layout)
+    if repaired:
+        table, lines = _merge(table, lines, repaired, layout)
     return table, first_line + lines, rejects
 
 
@@ -265,7 +263,7 @@ def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Lines to look at together: odd ones, the line above, two below, and what lies between.
 
-    The line above may be the first of a record that goes on below, and a line between two odd ones
+    The line above may be the first of a record that continues below, and a line between two odd ones
     may be a part of a name that imitates a record perfectly.
     """
     near = odd.copy()
@@ -276,15 +274,15 @@ def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _merge(
-    table: pa.Table, lines: Indices, mended: list[tuple[int, Record]], layout: Layout
+    table: pa.Table, lines: Indices, repaired: list[tuple[int, Record]], layout: Layout
 ) -> tuple[pa.Table, Indices]:
-    """The table with the mended records in their places, and the lines."""
+    """The table with the repaired records in their places, and the lines."""
     columns = {
-        name: pa.array([record.fields[layout.columns.index(name)] for _, record in mended])
+        name: pa.array([record.fields[layout.columns.index(name)] for _, record in repaired])
         for name in table.column_names
     }
     both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
-    lines = np.concatenate([lines, [line for line, _ in mended]])
+    lines = np.concatenate([lines, [line for line, _ in repaired]])
     if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
         return both, lines  # without steps the order says nothing
     order = np.argsort(lines, kind="stable")
@@ -308,10 +306,6 @@ def misfits(raw: pa.Table) -> Mask:
     for name in TIMES:
         if name in raw.column_names:
             good = pc.and_(good, _is_time_or_blank(flat(raw[name]), utc))
-    if "SubmitLine" in raw.column_names:
-        submitted = pc.match_substring_regex(flat(raw["SubmitLine"]), SUBMIT_LINE)
-        if 2 * (pc.sum(submitted).as_py() or 0) >= len(raw):  # else a site's own command submits
-            good = pc.and_(good, submitted)
     return np.asarray(pc.invert(good).to_numpy(zero_copy_only=False))
 
 
@@ -483,14 +477,9 @@ def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:
 
 def _small(column: Column) -> pa.Array:
     """A column of small whole numbers with few distinct values, as int32."""
-
-    def number(text: str) -> int | None:
-        digits = text.removesuffix("K").removesuffix("M").removesuffix("G")
-        scale = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(text[-1:], 1)
-        decimal = digits.replace(".", "", 1).isdecimal()
-        return int(min(float(digits) * scale, 2**62)) if decimal else None
-
-    return by_distinct(_coded(column), number, pa.int32())
+    return by_distinct(
+        _coded(column), lambda text: int(text) if text.isdecimal() else None, pa.int32()
+    )
 
 
 def _first(raw: pa.Table, names: tuple[str, ...]) -> pa.Array:
@@ -584,7 +573,7 @@ def _early_steps(
 # --- The format ----------------------------------------------------------------------------------
 
 
-def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """Batches of about 16 MiB of text, in order.
 
     Raises:
@@ -594,7 +583,7 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
-            for block in _blocks(path, header, offset):
+            for block in _blocks(path, header):
                 waiting.append(workers.submit(_batch, block, header, options, str(path)))
                 if len(waiting) > _WORKERS:
                     yield waiting.popleft().result()
@@ -615,5 +604,4 @@ FORMAT = Format(
     describes="output of `sacct --parsable2`, any columns (JobID and State at least), any delimiter",
     sniff=sniff,
     read=read,
-    resumes=True,
 )

@@ -54,10 +54,10 @@ def _sniff(head: bytes, path: Path) -> bool:
     return bool(lines) and 2 * stamped > len(lines) and bool(_SPEECH.search(head))
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = ""  # named when the controller starts
-    for block in blocks(path, offset, end=options.end):
+    for block in blocks(path, options.start, end=options.end):
         facts: dict[str, object] = {}
         if started := _VERSION.search(block.data):
             facts["slurm_version"] = started[1].decode()
@@ -121,6 +121,4 @@ def _leading(job: str) -> int | None:
     return int(job) if job.isdecimal() else None
 
 
-SLURMCTLD = Format(
-    "slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read, resumes=True
-)
+SLURMCTLD = Format("slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read)

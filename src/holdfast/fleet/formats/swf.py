@@ -1,17 +1,15 @@
 """Standard Workload Format of the Parallel Workloads Archive (version 2.2): jobs without node names.
 
 18 numbers a line, -1 for unknown; header comments ``; Key: value``. Times are relative to the header's
-UnixStartTime. A job that was checkpointed or swapped out has a summary line and then one line per
-execution; the executions become attempts and the summary is left out.
+UnixStartTime. A job that was checkpointed or swapped out has a summary line and then one line per partial
+execution; these are left out.
 
 ======  ==================================  ==========
 status  meaning                             state here
 ======  ==================================  ==========
 0       failed                              FAILED
 1       completed                           COMPLETED
-2       partial execution, to be continued  REQUEUED
-3       last partial execution, completed   COMPLETED
-4       last partial execution, failed      FAILED
+2 to 4  partial execution                   left out
 5       cancelled                           CANCELLED
 -1      unknown                             UNKNOWN
 ======  ==================================  ==========
@@ -41,7 +39,8 @@ FIELDS = 18
 _HEADER = re.compile(r"^;\s*([A-Za-z]+)\s*:\s*(.*?)\s*$")
 _KEYS = {"Version", "Computer", "Installation", "UnixStartTime", "MaxProcs", "MaxNodes", "MaxJobs"}
 _NUMBERS = r"^\s*(?:-?\d+(?:\.\d+)?\s+){17}-?\d+(?:\.\d+)?\s*$"
-_STATES = {0: "FAILED", 1: "COMPLETED", 2: "REQUEUED", 3: "COMPLETED", 4: "FAILED", 5: "CANCELLED"}
+_STATES = {0: "FAILED", 1: "COMPLETED", 5: "CANCELLED"}
+_PARTIAL = (2, 3, 4)
 
 # Columns of a record, by the format's own order.
 _ID, _SUBMIT, _WAIT, _RUN, _PROCS = 0, 1, 2, 3, 4
@@ -60,7 +59,7 @@ def _sniff(head: bytes, path: Path) -> bool:
     return bool(_KEYS & set(headers)) or any(re.match(_NUMBERS, line) for line in data[:20])
 
 
-def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     header: dict[str, str] = {}
     pieces: list[Numbers] = [np.empty((0, FIELDS + 1))]
@@ -69,8 +68,9 @@ def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
         pieces.append(_numbers(block, header, rejects))
         end = block.end
     start = _start(header, path)
-    attempts, offsets_s = _executions(np.concatenate(pieces))
-    table = _attempts(attempts, offsets_s + start, header, options)
+    records = np.concatenate(pieces)
+    attempts = records[~np.isin(records[:, _STATUS], _PARTIAL)]
+    table = _attempts(attempts, attempts[:, _SUBMIT] + start, header, options)
     facts = {"format_version": header.get("Version"), "computer": header.get("Computer")}
     lines = {"attempts": pa.array(attempts[:, FIELDS].astype(np.int64))}
     yield Batch({"attempts": table, "rejects": rejects.table()}, end, facts=facts, lines=lines)
@@ -109,27 +109,6 @@ def _start(header: dict[str, str], path: Path) -> int:
             remedy="add the line",
         )
     return int(text.split()[0])
-
-
-def _executions(records: Numbers) -> tuple[Numbers, Numbers]:
-    """One record per execution and the second at which each became ready to run.
-
-    Only the first of a job's partial executions has a submit time; a later one waits from the end of
-    the one before.
-    """
-    submit = records[:, _SUBMIT].copy()
-    partial = np.isin(records[:, _STATUS], (2, 3, 4))
-    split = np.unique(records[partial, _ID])
-    summary = np.isin(records[:, _ID], split) & ~partial
-    submitted = dict(zip(records[summary, _ID], submit[summary], strict=True))
-    ended: dict[float, float] = {}
-    for row in np.flatnonzero(partial):
-        job = records[row, _ID]
-        if submit[row] < 0:
-            submit[row] = ended.get(job, submitted.get(job, -1))
-        ended[job] = submit[row] + max(records[row, _WAIT], 0) + max(records[row, _RUN], 0)
-    keep = ~summary
-    return records[keep], submit[keep]
 
 
 def _attempts(

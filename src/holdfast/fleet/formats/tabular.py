@@ -46,13 +46,17 @@ from holdfast.fleet.formats.delimited import (
     read_delimited,
 )
 from holdfast.fleet.formats.fields import (
+    event_times,
     is_blank,
     parse_duration,
     parse_gpus,
     parse_integer,
+    results,
+    severities,
     state_of,
+    texts,
+    xids,
 )
-from holdfast.fleet.formats.health import event_times, results, severities, texts, xids
 from holdfast.fleet.formats.hosts import parse_hosts
 from holdfast.fleet.formats.json_lines import Unwrap, first_objects, read_json_lines
 from holdfast.fleet.formats.source import Records, Rejects
@@ -211,7 +215,7 @@ def _zone(layout: Layout, options: ReadOptions) -> ZoneInfo:
 # --- Files ---------------------------------------------------------------------------------------
 
 
-def _read_mapped(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_mapped(path: Path, options: ReadOptions) -> Iterator[Batch]:
     if options.column_map is None:
         raise InputError(
             "a mapped file needs a column map",
@@ -231,7 +235,7 @@ def _read_mapped(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     yield from _read_text(path, layout, options, header)
 
 
-def _read_shipped(layout: Layout, path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_shipped(layout: Layout, path: Path, options: ReadOptions) -> Iterator[Batch]:
     header = header_at(path, options.delimiter)
     if not layout.fits(header.names):
         raise InputError(
@@ -255,11 +259,11 @@ def _read_text(path: Path, layout: Layout, options: ReadOptions, header: Header)
 
 
 def read_json(
-    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
+    layout: Layout, path: Path, options: ReadOptions, unwrap: Unwrap | None = None
 ) -> Iterator[Batch]:
     """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
     rejects = Rejects(str(path))
-    records = read_json_lines(path, offset, rejects, unwrap, options.end)
+    records = read_json_lines(path, rejects, unwrap, options.start, options.end)
     yield from _batches(layout, path, options, rejects, records)
 
 
@@ -532,7 +536,6 @@ HEALTH_JSON = Format(
     "health events as JSON lines (time, node, check ...)",
     partial(_sniff_json, shipped("health-csv")),
     partial(read_json, shipped("health-csv")),
-    resumes=True,
 )
 MAPPED = Format(
     "mapped",

@@ -1,6 +1,6 @@
 """Kernel messages of the NVIDIA driver: ``NVRM: Xid (PCI:0000:3b:00): 79, ... fallen off the bus``.
 
-Out of `dmesg -T` (also `--time-format iso`), `journalctl -k` (short, short-iso, short-full, JSON) and
+Out of `dmesg -T` (also `--time-format iso`), `journalctl -k` (short, short-iso, short-full) and
 syslog files; every other line is passed over. A line that names no host takes it from the file's name
 (``dmesg-node05.log``) or its folder; a time without a year gets the last year in which it does not lie
 after the file's modification time. Both are noted as inferred.
@@ -8,7 +8,6 @@ after the file's modification time. Both are noted as inferred.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,8 +57,6 @@ class _Lines:
 
     def add(self, line: str) -> str | None:
         """Read one line that contains an XID; the reason if it cannot be used."""
-        if line.lstrip().startswith("{"):
-            return self._journal_record(line)
         said = _XID.search(line)
         if said is None:
             return "not a whole XID message"
@@ -69,17 +66,6 @@ class _Lines:
         if _UPTIME.match(line):
             return "time since boot only (print it with `dmesg -T`)"
         return "no time that can be read"
-
-    def _journal_record(self, line: str) -> str | None:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            return "not JSON"
-        said = _XID.search(str(record.get("MESSAGE", "")))
-        stamp = str(record.get("__REALTIME_TIMESTAMP", ""))
-        if said is None or not stamp.isdecimal():
-            return "no XID message with a time"
-        return self._keep(int(stamp) / 1e6, record.get("_HOSTNAME"), said)
 
     def _keep(self, time_s: float | None, host: str | None, said: re.Match[str]) -> str | None:
         if time_s is None:
@@ -165,18 +151,16 @@ def _sniff(head: bytes, path: Path) -> bool:
         return False
     lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()][:50]
     shaped = sum(
-        '"__REALTIME_TIMESTAMP"' in line
-        if line.startswith("{")
-        else any(pattern.match(line) for pattern in _PREFIXES) or bool(_UPTIME.match(line))
+        any(pattern.match(line) for pattern in _PREFIXES) or bool(_UPTIME.match(line))
         for line in lines
     )
     return 2 * shaped > len(lines)
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     lines = _Lines(path, options.timezone)
-    for block in blocks(path, offset):
+    for block in blocks(path):
         texts = block.lines()
         said = pc.match_substring(texts, "NVRM: Xid")
         numbers = pc.indices_nonzero(said).to_pylist()
@@ -193,5 +177,4 @@ XID = Format(
     "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)",
     _sniff,
     _read,
-    resumes=True,
 )

@@ -35,10 +35,10 @@ function explore(form) {
 
   function show(answer) {
     drawn = answer;
-    for (const [name, text] of Object.entries(answer.out)) {
-      const output = document.querySelector(`[data-out="${name}"]`);
-      if (output) output.textContent = text;
-    }
+    const box = document.getElementById("answer-box");
+    box.innerHTML = answer.answer; /* written and escaped by the console */
+    box.querySelectorAll("table").forEach(sortable);
+    box.querySelectorAll("button[data-copy]").forEach(copyable);
     draw();
   }
 

@@ -1,23 +1,33 @@
-"""All nodes, and everything that the log holds against one of them."""
+"""What the log holds of one node or one job; the lists of nodes, and of the jobs that a search finds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, How, Page, Section, Table
+from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.attribution import blamed_nodes, classified_health, infrastructure_failures
-from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
+from holdfast.fleet.attribution import (
+    attribute,
+    blamed_nodes,
+    classified_health,
+    infrastructure_failures,
+)
+from holdfast.fleet.console.views import JOB_LINK, NODE_LINK
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.log import FleetLog
+from holdfast.fleet.losses import losses
 from holdfast.fleet.moments import with_times
-from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, decimals, probability
 from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
 MOST_EVENTS = 200
+MOST_JOBS = 200
+LONGEST_SEARCH = 200
 SIGNAL_TEXTS = {
     "excl_jobid_count": "jobs that exclude it",
     "xid_cnt": "distinct XIDs",
@@ -44,25 +54,24 @@ def node_section(analysis: Analysis) -> Section:
         (section,) = analysis.lemons.sections()
         shown = Table(data, {**first, **table.columns, "node": linked}, table.caption, table.empty)
         return Section("lemons", section.question, section.sentence, section.figures, [shown])
+    if analysis.outages is not None:
+        return replace(analysis.outages.section(), id="lemons")
     data = log.arrow(
-        f"""SELECT node, max(state) AS state, sum(outages) AS outages, sum(events) AS events FROM (
-            SELECT node, state, 0 AS outages, 0 AS events FROM {log.table("nodes")}
-            UNION ALL SELECT node, NULL, 1, 0 FROM {log.table("node_outages")}
-            UNION ALL SELECT node, NULL, 0, 1 FROM {log.table("health")}
-        ) AS named GROUP BY node ORDER BY outages DESC, events DESC, node"""
+        f"""SELECT node, max(state) AS state, sum(events) AS events FROM (
+            SELECT node, state, 0 AS events FROM {log.table("nodes")}
+            UNION ALL SELECT node, NULL, 1 FROM {log.table("health")}
+        ) AS named GROUP BY node ORDER BY events DESC, node"""
     )
     columns = {
         "node": linked,
         "state": ColumnFormat("State"),
-        "outages": ColumnFormat("Outages"),
         "events": ColumnFormat("Health events"),
     }
-    sentence = f"{counted(len(data), 'node')}; those with most outages first."
     tables = [Table(data, columns, empty="No node is known.")]
-    return Section("lemons", "Which nodes were out of service?", sentence, [], tables)
+    return Section("lemons", "Which nodes are known?", f"{counted(len(data), 'node')}.", [], tables)
 
 
-def evidence(analysis: Analysis, node: str) -> Page | None:
+def node(analysis: Analysis, node: str) -> Page | None:
     """What the log says of one node; None if it says nothing."""
     log = analysis.log
     mine = f"WHERE node = {literal(node)}"
@@ -235,3 +244,121 @@ def _outage_section(log: FleetLog, mine: str) -> Section:
 def _latest(what: str, count: int) -> str:
     shown = f"; the latest {MOST_EVENTS:,} of {count:,}" if count > MOST_EVENTS else ""
     return f"{what}, the latest first{shown}."
+
+
+# --- Jobs -----------------------------------------------------------------------------------------
+
+
+def find_jobs(analysis: Analysis, words: str) -> Section:
+    """Jobs that match, the costliest first; without words, those that lost most.
+
+    Args:
+        analysis: of the log.
+        words: a job id, the beginning of an array's, a user, a node, or a part of a job's name.
+    """
+    log, words = analysis.log, words.strip()[:LONGEST_SEARCH]
+    failures, preempted = losses(log)
+    where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
+    data = log.arrow(
+        f"""SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost,
+            CAST(coalesce(failures, 0) AS BIGINT) AS failures, count(*) OVER () AS every
+        FROM (
+            SELECT job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
+                count(*) AS attempts, arg_max(state, attempt) AS state, max(stop_s) AS last_s
+            FROM {log.attempts} WHERE {where} GROUP BY job_id
+        ) AS jobs
+        LEFT JOIN (
+            SELECT job_id, sum(lost) AS lost, sum(failures) AS failures FROM (
+                SELECT job_id, lost, 1 AS failures FROM {failures}
+                UNION ALL SELECT job_id, lost, 0 FROM {preempted}
+            ) AS each_loss
+            GROUP BY job_id
+        ) AS costs ON jobs.job_id = costs.job_id
+        ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}"""
+    )
+    total = data["every"][0].as_py() if len(data) else 0
+    what = f"match “{words}”" if words else "were ended by the infrastructure"
+    shown = f"; the first {MOST_JOBS:,} are below" if total > MOST_JOBS else ""
+    unit = analysis.goodput.unit.replace("hours", "h")
+    columns = {
+        "job_id": ColumnFormat("Job", link=JOB_LINK),
+        "name": ColumnFormat("Name"),
+        "user": ColumnFormat("User"),
+        "gpus": ColumnFormat("GPUs"),
+        "attempts": ColumnFormat("Attempts"),
+        "failures": ColumnFormat("Failures"),
+        "lost": ColumnFormat("Lost", unit, digits=decimals(data["lost"].to_pylist())),
+        "state": ColumnFormat("Last state"),
+        "last_s": ColumnFormat("Last seen"),
+    }
+    caption = "One row per job, the largest loss first. Lost: as a failure and as a victim."
+    table = Table(with_times(data, "last_s"), columns, caption, "No job.")
+    question = "Jobs found" if words else "Jobs that lost most"
+    return Section("found", question, f"{counted(total, 'job')} {what}{shown}.", tables=[table])
+
+
+def _matches(words: str) -> str:
+    """SQL: whether an attempt is of a job that the words mean."""
+    return " OR ".join(
+        [
+            f"job_id = {literal(words)}",
+            f"ends_with(job_id, {literal(f':{words}')})",  # with its cluster
+            f"starts_with(job_id, {literal(f'{words}_')})",
+            f"starts_with(job_id, {literal(f'{words}+')})",
+            f'"user" = {literal(words)}',
+            f"list_contains(nodes, {literal(words)})",
+            f"contains(lower(name), {literal(words.lower())})",
+        ]
+    )
+
+
+def job(analysis: Analysis, job_id: str) -> Page | None:
+    """The attempts, checks and XIDs of one job; None if the log has no such job."""
+    log = analysis.log
+    try:
+        explained = attribute(log, job_id)
+    except InputError:
+        return None
+    mine = f"WHERE job_id = {literal(explained.job_id)}"
+    facts = log.rows(
+        'SELECT name, "user", account, "partition", qos, gpus, node_count '
+        f"FROM {log.attempts} {mine} ORDER BY attempt DESC LIMIT 1"
+    )[0]
+    lost = sum(log.value(f"SELECT sum(lost) FROM {t} {mine}") or 0.0 for t in losses(log))
+    unit = analysis.goodput.unit
+    sections = [*explained.sections(), *_signs(analysis, explained.job_id)]
+    inputs = _job_facts(facts, f"{brief(lost)} {unit}" if lost else "")
+    return Page(title=explained.title, inputs=inputs, sections=sections)
+
+
+def _job_facts(row: dict[str, Any], lost: str) -> list[tuple[str, str]]:
+    named = {
+        "Name": row["name"],
+        "User": " / ".join(part for part in (row["user"], row["account"]) if part),
+        "Queue": " / ".join(part for part in (row["partition"], row["qos"]) if part),
+        "Size": f"{number(row['gpus'])} GPUs on {number(row['node_count'])} nodes",
+        "Lost": lost,
+    }
+    return [(label, text) for label, text in named.items() if text]
+
+
+def _signs(analysis: Analysis, job_id: str) -> list[Section]:
+    """What the checks of its nodes saw while it ran, XIDs among them."""
+    log, assumed = analysis.log, analysis.log.assumptions
+    seen = f"""SELECT DISTINCT time_s, health.node, "check", severity, xid, message
+        FROM {classified_health(log)} AS health
+        JOIN (
+            SELECT start_s - {literal(assumed.check_before_s)} AS begin_s,
+                stop_s + {literal(assumed.check_after_s)} AS until_s, unnest(nodes) AS node
+            FROM {log.executions} WHERE job_id = {literal(job_id)}
+        ) AS held ON health.node = held.node AND time_s BETWEEN begin_s AND until_s"""
+    [counts] = log.rows(f"SELECT count(*) AS n, count(xid) AS xids FROM ({seen}) AS seen")
+    held = f"job_id = {literal(job_id)} AND array_length(nodes) > 0"
+    if not counts["n"] and not log.value(f"SELECT count(*) FROM {log.executions} WHERE {held}"):
+        return []
+    events = f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}'
+    more = f"; the first {MOST_EVENTS:,} of {counts['n']:,}" if counts["n"] > MOST_EVENTS else ""
+    caption = f"One row per event on a node that the job held, in order of time{more}."
+    sentence = f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs."
+    tables = [event_table(log, events, caption, with_node=True)]
+    return [Section("signs", "What did the checks of its nodes see?", sentence, tables=tables)]
