@@ -189,7 +189,8 @@ def calibrate(
     if those.earlier:
         findings.note(
             f"Left out of the arrivals, sizes and durations: {counted(those.earlier, 'job')} that arrived "
-            f"before the first end in the log ({minute(those.begin_s)}); only long jobs of that time are seen."
+            f"before the first end in the log ({minute(those.begin_s)}); only long "
+            "jobs of that time are seen."
         )
     # No assumed time of the scheduler is longer than the mean attempt.
     mean_s = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
