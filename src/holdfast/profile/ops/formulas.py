@@ -332,7 +332,7 @@ _add(
 )
 _add(
     "memory",
-    "empty empty_strided new_empty new_empty_strided empty_permuted _unsafe_view _reshape_alias detach alias "
+    "unsafe_split unsafe_split_with_sizes unsafe_chunk empty empty_strided new_empty new_empty_strided empty_permuted _unsafe_view _reshape_alias detach alias "
     "lift_fresh lift view_as_real view_as_complex resolve_conj _assert_async _assert_tensor_metadata "
     "_assert_scalar sym_size sym_numel sym_stride is_same_size _has_compatible_shallow_copy_type "
     "record_stream lift_fresh_copy",
