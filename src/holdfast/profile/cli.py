@@ -59,3 +59,45 @@ def ops(
         trace=trace,
     )
     return replace(made, strict=strict)
+
+
+@app.command
+def sweep(
+    target: str,
+    /,
+    *,
+    over: Annotated[str, option(metavar="NAME=N,...")],
+    input: Annotated[Several, option(metavar="SPEC")] = (),
+    set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
+    device: Literal["meta", "fake", "cpu"] = "meta",
+    attention: Annotated[str, option(metavar="NAME,...")] = "fused",
+    hw: Annotated[str, option(metavar="NAME")] = "",
+    runs: Positive = 3,
+) -> Answer:
+    """Profile a model at several sizes, fit how its cost grows, and compare implementations of attention.
+
+    Args:
+        target: package.module:factory, or suite:NAME.
+        over: Setting or side that varies, such as image_size=256,512,1024 or S=64,128.
+        input: Input as [NAME=]1x3xSxS[:DTYPE], or a TOML, JSON or YAML file; repeat for several.
+        set: Argument of the factory or of the suite model, or a side of an input; repeatable.
+        device: meta and fake need no weights and no data; cpu measures time and peak memory.
+        attention: Implementations to compare: fused, math; on cpu also flash.
+        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        runs: Measured runs per point on cpu.
+    """
+    from holdfast.profile.ops.sweeps import sweep as run
+    from holdfast.profile.ops.workloads import read_settings, read_values, resolve
+
+    name, values = read_values(over)
+    settings = read_settings(set)
+    return run(
+        lambda value: resolve(target, input, {**settings, name: value}),
+        name,
+        values,
+        device=device,
+        attention=tuple(dict.fromkeys(attention.split(","))),
+        machine=hw or None,
+        runs=runs,
+        name=target,
+    )

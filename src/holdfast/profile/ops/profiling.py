@@ -196,4 +196,5 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         inputs_text="; ".join(f"{label} x {n}: {part.inputs_text}" for label, part, n in parts),
         notes=[note for part in profiles for note in part.notes],
         machine=parts[0][1].machine,
+        components=tuple(label for label, _, _ in parts),
     )

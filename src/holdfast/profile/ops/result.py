@@ -48,6 +48,8 @@ class OpProfile(Answer):
     timing: Timing | None = None
     strict: bool = False
     """Exit with 1 if there are unknown operators."""
+    components: tuple[str, ...] = ()
+    """Of a pipeline: the first parts of the paths of modules."""
     trace: Path | None = None
     """The Chrome trace that was written."""
 
@@ -222,7 +224,7 @@ class OpProfile(Answer):
         found = [
             Tile("Products, 2 FLOP per multiply-add", si(self.flops, "FLOP")),
             Tile("Least traffic", size(self.bytes)),
-            Tile("Parameters", si(self.parameters, "")),
+            Tile("Parameters", number(self.parameters)),
             Tile("Peak memory", size(self.peak_bytes)),
         ]
         if self.machine:

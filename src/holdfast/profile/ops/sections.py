@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, How, Section, Table
 from holdfast.numbers import brief, counted, duration, number, percent, size
-from holdfast.profile.ops.roofline import COMPUTE, MEMORY, VECTOR, Roofline
+from holdfast.profile.ops.roofline import COMPUTE, MEMORY, VECTOR, Roofline, roofline
 from holdfast.report.figures import bars, lines, scatter
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _classes(made: OpProfile) -> Section:
         shares: Counter[str] = Counter()
         for name, row in rows.items():
             shares[group(name)] += row.get(key, 0) / total
-        stacked += [{"measure": label, "group": g, "share": 100 * s} for g, s in shares.items()]
+        stacked += [{"measure": label, "group": g, "share": round(100 * s, 4)} for g, s in shares.items()]
     largest = max(rows, key=lambda name: rows[name]["flops"]) if rows else "none"
     share = rows[largest]["flops"] / made.flops if made.flops else 0.0
     sentence = (
@@ -219,9 +219,39 @@ def _roofline(made: OpProfile, roof: Roofline) -> Section:
         "What limits it?",
         sentence,
         [figure],
-        [Table(pa.Table.from_pylist(table), columns)],
+        [Table(pa.Table.from_pylist(table), columns), *_phases(made, roof)],
         how,
     )
+
+
+def _phases(made: OpProfile, roof: Roofline) -> list[Table]:
+    """The components of a pipeline: which resemble prefill, which decoding."""
+    rows = []
+    for name in made.components:
+        own = [op for op in made.ops if f"{op.module}.".startswith(f"{name}.")]
+        part = roofline(own, roof.hardware)
+        phase = "prefill" if part.products >= 0.5 else "decoding"
+        rows.append(
+            {
+                "component": name,
+                "calls": max((op.repeats for op in own), default=0),
+                "flops": sum(op.flops * op.repeats for op in own) / 1e9,
+                "bytes": sum(op.bytes * op.repeats for op in own) / 1e6,
+                "bound_s": 1e3 * part.bound_s,
+                "products": part.products,
+                "resembles": phase,
+            }
+        )
+    columns = {
+        "component": ColumnFormat("Component"),
+        "calls": ColumnFormat("Calls"),
+        "flops": _COUNTS["flops"],
+        "bytes": _COUNTS["bytes"],
+        "bound_s": ColumnFormat("Least time", "ms", digits=3),
+        "products": ColumnFormat("Products limited by arithmetic", "%", digits=1),
+        "resembles": ColumnFormat("As in"),
+    }
+    return [Table(pa.Table.from_pylist(rows), columns, "Components of the pipeline.")] if rows else []
 
 
 def _attention(made: OpProfile) -> Section:
@@ -301,21 +331,29 @@ def _modules(made: OpProfile) -> Section:
     depth = 1
     while sum(_depth(row["module"]) == depth + 1 for row in rows) in range(1, _MOST_MODULES + 1):
         depth += 1
-    shown = [row for row in rows if _depth(row["module"]) == depth] or rows
-    largest = max(shown, key=lambda row: row["total_flops"])
+    rows.sort(key=lambda row: -row["total_flops"])
+    shown = [row for row in rows if _depth(row["module"]) == depth and row["total_flops"]] or rows
+    largest = shown[0]
     share = largest["total_flops"] / made.flops if made.flops else 0.0
     sentence = f"{largest['module'] or 'The model itself'} has the largest part: {percent(share)} of the matrix FLOPs."
     drawn = [
-        {"module": row["module"] or "(model)", "gflop": row["total_flops"] / 1e9} for row in shown
+        {"module": row["module"] or "(model)", "gflop": row["total_flops"] / 1e9}
+        for row in shown[:_MOST_MODULES]
     ]
-    drawn = sorted(drawn, key=lambda row: -row["gflop"])[:_MOST_MODULES]
     columns = {
         "module": ColumnFormat("Module"),
         "type": ColumnFormat("Type"),
         **_COUNTS,
         "total_flops": ColumnFormat("With children", "GFLOP", digits=3),
     }
-    scaled = [{**_scaled(row), "total_flops": row["total_flops"] / 1e9} for row in rows[:20_000]]
+    scaled = [
+        {
+            **_scaled(row),
+            "total_flops": row["total_flops"] / 1e9,
+            "module": row["module"] or "(model)",
+        }
+        for row in rows[:20_000]
+    ]
     table = Table(
         pa.Table.from_pylist(scaled),
         columns,

@@ -43,6 +43,25 @@ def read_settings(texts: Sequence[str], place: str = "--set") -> dict[str, Any]:
     return found
 
 
+def read_values(text: str) -> tuple[str, list[float]]:
+    """``NAME=N,N,...`` -> name and numbers.
+
+    Raises:
+        InputError: ``invalid-syntax``.
+    """
+    name, _, rest = text.partition("=")
+    values = [_value(each) for each in rest.split(",")]
+    if not name.isidentifier() or not all(type(each) in (int, float) for each in values):
+        raise InputError(
+            "invalid --over",
+            code="invalid-syntax",
+            place="--over",
+            found=text,
+            expected="NAME=N,N,..., such as image_size=256,512,1024",
+        )
+    return name, values
+
+
 def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
