@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Positive, option, room
 
-app = room("profile", "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.")
+app = room(
+    "profile", "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate."
+)
 
-Device = Literal["meta", "fake", "cpu", "cuda"]
-Attention = Literal["fused", "math", "flash", "efficient", "cudnn"]
+Device = Literal["meta", "fake", "cpu"]
+Attention = Literal["fused", "math", "flash"]
 Several = tuple[str, ...]
 
 
@@ -26,26 +27,25 @@ def ops(
     hw: Annotated[str, option(metavar="NAME")] = "",
     steps: Positive = 1,
     runs: Positive = 5,
-    trace: Annotated[Path | None, option(metavar="FILE")] = None,
     strict: bool = False,
 ) -> Answer:
-    """Count the FLOPs, bytes and attention calls of a model; on cpu or cuda also measure its time.
+    """Count the FLOPs, bytes and attention calls of a model; on the CPU also measure its time.
 
     Args:
-        target: package.module:factory, or suite:NAME (suite:list prints the names).
+        target: package.module:factory, or suite:NAME (an unknown name lists them).
         input: Input as [NAME=]1x3x224x224[:DTYPE], or a TOML, JSON or YAML file; repeat for several.
         set: Argument of the factory or of the suite model (image_size=1024), or a side (S=224); repeatable.
-        device: meta and fake need no weights and no data; cpu and cuda run the model.
+        device: meta and fake need no weights and no data; cpu runs the model.
         attention: One fused kernel, separate products (math), or the kernel of a real run.
         hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
         steps: Calls of the model, or of the parts of a pipeline that run once per step.
-        runs: Measured runs on cpu or cuda.
-        trace: Write a Chrome trace of one measured run.
+        runs: Measured runs on cpu.
         strict: Exit with 1 if an operator has no formula.
     """
     from dataclasses import replace
 
-    from holdfast.profile.ops.workloads import profile_target, read_settings
+    from holdfast.profile.ops.inputs import read_settings
+    from holdfast.profile.ops.workloads import profile_target
 
     made = profile_target(
         target,
@@ -56,7 +56,6 @@ def ops(
         attention=attention,
         machine=hw or None,
         runs=runs,
-        trace=trace,
     )
     return replace(made, strict=strict)
 
@@ -69,7 +68,7 @@ def sweep(
     over: Annotated[str, option(metavar="NAME=N,...")],
     input: Annotated[Several, option(metavar="SPEC")] = (),
     set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
-    device: Literal["meta", "fake", "cpu"] = "meta",
+    device: Device = "meta",
     attention: Annotated[str, option(metavar="NAME,...")] = "fused",
     hw: Annotated[str, option(metavar="NAME")] = "",
     runs: Positive = 3,
@@ -86,8 +85,9 @@ def sweep(
         hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
         runs: Measured runs per point on cpu.
     """
+    from holdfast.profile.ops.inputs import read_settings, read_values
     from holdfast.profile.ops.sweeps import sweep as run
-    from holdfast.profile.ops.workloads import read_settings, read_values, resolve
+    from holdfast.profile.ops.workloads import resolve
 
     name, values = read_values(over)
     settings = read_settings(set)

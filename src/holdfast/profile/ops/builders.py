@@ -17,7 +17,9 @@ from torch.nn import functional
 class Attention(nn.Module):
     """Multi-head attention over a sequence, to itself or to a context."""
 
-    def __init__(self, dim: int, heads: int, context: int | None = None, causal: bool = False) -> None:
+    def __init__(
+        self, dim: int, heads: int, context: int | None = None, causal: bool = False
+    ) -> None:
         super().__init__()
         self.heads, self.is_causal = heads, causal
         self.to_q = nn.Linear(dim, dim, bias=False)
@@ -61,7 +63,9 @@ class Layer(nn.Module):
 class Parti(nn.Module):
     """Text to image tokens, encoder and decoder (arXiv 2206.10789, table 1: Parti-20B)."""
 
-    def __init__(self, dim: int = 4096, encoder: int = 16, decoder: int = 64, heads: int = 64) -> None:
+    def __init__(
+        self, dim: int = 4096, encoder: int = 16, decoder: int = 64, heads: int = 64
+    ) -> None:
         super().__init__()
         self.text, self.image = nn.Embedding(16_000, dim), nn.Embedding(8192, dim)
         self.encoder = nn.ModuleList(Layer(dim, heads, 4 * dim) for _ in range(encoder))
@@ -140,7 +144,11 @@ class Block(nn.Module):
         if self.spatial is not None:
             pixels = y.permute(0, 2, 3, 4, 1).flatten(0, 1).flatten(1, 2)  # [B F, H W, C]
             pixels = self.spatial(pixels, text.repeat_interleave(frames, 0))
-            y = pixels.unflatten(1, (height, width)).unflatten(0, (batch, frames)).permute(0, 4, 1, 2, 3)
+            y = (
+                pixels.unflatten(1, (height, width))
+                .unflatten(0, (batch, frames))
+                .permute(0, 4, 1, 2, 3)
+            )
         if self.temporal is not None:
             lines = y.permute(0, 3, 4, 2, 1).flatten(0, 2)  # [B H W, F, C]
             lines = lines + self.temporal(lines)
@@ -171,7 +179,9 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         widths, embedding = [dim * each for each in multipliers], 4 * dim
-        self.time = nn.Sequential(nn.Linear(dim, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
+        self.time = nn.Sequential(
+            nn.Linear(dim, embedding), nn.SiLU(), nn.Linear(embedding, embedding)
+        )
         self.stem, self.head = Convolution(3, dim, video), Convolution(dim, 3, video)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         inside, rest = dim, {"embedding": embedding, "text": text, "video": video}
@@ -213,7 +223,16 @@ class UNet(nn.Module):
 def imagen(**changes: Any) -> UNet:
     """Base model at 64 x 64 (arXiv 2205.11487, appendix F: 2 B parameters)."""
     attend = (False, True, True, True)
-    return UNet(**{"dim": 512, "multipliers": (1, 2, 3, 4), "blocks": 3, "attend": attend, "text": 4096, **changes})
+    return UNet(
+        **{
+            "dim": 512,
+            "multipliers": (1, 2, 3, 4),
+            "blocks": 3,
+            "attend": attend,
+            "text": 4096,
+            **changes,
+        }
+    )
 
 
 def make_a_video(**changes: Any) -> UNet:

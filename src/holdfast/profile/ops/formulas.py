@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.errors import InputError
+from holdfast.profile.targets import choice
 
 CLASSES = (
     "attention",
@@ -377,14 +377,7 @@ def register_flop_formula(
     Raises:
         InputError: ``unknown-name`` for a class that does not exist.
     """
-    if op_class not in CLASSES:
-        raise InputError(
-            "unknown operator class",
-            code="unknown-name",
-            place="op_class",
-            found=op_class,
-            expected=f"one of {', '.join(CLASSES)}",
-        )
+    choice(op_class, CLASSES, "operator class", "op_class")
     _registered[op.replace("::", ".")] = Rule(op_class, flops, vector_flops, bytes)
 
 

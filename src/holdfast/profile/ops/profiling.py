@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import InputError
-from holdfast.files import write_whole
 from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import classify_by_frames
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import ATTENTION, Workload, count
-from holdfast.profile.ops.timing import measure, trace_events
+from holdfast.profile.ops.timing import measure
+from holdfast.profile.targets import choice
 
-DEVICES = ("meta", "fake", "cpu", "cuda")
+DEVICES = ("meta", "fake", "cpu")
 
 
 def profile(
@@ -34,19 +31,19 @@ def profile(
     runs: int = 5,
     name: str = "",
 ) -> OpProfile:
-    """FLOPs, bytes and attention calls of one forward pass; on a device that computes also the time.
+    """FLOPs, bytes and attention calls of one forward pass; on the CPU also the time.
 
     Args:
         module: the model; without data (``meta``, ``fake``) its weights are not read or changed.
         args: positional inputs; tensors on the device meta will do.
         kwargs: named inputs.
         device: meta (no data; fake tensors or the CPU where the model needs more, which a note says), fake,
-            cpu or cuda.
+            or cpu.
         attention: fused counts `scaled_dot_product_attention` as one kernel; math as separate products and
-            softmax; flash, efficient, cudnn choose the kernel of a real run.
+            softmax; flash is the kernel of a real run.
         machine: ceilings of the roofline: a name in `HARDWARE`, or ``"this"``; default: this machine for cpu,
             else h100-sxm.
-        runs: measured runs on cpu or cuda.
+        runs: measured runs on cpu.
         name: for titles; default: the class of the module.
 
     Raises:
@@ -62,7 +59,6 @@ def profile_workload(
     attention: str = "fused",
     machine: str | Hardware | None = None,
     runs: int = 5,
-    trace: Path | None = None,
 ) -> OpProfile:
     """Profile a model with its inputs; see `profile`.
 
@@ -72,39 +68,16 @@ def profile_workload(
         attention: see `profile`.
         machine: see `profile`.
         runs: see `profile`.
-        trace: Chrome trace to write, of the first measured run.
     """
-    for place, value, allowed in (
-        ("device", device, DEVICES),
-        ("attention", attention, ("fused", *ATTENTION)),
-    ):
-        if value not in allowed:
-            raise InputError(
-                f"unknown {place}",
-                code="unknown-name",
-                place=place,
-                found=value,
-                expected=f"one of {', '.join(allowed)}",
-            )
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("no GPU", code="unsupported", place="device", found="cuda", expected="cpu")
-    if trace and device not in ("cpu", "cuda"):
-        raise InputError(
-            "a trace needs a real run", code="conflict", place="trace", found=device, expected="cpu"
-        )
+    choice(device, DEVICES, "device")
+    choice(attention, ("fused", *ATTENTION), "attention")
     inputs = describe(work)
     parameters = list(work.module.parameters())
     recorder, place = count(work, device, attention)
     _name_temporal(work, recorder)
-    timing = None
-    if device in ("cpu", "cuda"):
-        timing, spans = measure(work, recorder, device, attention, runs)
-        if trace:
-            write_whole(trace, json.dumps(trace_events(recorder, spans[0])).encode())
-    if isinstance(machine, Hardware):
-        ceilings = machine
-    else:
-        ceilings = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
+    timing = measure(work, recorder, attention, runs) if device == "cpu" else None
+    if not isinstance(machine, Hardware):
+        machine = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
     state = work.state().values()
     return OpProfile(
         name=work.name,
@@ -117,9 +90,8 @@ def profile_workload(
         peak_bytes=sum(each.nbytes for each in state) + recorder.peak_bytes,
         inputs_text=inputs,
         notes=[*work.notes, *_masked(recorder)],
-        machine=ceilings,
+        machine=machine,
         timing=timing,
-        trace=trace,
     )
 
 
@@ -175,7 +147,10 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
     for label, part, repeats in parts:
         for call in part.attention:
             again = copy.copy(call)
-            again.module, again.repeats = f"{label}.{call.module}".rstrip("."), call.repeats * repeats
+            again.module, again.repeats = (
+                f"{label}.{call.module}".rstrip("."),
+                call.repeats * repeats,
+            )
             again.op += len(ops)
             attention.append(again)
         for op in part.ops:

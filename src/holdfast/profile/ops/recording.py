@@ -113,7 +113,9 @@ class Recorder(TorchDispatchMode):
     def _record(self, func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> None:
         counted = cost(func, args, kwargs, out)
         index = len(self.ops)
-        self._append(name_of(func), counted or Cost("other", bytes=traffic(args, kwargs, out)), args, out)
+        self._append(
+            name_of(func), counted or Cost("other", bytes=traffic(args, kwargs, out)), args, out
+        )
         call = self.ops[index]
         call.known = counted is not None
         inputs = tensors([*args, *kwargs.values()])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +17,14 @@ from holdfast.profile.ops.formulas import CLASSES
 from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import AttentionCall
 from holdfast.profile.ops.recording import OpCall
-from holdfast.profile.ops.roofline import Roofline, roofline
+from holdfast.profile.ops.roofline import SUMS, Roofline, grouped, roofline
 from holdfast.profile.ops.timing import Timing
 from holdfast.report import Tile
 
-_SUMS = ("flops", "vector_flops", "bytes", "calls")
+_PLACES = {
+    "meta": "meta tensors: no weights, no data",
+    "fake": "fake tensors: no weights, no data",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class OpProfile(Answer):
 
     name: str
     device: str
-    """meta, fake (both without data), cpu or cuda: where the pass really ran."""
+    """meta, fake (both without data) or cpu: where the pass really ran."""
     implementation: str
     """Of attention: fused, or as requested."""
     parameters: int
@@ -41,17 +44,23 @@ class OpProfile(Answer):
     """In the order of the calls."""
     peak_bytes: int
     """Parameters, buffers and the largest sum of live activations between operators."""
-    inputs_text: str = ""
-    notes: list[str] = field(default_factory=list)
-    machine: Hardware | None = None
-    """The ceilings of the roofline section."""
+    inputs_text: str
+    notes: list[str]
+    machine: Hardware
+    """The ceilings of the roofline."""
     timing: Timing | None = None
-    strict: bool = False
-    """Exit with 1 if there are unknown operators."""
     components: tuple[str, ...] = ()
     """Of a pipeline: the first parts of the paths of modules."""
-    trace: Path | None = None
-    """The Chrome trace that was written."""
+    strict: bool = False
+    """Exit with 1 if there are unknown operators."""
+    _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for each in self.ops:
+            row = asdict(each) | {"calls": each.repeats}
+            for name in ("flops", "vector_flops", "bytes", "seconds"):
+                row[name] = None if row[name] is None else row[name] * each.repeats
+            self._rows.append(row)
 
     @property
     def title(self) -> str:
@@ -63,23 +72,10 @@ class OpProfile(Answer):
         """1: strict, and an operator has no formula."""
         return int(self.strict and bool(self.unknown_ops))
 
-    def _sum(self, what: str) -> int:
-        return sum(getattr(each, what) * each.repeats for each in self.ops)
-
     @property
     def flops(self) -> int:
         """Of products, convolutions and attention, 2 per multiply-add; causal attention: its triangle."""
-        return self._sum("flops")
-
-    @property
-    def vector_flops(self) -> int:
-        """All other arithmetic."""
-        return self._sum("vector_flops")
-
-    @property
-    def bytes(self) -> int:
-        """Least traffic: inputs and results of every operator once."""
-        return self._sum("bytes")
+        return sum(row["flops"] for row in self._rows)
 
     @property
     def flops_with_full_attention(self) -> int:
@@ -87,54 +83,54 @@ class OpProfile(Answer):
         return self.flops + sum((a.full_flops - a.flops) * a.repeats for a in self.attention)
 
     @property
+    def vector_flops(self) -> int:
+        """All other arithmetic."""
+        return sum(row["vector_flops"] for row in self._rows)
+
+    @property
+    def bytes(self) -> int:
+        """Least traffic: inputs and results of every operator once."""
+        return sum(row["bytes"] for row in self._rows)
+
+    @property
     def seconds(self) -> float | None:
         """Inside operators; None where the model did not run."""
-        if any(each.seconds is None for each in self.ops):
-            return None
-        return sum((each.seconds or 0.0) * each.repeats for each in self.ops)
+        found = [row["seconds"] for row in self._rows]
+        return None if None in found else sum(found)
 
     @property
     def unknown_ops(self) -> list[dict[str, Any]]:
         """Operators without a formula: their FLOPs are missing in every total."""
-        found: dict[str, dict[str, Any]] = {}
-        for each in self.ops:
-            if not each.known:
-                row = found.setdefault(each.op, {"op": each.op, "calls": 0, "bytes": 0, "modules": []})
-                row["calls"] += each.repeats
-                row["bytes"] += each.bytes * each.repeats
-                if each.module not in row["modules"]:
-                    row["modules"].append(each.module)
-        return list(found.values())
+        rows = [row for row in self._rows if not row["known"]]
+        found = grouped(rows, ("op",), ("calls", "bytes"))
+        for each in found:
+            modules = (row["module"] for row in rows if row["op"] == each["op"])
+            each["modules"] = list(dict.fromkeys(modules))
+        return found
 
     def by_class(self) -> dict[str, dict[str, Any]]:
-        """Class -> flops, vector_flops, bytes, calls (and seconds); the classes sum to the totals."""
-        rows: dict[str, dict[str, Any]] = {}
-        for each in sorted(self.ops, key=lambda op: CLASSES.index(op.op_class)):
-            _add(rows.setdefault(each.op_class, dict.fromkeys(_SUMS, 0)), each)
-        return rows
+        """Class -> calls, flops, vector_flops, bytes (and seconds); the classes sum to the totals."""
+        found = grouped(self._rows, ("op_class",), (*SUMS, "seconds"))
+        found.sort(key=lambda row: CLASSES.index(row["op_class"]))
+        return {row.pop("op_class"): row for row in found}
 
     def by_module(self) -> list[dict[str, Any]]:
         """One row per module: its own operators, which sum to the totals, and ``total_*`` with its children's."""
-        own: dict[str, dict[str, Any]] = {}
-        for each in self.ops:
-            kind = {"module": each.module, "type": each.module_type}
-            _add(own.setdefault(each.module, {**kind, **dict.fromkeys(_SUMS, 0)}), each)
+        own = {row["module"]: row for row in grouped(self._rows, ("module",), (*SUMS, "seconds"))}
+        types = {row["module"]: row["module_type"] for row in self._rows}
         totals: dict[str, Counter[str]] = {}
         for path, row in own.items():
             parts = path.split(".") if path else []
             for depth in range(len(parts) + 1):
                 sums = totals.setdefault(".".join(parts[:depth]), Counter())
-                for what in ("flops", "bytes", "seconds"):
-                    sums[f"total_{what}"] += row.get(what, 0)
-        timed = self.seconds is not None
-        rows = []
-        for path in sorted(totals, key=_natural):
-            row = own.get(path, {"module": path, "type": "", **dict.fromkeys(_SUMS, 0)})
-            sums = totals[path]
-            rows.append({**row, **{key: sums[key] for key in ("total_flops", "total_bytes")}})
-            if timed:
-                rows[-1]["total_seconds"] = float(sums["total_seconds"])
-        return rows
+                for name in ("flops", "bytes", "seconds"):
+                    if name in row:
+                        sums[f"total_{name}"] += row[name]
+        empty = dict.fromkeys(SUMS, 0)
+        return [
+            {"module": path, "type": types.get(path, ""), **own.get(path, empty), **totals[path]}
+            for path in sorted(totals, key=_natural)
+        ]
 
     def attention_trace(self) -> list[dict[str, Any]]:
         """One row per attention call, in order."""
@@ -146,8 +142,13 @@ class OpProfile(Answer):
         Args:
             machine: a name in `HARDWARE`, ``"this"``, or its ceilings; default: that of the profile.
         """
-        chosen = machine or self.machine or "h100-sxm"
-        return roofline(self.ops, hardware(chosen) if isinstance(chosen, str) else chosen)
+        if machine is None:
+            return self._roofline
+        return roofline(self._rows, hardware(machine) if isinstance(machine, str) else machine)
+
+    @cached_property
+    def _roofline(self) -> Roofline:
+        return roofline(self._rows, self.machine)
 
     def diff(self, other: OpProfile, tolerance: float = 1e-6) -> Difference:
         """Compare with a later profile of the same model: the figures that `holdfast diff` compares.
@@ -160,11 +161,10 @@ class OpProfile(Answer):
 
     def to_frame(self) -> pa.Table:
         """One row per operator call, as an Arrow table (`.to_pandas()` makes a frame)."""
-        return pa.Table.from_pylist([{**asdict(each), "shape": list(each.shape)} for each in self.ops])
+        return pa.Table.from_pylist([{**row, "shape": list(row["shape"])} for row in self._rows])
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast profile ops``."""
-        timing = None if self.timing is None else asdict(self.timing)
         return {
             "target": self.name,
             "device": self.device,
@@ -181,39 +181,33 @@ class OpProfile(Answer):
             "by_module": self.by_module(),
             "attention": self.attention_trace(),
             "unknown_ops": self.unknown_ops,
-            "roofline": self.roofline().to_dict() if self.machine else None,
-            "timing": timing,
+            "roofline": self.roofline().to_dict(),
+            "timing": None if self.timing is None else self.timing.to_dict(),
             "notes": self.notes,
         }
 
     def values(self) -> Sequence[Value]:
         """Totals, and FLOPs and bytes per class; all exact."""
+        units = {"flops": "FLOP", "vector_flops": "FLOP", "bytes": "bytes", "peak_bytes": "bytes"}
         totals = [
+            Value(name, getattr(self, name), unit, better="lower") for name, unit in units.items()
+        ]
+        totals += [
             Value("parameters", self.parameters),
-            Value("flops", self.flops, "FLOP", better="lower", how="2 per multiply-add"),
-            Value("vector_flops", self.vector_flops, "FLOP", better="lower"),
-            Value("bytes", self.bytes, "bytes", better="lower"),
-            Value("peak_bytes", self.peak_bytes, "bytes", better="lower"),
             Value("unknown_ops", len(self.unknown_ops), better="lower"),
         ]
-        classes = [
-            Value(f"{what}_{name}", row[what], unit, better="lower")
+        return totals + [
+            Value(f"{what}_{name}", row[what], units[what], better="lower")
             for name, row in self.by_class().items()
-            for what, unit in (("flops", "FLOP"), ("bytes", "bytes"))
+            for what in ("flops", "bytes")
         ]
-        return [*totals, *classes]
-
-    def written(self) -> Mapping[str, Path]:
-        """The Chrome trace."""
-        return {"trace": self.trace} if self.trace else {}
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model, inputs, where it ran."""
-        where = {"meta": "meta tensors: no weights, no data", "fake": "fake tensors: no weights, no data"}
         return [
             ("model", f"{self.name}, {number(self.parameters)} parameters"),
             ("inputs", self.inputs_text or "none"),
-            ("device", where.get(self.device, self.device)),
+            ("device", _PLACES.get(self.device, self.device)),
             ("attention", self.implementation),
         ]
 
@@ -226,9 +220,8 @@ class OpProfile(Answer):
             Tile("Least traffic", size(self.bytes)),
             Tile("Parameters", number(self.parameters)),
             Tile("Peak memory", size(self.peak_bytes)),
+            Tile(f"Least time, {self.machine.name}", duration(self.roofline().bound_s)),
         ]
-        if self.machine:
-            found.append(Tile(f"Least time, {self.machine.name}", duration(self.roofline().bound_s)))
         if self.timing:
             found.append(Tile("Measured time", duration(self.timing.wall_s)))
         return found
@@ -252,15 +245,6 @@ class OpProfile(Answer):
         return sections.of(self)
 
 
-def _add(row: dict[str, Any], each: OpCall) -> None:
-    for what in ("flops", "vector_flops", "bytes"):
-        row[what] += getattr(each, what) * each.repeats
-    row["calls"] += each.repeats
-    if each.seconds is not None:
-        row["seconds"] = row.get("seconds", 0.0) + each.seconds * each.repeats
-
-
 def _natural(path: str) -> list[tuple[int, str]]:
     """Numbers in paths as numbers: layer 2 before layer 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in path.split(".")]
-

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from holdfast.profile.ops.hardware import Hardware
-    from holdfast.profile.ops.recording import OpCall
+from holdfast.profile.ops.hardware import Hardware
 
-COMPUTE, VECTOR, MEMORY = "compute", "vector", "memory"
+SUMS = ("calls", "flops", "vector_flops", "bytes")
+LIMITS = ("compute", "vector", "memory")
+
+
+def grouped(
+    rows: Iterable[Mapping[str, Any]], by: Sequence[str], add: Sequence[str]
+) -> list[dict[str, Any]]:
+    """One row per combination of values, in the order of their first row, with sums.
+
+    Args:
+        rows: with the columns named.
+        by: columns whose values make a group.
+        add: columns to sum; those that the rows lack are left out.
+    """
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in by)
+        group = groups.setdefault(key, dict(zip(by, key, strict=True)))
+        for name in add:
+            if row.get(name) is not None:
+                group[name] = group.get(name, 0) + row[name]
+    return list(groups.values())
 
 
 @dataclass(frozen=True)
@@ -18,29 +37,31 @@ class Roofline:
     """Bounds of a profile on one machine."""
 
     hardware: Hardware
-    bounds_s: list[float]
-    """Of each operator, its repeats included."""
-    limits: list[str]
-    """Of each operator: compute, vector or memory."""
-    rows: list[dict[str, Any]]
-    """One per class: flops, bytes, intensity, bound_s, limit, and seconds and efficiency where measured."""
+    ops: list[dict[str, Any]]
+    """One per operator call, repeats included: bound_s, limit, and the part of bound_s that each ceiling sets."""
 
     @property
     def bound_s(self) -> float:
         """Least seconds of the whole pass, operators one after another."""
-        return sum(self.bounds_s)
+        return sum(row["bound_s"] for row in self.ops)
 
-    def share(self, limit: str) -> float:
-        """Share of the bound that one ceiling sets."""
-        parts = zip(self.bounds_s, self.limits, strict=True)
-        return sum(bound for bound, each in parts if each == limit) / (self.bound_s or 1.0)
+    def share(self, limit: str, *, products: bool = False) -> float:
+        """Share of the bound that one ceiling sets: of all operators, or of products alone."""
+        rows = [row for row in self.ops if row["flops"] or not products]
+        total = sum(row["bound_s"] for row in rows)
+        return sum(row["bound_s"] for row in rows if row["limit"] == limit) / (total or 1.0)
 
-    @property
-    def products(self) -> float:
-        """Share of the bound of matrix products, convolutions and attention that arithmetic sets."""
-        products = [row for row in self.rows if row["flops"]]
-        total = sum(row["bound_s"] for row in products)
-        return sum(row["compute_s"] for row in products) / total if total else 0.0
+    def by(self, *columns: str) -> list[dict[str, Any]]:
+        """Sums per group of operators, the largest bound first, with intensity and the main limit."""
+        rows = grouped(self.ops, columns, (*SUMS, "bound_s", "seconds", *LIMITS))
+        for row in rows:
+            parts = {limit: row.pop(limit, 0.0) for limit in LIMITS}
+            row["limit"] = max(parts, key=parts.__getitem__)
+            work = row["flops"] + row["vector_flops"]
+            row["intensity"] = work / row["bytes"] if row["bytes"] else None
+            if row.get("seconds"):
+                row["efficiency"] = row["bound_s"] / row["seconds"]
+        return sorted(rows, key=lambda row: -row["bound_s"])
 
     def to_dict(self) -> dict[str, Any]:
         """The part of the JSON."""
@@ -48,45 +69,27 @@ class Roofline:
             "hardware": self.hardware.name,
             "source": self.hardware.source,
             "bound_s": self.bound_s,
-            "compute_share": self.share(COMPUTE),
-            "products_compute_share": self.products,
-            "vector_share": self.share(VECTOR),
-            "memory_share": self.share(MEMORY),
-            "by_class": self.rows,
+            **{f"{limit}_share": self.share(limit) for limit in LIMITS},
+            "products_compute_share": self.share("compute", products=True),
+            "by_class": self.by("op_class"),
         }
 
 
-def roofline(ops: Sequence[OpCall], machine: Hardware) -> Roofline:
-    """Bounds of operators on a machine."""
-    bounds, limits = [], []
-    for each in ops:
-        sides = {
-            COMPUTE: each.flops / machine.peak(each.dtype),
-            VECTOR: each.vector_flops / machine.vector_peak,
-            MEMORY: each.bytes / machine.bandwidth_of(each.bytes),
+def roofline(rows: Iterable[Mapping[str, Any]], machine: Hardware) -> Roofline:
+    """Bounds of operators on a machine.
+
+    Args:
+        rows: of operators: calls, flops, vector_flops, bytes (of all calls), dtype.
+        machine: its ceilings.
+    """
+    bounded = []
+    for row in rows:
+        seconds = {
+            "compute": row["flops"] / machine.peak(row["dtype"]),
+            "vector": row["vector_flops"] / machine.vector_peak,
+            "memory": row["bytes"] / machine.bandwidth_of(row["bytes"] // row["calls"]),
         }
-        limit = max(sides, key=sides.__getitem__)
-        bounds.append(sides[limit] * each.repeats)
-        limits.append(limit)
-    rows: dict[str, dict[str, Any]] = {}
-    by_limit: dict[str, dict[str, float]] = {}
-    for each, bound, limit in zip(ops, bounds, limits, strict=True):
-        row = rows.setdefault(
-            each.op_class,
-            {"op_class": each.op_class, "flops": 0, "vector_flops": 0, "bytes": 0, "bound_s": 0.0},
-        )
-        for name in ("flops", "vector_flops", "bytes"):
-            row[name] += getattr(each, name) * each.repeats
-        row["bound_s"] += bound
-        sums = by_limit.setdefault(each.op_class, {})
-        sums[limit] = sums.get(limit, 0.0) + bound
-        if each.seconds is not None:
-            row["seconds"] = row.get("seconds", 0.0) + each.seconds * each.repeats
-    for name, row in rows.items():
-        row["intensity"] = (row["flops"] + row["vector_flops"]) / row["bytes"] if row["bytes"] else None
-        row["compute_s"] = by_limit[name].get(COMPUTE, 0.0)
-        row["limit"] = max(by_limit[name], key=by_limit[name].__getitem__)
-        if row.get("seconds"):
-            row["efficiency"] = row["bound_s"] / row["seconds"]
-    ordered = sorted(rows.values(), key=lambda row: -row["bound_s"])
-    return Roofline(machine, bounds, limits, ordered)
+        limit = max(seconds, key=seconds.__getitem__)
+        bound = seconds[limit]
+        bounded.append({**row, "bound_s": bound, "limit": limit, limit: bound})
+    return Roofline(machine, bounded)

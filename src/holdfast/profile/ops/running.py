@@ -36,8 +36,6 @@ MOST_BYTES = 4 << 30
 ATTENTION = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 """Names of the implementations of `scaled_dot_product_attention`."""
 
@@ -230,10 +228,16 @@ def _check_size(work: Workload, reasons: Mapping[str, Exception]) -> None:
 
 def _needs_data(error: Exception) -> bool:
     """Whether an error is due to tensors without data, so that another device may do better."""
-    unsupported = (NotImplementedError, UnsupportedFakeTensorException, DataDependentOutputException)
+    unsupported = (
+        NotImplementedError,
+        UnsupportedFakeTensorException,
+        DataDependentOutputException,
+    )
     if isinstance(error, (*unsupported, DynamicOutputShapeException, UnsupportedOperatorException)):
         return True
-    return isinstance(error, RuntimeError) and bool(re.search(r"meta|fake|device", str(error), re.I))
+    return isinstance(error, RuntimeError) and bool(
+        re.search(r"meta|fake|device", str(error), re.I)
+    )
 
 
 def _refused(work: Workload, error: Exception) -> InputError:

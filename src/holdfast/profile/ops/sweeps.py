@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.errors import InputError
+from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Unknown, Value
 from holdfast.numbers import brief, size
 from holdfast.profile.ops.profiling import profile_workload
 from holdfast.profile.ops.result import OpProfile
+from holdfast.profile.ops.roofline import grouped
 from holdfast.profile.ops.running import Workload
+from holdfast.profile.ops.sections import table
 from holdfast.profile.ops.timing import peak_memory
+from holdfast.profile.targets import refused
 from holdfast.report.figures import lines
 
 _SERIES = ("hardware", "user", "system", "good", "purple", "sky", "first", "unattributed")
+_KIND = "attention_implementation"
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Sweep(Answer):
     over: str
     """The setting that varies."""
     device: str
-    rows: list[dict[str, Any]]
-    """One per value and implementation: totals, FLOPs per class, largest score matrix, and on cpu seconds."""
+    points: list[dict[str, Any]]
+    """One per value and implementation: totals, FLOPs per class and kind of attention, on cpu seconds."""
     exponents: list[dict[str, Any]]
-    """Per implementation and figure: exponent, its 95 % interval, range of values."""
+    """Per implementation and figure: exponent and its 95 % interval."""
     notes: list[str]
 
     @property
@@ -41,146 +42,94 @@ class Sweep(Answer):
         """The heading of the page."""
         return f"{self.name} over {self.over}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast profile sweep``."""
-        return {
-            "target": self.name,
-            "over": self.over,
-            "device": self.device,
-            "points": self.rows,
-            "exponents": self.exponents,
-            "notes": self.notes,
-        }
-
     def values(self) -> Sequence[Value]:
         """Totals at every point."""
         return [
-            Value(
-                f"{what}_{row['attention_implementation']}_{row['value']}", row[what], unit, better="lower"
-            )
-            for row in self.rows
+            Value(f"{what}_{row[_KIND]}_{row['value']}", row[what], unit, better="lower")
+            for row in self.points
             for what, unit in (("flops", "FLOP"), ("bytes", "bytes"), ("peak_bytes", "bytes"))
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Target, setting, device."""
-        values = ", ".join(dict.fromkeys(str(row["value"]) for row in self.rows))
+        values = ", ".join(dict.fromkeys(str(row["value"]) for row in self.points))
         return [("model", self.name), (self.over, values), ("device", self.device)]
 
-    def _kinds(self) -> list[str]:
-        return list(dict.fromkeys(row["attention_implementation"] for row in self.rows))
+    def unknowns(self) -> Sequence[Unknown]:
+        """What was assumed."""
+        return [Unknown(note) for note in self.notes]
 
     def sections(self) -> Sequence[Section]:
         """Growth, and implementations of attention side by side."""
-        sections = [self._growth()]
-        if len(self._kinds()) > 1:
-            sections.append(self._implementations())
-        return sections
+        kinds = list(dict.fromkeys(row[_KIND] for row in self.points))
+        growth = self._growth(kinds[0])
+        return [growth] if len(kinds) == 1 else [growth, self._implementations(kinds)]
 
-    def _growth(self) -> Section:
-        first = self._kinds()[0]
-        rows = [row for row in self.rows if row["attention_implementation"] == first]
-        fitted = [row for row in self.exponents if row["attention_implementation"] == first]
-        by_name = {row["figure"]: row for row in fitted}
-        parts = [
-            f"{label} as {self.over}^{by_name[name]['exponent']:.2f}"
-            for name, label in (
-                ("flops", "FLOPs grow"),
-                ("flops_attention", "those of attention"),
-                ("peak_bytes", "peak memory"),
-            )
-            if name in by_name
-        ]
-        sentence = f"From {self.over} {rows[0]['value']} to {rows[-1]['value']}: {', '.join(parts)}."
-        drawn = [
-            {"value": row["value"], "class": name.removeprefix("flops_"), "gflop": row[name] / 1e9}
-            for row in rows
-            for name in row
-            if name.startswith("flops_") and row[name]
-        ]
-        classes = list(dict.fromkeys(row["class"] for row in drawn))
-        figure = lines(
-            drawn,
+    def _lines(self, rows: list[dict[str, Any]], y: str, title: str, series: str) -> Figure:
+        names = dict.fromkeys(row[series] for row in rows)
+        return lines(
+            rows,
             "value",
-            "gflop",
+            y,
             self.over,
-            "Matrix FLOPs (GFLOP)",
-            series="class",
-            meanings=dict(zip(classes, _SERIES, strict=False)),
+            title,
+            series=series,
+            meanings=dict(zip(names, _SERIES, strict=False)),
             points=True,
             log_x=True,
             log_y=True,
         )
-        columns = {
-            "figure": ColumnFormat("Figure"),
-            "attention_implementation": ColumnFormat("Attention", detail=True),
-            "exponent": ColumnFormat("Exponent", digits=2, interval=("low", "high")),
-            "smallest": ColumnFormat("Smallest"),
-            "largest": ColumnFormat("Largest"),
+
+    def _growth(self, kind: str) -> Section:
+        points = [row for row in self.points if row[_KIND] == kind]
+        fitted = [row for row in self.exponents if row[_KIND] == kind]
+        slopes = {row["figure"]: row["exponent"] for row in fitted}
+        labels = {
+            "flops": "FLOPs grow",
+            "flops_attention": "those of attention",
+            "peak_bytes": "peak memory",
         }
+        parts = [
+            f"{label} as {self.over}^{slopes[name]:.2f}"
+            for name, label in labels.items()
+            if name in slopes
+        ]
+        first, last = points[0]["value"], points[-1]["value"]
+        sentence = f"From {self.over} {first} to {last}: {', '.join(parts) or 'no change'}."
+        drawn = [
+            {"value": row["value"], "class": name.removeprefix("flops_"), "gflop": row[name] / 1e9}
+            for row in points
+            for name in row
+            if name.startswith("flops_") and row[name]
+        ]
         how = How(
             f"log figure = a + exponent x log {self.over}, by least squares; 95 % interval of the slope",
             notes="An exponent between two whole numbers is a mixture: a sum of powers is not a power.",
         )
-        table = Table(pa.Table.from_pylist(fitted), columns)
-        return Section("growth", "How does it grow?", sentence, [figure], [table], how)
+        slope = ColumnFormat("Exponent", digits=2, interval=("low", "high"))
+        figure = self._lines(drawn, "gflop", "Matrix FLOPs (GFLOP)", "class")
+        listed = [table(fitted, "figure exponent", exponent=slope)] if fitted else []
+        return Section("growth", "How does it grow?", sentence, [figure], listed, how)
 
-    def _implementations(self) -> Section:
-        columns = {
-            "value": ColumnFormat(self.over),
-            "attention_implementation": ColumnFormat("Attention"),
-            "flops": ColumnFormat("Matrix", "GFLOP", digits=1),
-            "bytes": ColumnFormat("Bytes", "MB", digits=1),
-            "peak_bytes": ColumnFormat("Peak memory", "MB", digits=1),
-            "bound_s": ColumnFormat("Least time", "ms", digits=3),
-        }
-        if self.device == "cpu":
-            columns["seconds"] = ColumnFormat("Measured", "ms", digits=2)
-            columns["measured_peak_bytes"] = ColumnFormat("Measured peak", "MB", digits=1)
-        units = {"flops": 1e9, "bytes": 1e6, "peak_bytes": 1e6, "measured_peak_bytes": 1e6}
-        units |= {"bound_s": 1e-3, "seconds": 1e-3}
-        shown = [
-            {key: row[key] / units[key] if key in units else row[key] for key in columns}
-            for row in self.rows
-        ]
-        last = self.rows[-1]["value"]
-        at_last = {r["attention_implementation"]: r for r in self.rows if r["value"] == last}
-        a, *others = at_last.values()
-        what = "seconds" if self.device == "cpu" else "bytes"
-        other = others[0]
+    def _implementations(self, kinds: Sequence[str]) -> Section:
+        last = self.points[-1]["value"]
+        a, b = [row for row in self.points if row["value"] == last][:2]
+        what, noun = ("seconds", "time") if "seconds" in a else ("bytes", "traffic")
+        peak = "measured_peak_bytes" if "measured_peak_bytes" in a else "peak_bytes"
         sentence = (
-            f"At {self.over} {last}, {other['attention_implementation']} attention takes "
-            f"{brief(other[what] / a[what])} times the {'time' if what == 'seconds' else 'traffic'} of "
-            f"{a['attention_implementation']} and peaks at {size(other['peak_bytes'])} instead of "
-            f"{size(a['peak_bytes'])}."
+            f"At {self.over} {last}, {b[_KIND]} attention takes {brief(b[what] / a[what])} times the {noun} of "
+            f"{a[_KIND]} and peaks at {size(b[peak])} instead of {size(a[peak])}."
         )
-        kinds = self._kinds()
-        drawn = [
-            {
-                "value": row["value"],
-                "attention": row["attention_implementation"],
-                "megabytes": row.get("measured_peak_bytes", row["peak_bytes"]) / 1e6,
-            }
-            for row in self.rows
-        ]
-        figure = lines(
-            drawn,
-            "value",
-            "megabytes",
-            self.over,
-            "Peak memory (MB)",
-            series="attention",
-            meanings=dict(zip(kinds, _SERIES, strict=False)),
-            points=True,
-            log_x=True,
-            log_y=True,
-        )
+        rows = [{**row, "megabytes": row[peak] / 1e6} for row in self.points]
+        figure = self._lines(rows, "megabytes", "Peak memory (MB)", _KIND)
         how = How(
-            "fused: one kernel without a score matrix; math: products, scale, mask and softmax through memory",
-            notes="Measured peak: allocations of one run beside weights and inputs.",
+            "fused: one kernel without a score matrix; math: products, scale, mask and softmax in memory",
+            notes="Measured peak: what one run allocates beside weights and inputs.",
         )
-        table = Table(pa.Table.from_pylist(shown), columns)
-        return Section("attention", "Is fused attention worth it?", sentence, [figure], [table], how)
+        columns = f"value {_KIND} flops bytes peak_bytes bound_s seconds measured_peak_bytes"
+        listed = table(self.points, columns, value=ColumnFormat(self.over))
+        question = "Is fused attention worth it?"
+        return Section("attention", question, sentence, [figure], [listed], how)
 
 
 def sweep(
@@ -210,70 +159,49 @@ def sweep(
         InputError: ``invalid-value`` for values that no exponent can be fitted to.
     """
     if len(set(values)) < 2 or min(values) <= 0:
-        raise InputError(
-            "too few values",
-            code="invalid-value",
-            place="--over",
-            found=", ".join(map(str, values)),
-            expected="at least two different positive numbers",
-        )
-    rows, notes = [], []
+        expected = "at least two different positive numbers"
+        raise refused("too few values", "invalid-value", "--over", list(values), expected)
+    points, notes = [], dict[str, None]()
     for value in sorted(set(values)):
         for kind in attention:
             work = make(value)
             made = profile_workload(work, device, kind, machine, runs)
-            row = {"value": value, "attention_implementation": kind, **_point(made)}
-            if device == "cpu":
-                row["seconds"] = made.timing.wall_s if made.timing else None
-                row["measured_peak_bytes"] = peak_memory(work, kind)
-            rows.append(row)
-            notes += [note for note in made.notes if note not in notes]
-    return Sweep(name, over, device, rows, _exponents(rows), notes)
+            points.append({"value": value, _KIND: kind, **_point(made)})
+            if made.timing:
+                points[-1]["seconds"] = made.timing.wall_s
+                points[-1]["measured_peak_bytes"] = peak_memory(work, kind)
+            notes |= dict.fromkeys(made.notes)
+    exponents = [row for kind in attention for row in _exponents(points, kind)]
+    return Sweep(name, over, device, points, exponents, list(notes))
 
 
 def _point(made: OpProfile) -> dict[str, Any]:
     names = ("parameters", "flops", "vector_flops", "bytes", "peak_bytes")
-    by_kind: dict[str, int] = {}
-    for each in made.attention:
-        key = f"attention_flops_{each.kind.replace('-', '_')}"
-        by_kind[key] = by_kind.get(key, 0) + each.flops * each.repeats
-    by_class = {f"flops_{name}": row["flops"] for name, row in made.by_class().items() if row["flops"]}
-    scores = [a.batch * a.heads * a.query_length * a.key_length for a in made.attention]
+    classes = {f"flops_{name}": row["flops"] for name, row in made.by_class().items()}
+    kinds = grouped(made.attention_trace(), ("kind",), ("flops",))
     return {
         **{name: getattr(made, name) for name in names},
         "bound_s": made.roofline().bound_s,
-        **by_class,
-        **by_kind,
-        "largest_score_matrix": max(scores, default=0),
+        **{name: flops for name, flops in classes.items() if flops},
+        **{f"attention_{row['kind'].replace('-', '_')}": row["flops"] for row in kinds},
     }
 
 
-def _exponents(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Slopes in log-log coordinates of every figure that is positive throughout."""
+def _exponents(points: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Slopes in log-log coordinates of every figure that is positive throughout and changes."""
     from scipy.stats import linregress, t
 
+    own = [row for row in points if row[_KIND] == kind]
+    x = np.log([row["value"] for row in own])
     found = []
-    for kind in dict.fromkeys(row["attention_implementation"] for row in rows):
-        own = [row for row in rows if row["attention_implementation"] == kind]
-        x = np.log([row["value"] for row in own])
-        for name in own[0]:
-            if name in ("value", "attention_implementation", "parameters"):
-                continue
-            ys = [row.get(name) or 0 for row in own]
-            if min(ys) <= 0 or max(ys) == min(ys):
-                continue
-            fit = linregress(x, np.log(ys))
-            # Two points have no residual.
-            reach = fit.stderr * t.ppf(0.975, len(x) - 2) if len(x) > 2 else None
-            found.append(
-                {
-                    "attention_implementation": kind,
-                    "figure": name,
-                    "exponent": float(fit.slope),
-                    "low": None if reach is None else float(fit.slope - reach),
-                    "high": None if reach is None else float(fit.slope + reach),
-                    "smallest": own[0]["value"],
-                    "largest": own[-1]["value"],
-                }
-            )
+    for name in own[0]:
+        ys = [row.get(name) or 0 for row in own if name not in ("value", _KIND)]
+        if not ys or min(ys) <= 0 or max(ys) == min(ys):
+            continue
+        fit = linregress(x, np.log(ys))
+        row = {_KIND: kind, "figure": name, "exponent": float(fit.slope), "low": None, "high": None}
+        if len(x) > 2:  # two points have no residual
+            reach = float(fit.stderr * t.ppf(0.975, len(x) - 2))
+            row |= {"low": row["exponent"] - reach, "high": row["exponent"] + reach}
+        found.append(row)
     return found

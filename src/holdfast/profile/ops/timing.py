@@ -1,4 +1,4 @@
-"""Seconds of each operator of a real run: wall time between dispatch and return, or GPU events."""
+"""Seconds of each operator of a real run: wall time between dispatch and return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -40,13 +41,18 @@ class Timing:
         """Seconds outside operators: Python code of the model and dispatch."""
         return self.measured_wall_s * (1 - self.attributed)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The part of the JSON."""
+        return {**asdict(self), "residual_s": self.residual_s}
+
 
 class _Clock(TorchDispatchMode):
     """Notes when each operator starts and ends; nothing else, to disturb as little as possible."""
 
     def __init__(self, composite: dict[Any, bool]) -> None:
         super().__init__()
-        self.spans: list[tuple[int, int]] = []
+        self.spans: list[int] = []
+        """Nanoseconds of each operator."""
         self._composite = composite
 
     def __torch_dispatch__(
@@ -64,108 +70,52 @@ class _Clock(TorchDispatchMode):
         start = time.perf_counter_ns()
         out = func(*args, **(kwargs or {}))
         if func.namespace != "prim":
-            self.spans.append((start, time.perf_counter_ns()))
+            self.spans.append(time.perf_counter_ns() - start)
         return out
 
 
-class _GpuClock(_Clock):
-    """The same with events of the GPU, whose kernels run after their operator has returned."""
-
-    def __init__(self, composite: dict[Any, bool]) -> None:
-        super().__init__(composite)
-        self.events: list[tuple[Any, Any]] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        count = len(self.spans)
-        before.record()
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        after.record()
-        if len(self.spans) > count:
-            self.events.append((before, after))
-        return out
-
-
-def measure(
-    work: Workload, recorder: Recorder, device: str, attention: str, runs: int = 5
-) -> tuple[Timing, list[list[tuple[int, int]]]]:
+def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -> Timing:
     """Time every operator of a recorded workload, which already ran once; sets `OpCall.seconds`.
 
     Args:
-        work: on its device.
+        work: on the CPU.
         recorder: of the run before, by which spans belong to operators.
-        device: cpu or cuda.
         attention: see `running.settings`.
         runs: plain and measured runs, in turn.
-
-    Returns:
-        The timing, and for each measured run the (start, end) of every dispatched operator, ns.
     """
-    load = os.getloadavg()[0]
-    composite: dict[Any, bool] = {}
-    plain: list[float] = []
-    measured: list[float] = []
-    spans: list[list[tuple[int, int]]] = []
+    load, composite = round(os.getloadavg()[0], 2), dict[Any, bool]()
+    plain, measured, spans = list[float](), list[float](), list[list[int]]()
     for _ in range(runs):
-        plain.append(_run(work, device, attention, None))
-        clock = (_GpuClock if device == "cuda" else _Clock)(composite)
-        measured.append(_run(work, device, attention, clock))
-        spans.append(_elapsed(clock))
-    _assign(work, recorder, spans)
-    inside = [sum(end - start for start, end in each) / 1e9 for each in spans]
-    shares = [part / wall for part, wall in zip(inside, measured, strict=True)]
-    timing = Timing(
+        plain.append(_run(work, attention, nullcontext()))
+        clock = _Clock(composite)
+        measured.append(_run(work, attention, clock))
+        spans.append(clock.spans)
+    usable = [each for each in spans if len(each) == len(recorder.owners)]
+    if not usable:
+        work.notes.append("Operators differ from run to run: their times are not assigned to them.")
+    for call in recorder.ops if usable else ():
+        call.seconds = 0.0
+    for owner, durations in zip(recorder.owners, zip(*usable, strict=True), strict=False):
+        recorder.ops[owner].seconds += statistics.median(durations) / 1e9  # type: ignore[operator]
+    shares = [sum(each) / 1e9 / wall for each, wall in zip(spans, measured, strict=True)]
+    return Timing(
         runs,
         statistics.median(plain),
         statistics.median(measured),
-        min(1.0, statistics.median(shares)),
+        statistics.median(shares),
         min(measured) / min(plain) - 1,
         torch.get_num_threads(),
-        round(load, 2),
+        load,
     )
-    return timing, spans
 
 
-def _run(work: Workload, device: str, attention: str, clock: _Clock | None) -> float:
+def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> float:
     args, kwargs = copy.deepcopy((work.args, work.kwargs))  # caches grow
     with settings(attention):
         start = time.perf_counter()
-        if clock is None:
+        with clock:
             work.module(*args, **kwargs)
-        else:
-            with clock:
-                work.module(*args, **kwargs)
-        if device == "cuda":
-            torch.cuda.synchronize()
         return time.perf_counter() - start
-
-
-def _elapsed(clock: _Clock) -> list[tuple[int, int]]:
-    if not isinstance(clock, _GpuClock):
-        return clock.spans
-    at, made = 0, []
-    for before, after in clock.events:
-        end = at + round(before.elapsed_time(after) * 1e6)
-        made.append((at, end))
-        at = end
-    return made
-
-
-def _assign(work: Workload, recorder: Recorder, spans: list[list[tuple[int, int]]]) -> None:
-    usable = [each for each in spans if len(each) == len(recorder.owners)]
-    if not usable:
-        work.notes.append(
-            "The operators differ from run to run, so their times could not be assigned to modules."
-        )
-        return
-    for call in recorder.ops:
-        call.seconds = 0.0
-    for place, owner in enumerate(recorder.owners):
-        durations = [each[place][1] - each[place][0] for each in usable]
-        call = recorder.ops[owner]
-        call.seconds = (call.seconds or 0.0) + statistics.median(durations) / 1e9
 
 
 def peak_memory(work: Workload, attention: str) -> int:
@@ -173,7 +123,10 @@ def peak_memory(work: Workload, attention: str) -> int:
     from torch.profiler import ProfilerActivity, profile
 
     args, kwargs = copy.deepcopy((work.args, work.kwargs))
-    with settings(attention), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+    with (
+        settings(attention),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run,
+    ):
         work.module(*args, **kwargs)
     total = peak = 0
     for event in run.profiler.kineto_results.events():
@@ -181,24 +134,3 @@ def peak_memory(work: Workload, attention: str) -> int:
             total += event.nbytes()
             peak = max(peak, total)
     return peak
-
-
-def trace_events(recorder: Recorder, spans: list[tuple[int, int]]) -> dict[str, Any]:
-    """One run as a Chrome trace: open it in Perfetto or chrome://tracing."""
-    begin = spans[0][0] if spans else 0
-    events = []
-    for (start, end), owner in zip(spans, recorder.owners, strict=False):
-        call = recorder.ops[owner]
-        events.append(
-            {
-                "name": call.op,
-                "cat": call.op_class,
-                "ph": "X",
-                "pid": 0,
-                "tid": 0,
-                "ts": (start - begin) / 1e3,
-                "dur": (end - start) / 1e3,
-                "args": {"module": call.module, "flops": call.flops, "bytes": call.bytes},
-            }
-        )
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
