@@ -101,3 +101,26 @@ def sweep(
         runs=runs,
         name=target,
     )
+
+
+@app.command
+def quantization(
+    target: str = "",
+    /,
+    *,
+    levels: Annotated[str, option(metavar="NAME,...")] = "fp32,bf16,fp16,int8-dynamic,int4-weight",
+    new_tokens: Positive = 16,
+    steps: Positive = 400,
+) -> Answer:
+    """Score and time a small language model at several levels of quantization on this machine's CPU.
+
+    Args:
+        target: package.module:factory that returns a model, token sequences and the number of answer tokens
+            (default: a small Llama, trained for some seconds to reverse sequences).
+        levels: Levels to measure beside fp32: bf16, fp16, int8-dynamic, int4-weight.
+        new_tokens: Tokens to decode for the speed.
+        steps: Training steps of the small model.
+    """
+    from holdfast.profile.ops.quantization import quantization as run
+
+    return run(target, levels.split(","), new_tokens=new_tokens, steps=steps)

@@ -12,9 +12,11 @@ moves nothing; an expanded dimension (stride 0) is read once; a gather reads the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,7 +67,8 @@ Formula = Callable[..., int]
 class Rule:
     """How an operator is counted."""
 
-    op_class: str | Callable[..., str]
+    op_class: str
+    """One of `CLASSES`; conv stands for the convolution of its number of dimensions."""
     flops: Formula | None = None
     vector_flops: Formula | None = None
     bytes: Formula | None = None
@@ -120,7 +123,7 @@ def _first(out: Any) -> Tensor:
     return out if isinstance(out, Tensor) else out[0]
 
 
-def _product(a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
+def _product(a: Tensor, *_: Any, out: Any, **__: Any) -> int:
     return 2 * numel(_first(out)) * a.shape[-1]
 
 
@@ -128,12 +131,12 @@ def _dot(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     return 2 * numel(a)
 
 
-def _added_product(bias: Any, a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
+def _added_product(bias: Any, a: Tensor, *_: Any, out: Any, **__: Any) -> int:
     return 2 * numel(_first(out)) * a.shape[-1]
 
 
-def _quantized_product(a: Tensor, *_: Any, out: Any, **__: Any) -> int:
-    return 2 * numel(_first(out)) * a.shape[-1]
+def _summed_product(bias: Any, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * numel(a) * b.shape[-1]
 
 
 def _convolution(x: Tensor, w: Tensor, *rest: Any, out: Any, **_: Any) -> int:
@@ -142,25 +145,17 @@ def _convolution(x: Tensor, w: Tensor, *rest: Any, out: Any, **_: Any) -> int:
     return 2 * numel(x if transposed else _first(out)) * prod(w.shape[1:])
 
 
-def _convolution_class(x: Tensor, w: Tensor, *_: Any, **__: Any) -> str:
-    return f"conv{w.dim() - 2}d"
-
-
 def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) -> int:
     return numel(_first(out)) if isinstance(bias, Tensor) else 0
 
 
-def _lstm_layer(x: Tensor, w_ih: Tensor, w_hh: Tensor, *_: Any, **__: Any) -> int:
+def _recurrent_layer(x: Tensor, w_ih: Tensor, w_hh: Tensor, *_: Any, **__: Any) -> int:
     # Per step and sequence of the batch: gates [4 H] from the input and from the state.
     return 2 * prod(x.shape[:-1]) * (numel(w_ih) + numel(w_hh))
 
 
-def _cudnn_rnn(x: Tensor, weight: Sequence[Tensor], *_: Any, **__: Any) -> int:
+def _recurrent_layers(x: Tensor, weight: Sequence[Tensor], *_: Any, **__: Any) -> int:
     return 2 * prod(x.shape[:-1]) * sum(numel(each) for each in weight if each.dim() == 2)
-
-
-def _distances(a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
-    return 2 * numel(_first(out)) * a.shape[-1]
 
 
 def _fft(x: Tensor, dims: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
@@ -185,8 +180,9 @@ def _pool(x: Tensor, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> int
     return numel(_first(out)) * prod(kernel)
 
 
-def _nothing(*_: Any, **__: Any) -> int:
-    return 0
+def _packed(x: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    # The weight [out, in] of 1 byte each is in an object of its own.
+    return nbytes(x) + nbytes(_first(out)) + _first(out).shape[-1] * x.shape[-1]
 
 
 def _written(*_: Any, out: Any, **__: Any) -> int:
@@ -212,137 +208,45 @@ def _scattered(target: Tensor, *rest: Any, **__: Any) -> int:
 SOFTMAX = 5
 """Maximum, subtraction, exponential, sum, division."""
 
-_NORM = 8
-"""Mean 1, variance 3, normalization 2, scale and shift 2."""
+_NAMED: dict[str, Formula | None] = {
+    "": None,
+    "product": _product,
+    "added_product": _added_product,
+    "summed_product": _summed_product,
+    "dot": _dot,
+    "convolution": _convolution,
+    "bias": _bias,
+    "recurrent_layer": _recurrent_layer,
+    "recurrent_layers": _recurrent_layers,
+    "gelu": _gelu,
+    "pool": _pool,
+    "fft": _fft,
+    "real_fft": lambda *args, **named: _fft(*args, **named) // 2,
+    "written": _written,
+    "copied": _copied,
+    "gathered": _gathered,
+    "scattered": _scattered,
+    "packed": _packed,
+    "nothing": lambda *_, **__: 0,
+}
+
+
+def _formula(text: str) -> Formula | None:
+    """``"4 out"``: four per element of the result; ``"2 in"``: two per element of the first input; or a name."""
+    count, _, side = text.partition(" ")
+    if not side:
+        return _NAMED[text]
+    return _per_output(int(count)) if side == "out" else _per_input(int(count))
+
 
 RULES: dict[str, Rule] = {
-    "aten.mm": Rule("linear", _product),
-    "aten.mv": Rule("linear", _product),
-    "aten.addmm": Rule("linear", _added_product, _per_output(1)),
-    "aten.addmv": Rule("linear", _added_product, _per_output(1)),
-    "aten.linear": Rule("linear", _product, _bias),
-    "aten.mkldnn_linear": Rule("linear", _product, _bias),
-    "aten._addmm_activation": Rule("linear", _added_product, _per_output(2)),
-    "aten._scaled_mm": Rule("linear", _product, _per_output(1)),
-    "aten._int_mm": Rule("linear", _product),
-    "aten._weight_int8pack_mm": Rule("linear", _quantized_product, _per_output(1)),
-    "aten._weight_int4pack_mm": Rule("linear", _quantized_product),
-    "aten._weight_int4pack_mm_for_cpu": Rule("linear", _quantized_product),
-    "aten._dyn_quant_matmul_4bit": Rule("linear", _quantized_product),
-    "quantized.linear_dynamic": Rule("linear", _quantized_product, _per_output(2)),
-    "mkldnn._linear_pointwise": Rule("linear", _product, _bias),
-    "aten.dot": Rule("matmul", _dot),
-    "aten.vdot": Rule("matmul", _dot),
-    "aten.bmm": Rule("matmul", _product),
-    "aten.baddbmm": Rule("matmul", _added_product, _per_output(1)),
-    "aten.addbmm": Rule("matmul", lambda c, a, b, *_, **__: 2 * numel(a) * b.shape[-1]),
-    "aten._cdist_forward": Rule("matmul", _distances),
-    "aten.convolution": Rule(_convolution_class, _convolution, _bias),
-    "aten._convolution": Rule(_convolution_class, _convolution, _bias),
-    "aten.mkldnn_convolution": Rule(_convolution_class, _convolution, _bias),
-    "aten.cudnn_convolution": Rule(_convolution_class, _convolution),
-    "aten.miopen_convolution": Rule(_convolution_class, _convolution, _bias),
-    "aten._conv_depthwise2d": Rule("conv2d", _convolution),
-    "aten.slow_conv3d_forward": Rule("conv3d", _convolution),
-    "aten.mkldnn_rnn_layer": Rule("recurrent", _lstm_layer, _per_output(20)),
-    "aten._cudnn_rnn": Rule("recurrent", _cudnn_rnn, _per_output(20)),
-    "aten._thnn_fused_lstm_cell": Rule("recurrent", None, _per_output(24)),
-    "aten._thnn_fused_gru_cell": Rule("recurrent", None, _per_output(16)),
-    "aten.native_group_norm": Rule("group_norm", None, _per_output(_NORM)),
-    "aten.native_layer_norm": Rule("layer_norm", None, _per_output(_NORM)),
-    "aten._fused_rms_norm": Rule("layer_norm", None, _per_output(4)),
-    "aten.rms_norm": Rule("layer_norm", None, _per_output(4)),
-    "aten.native_batch_norm": Rule("batch_norm", None, _per_output(4)),
-    "aten._native_batch_norm_legit": Rule("batch_norm", None, _per_output(4)),
-    "aten._native_batch_norm_legit_no_training": Rule("batch_norm", None, _per_output(4)),
-    "aten._batch_norm_no_update": Rule("batch_norm", None, _per_output(4)),
-    "aten.cudnn_batch_norm": Rule("batch_norm", None, _per_output(4)),
-    "aten._softmax": Rule("softmax", None, _per_output(SOFTMAX)),
-    "aten._safe_softmax": Rule("softmax", None, _per_output(SOFTMAX)),
-    "aten._log_softmax": Rule("softmax", None, _per_output(SOFTMAX)),
-    "aten.gelu": Rule("activation", None, _gelu),
-    "aten.glu": Rule("activation", None, _per_output(5)),
-    "aten.upsample_bilinear2d": Rule("memory", None, _per_output(8)),
-    "aten.upsample_bicubic2d": Rule("memory", None, _per_output(35)),
-    "aten.upsample_trilinear3d": Rule("memory", None, _per_output(16)),
-    "aten.upsample_linear1d": Rule("memory", None, _per_output(4)),
-    "aten.grid_sampler_2d": Rule("memory", None, _per_output(12)),
-    "aten.max_pool2d_with_indices": Rule("reduction", None, _pool),
-    "aten.max_pool3d_with_indices": Rule("reduction", None, _pool),
-    "aten.avg_pool2d": Rule("reduction", None, _pool),
-    "aten.avg_pool3d": Rule("reduction", None, _pool),
-    "aten.embedding": Rule("embedding", bytes=_gathered),
-    "aten._embedding_bag": Rule("embedding", None, _per_output(1), _gathered),
-    "aten._fft_r2c": Rule("other", None, lambda *a, out, **k: _fft(*a, out=out, **k) // 2),
-    "aten._fft_c2r": Rule("other", None, lambda *a, out, **k: _fft(*a, out=out, **k) // 2),
-    "aten._fft_c2c": Rule("other", None, _fft),
-    "aten.copy_": Rule("memory", bytes=_copied),
-    "aten.normal_": Rule("memory", None, _per_output(4), _written),
-    "aten.addcmul": Rule("elementwise", None, _per_output(3)),
-    "aten.addcdiv": Rule("elementwise", None, _per_output(3)),
-    "aten.lerp": Rule("elementwise", None, _per_output(3)),
-    "aten.native_dropout": Rule("elementwise", None, _per_output(2)),
+    name if "." in name else f"aten.{name}": Rule(op_class, *map(_formula, formulas))
+    for op_class, names, *formulas in json.loads(
+        Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
+    )
+    for name in names.split()
 }
-"""Operator -> how it is counted. Those of one shape of rule are added below."""
-
-
-def _add(op_class: str, names: str, **rule: Any) -> None:
-    for name in names.split():
-        RULES[f"aten.{name}"] = Rule(op_class, **rule)
-
-
-for _count, _names in {
-    1: "relu relu_ tanh tanh_ threshold abs",
-    2: "leaky_relu leaky_relu_ hardtanh hardtanh_ prelu _prelu_kernel",
-    3: "hardsigmoid hardsigmoid_ elu elu_ softplus",
-    4: "sigmoid sigmoid_ log_sigmoid_forward",
-    5: "silu silu_ hardswish hardswish_",
-    8: "mish mish_",
-}.items():
-    _add("activation", _names, vector_flops=_per_output(_count))
-for _count, _names in {
-    1: "sum mean amax amin max min argmax argmin prod cumsum cumprod any all logcumsumexp cummax median "
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d nansum aminmax",
-    2: "norm linalg_vector_norm logsumexp",
-    4: "var std var_mean std_mean",
-}.items():
-    _add("reduction", _names, vector_flops=_per_input(_count))
-_add(
-    "memory",
-    "clone _to_copy cat stack repeat constant_pad_nd roll flip contiguous tril triu "
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d pixel_shuffle "
-    "pixel_unshuffle reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d "
-    "im2col col2im channel_shuffle slice_scatter select_scatter diagonal_scatter repeat_interleave unfold_copy "
-    "split_with_sizes_copy split_copy view_copy permute_copy _reshape_copy as_strided_copy resize_ set_ "
-    "_local_scalar_dense is_nonzero equal scalar_tensor",
-)
-_add(
-    "memory",
-    "zeros ones full arange empty_like zeros_like ones_like full_like new_zeros new_ones new_full fill_ fill zero_ "
-    "eye linspace rand randn rand_like randn_like randint uniform_ bernoulli_ bernoulli random_ tril_indices "
-    "triu_indices randperm _efficientzerotensor exponential_",
-    bytes=_written,
-)
-_add("memory", "index gather index_select take take_along_dim masked_select", bytes=_gathered)
-_add(
-    "memory",
-    "index_put index_put_ scatter scatter_ index_copy index_copy_ index_fill index_fill_ scatter_add scatter_add_ "
-    "index_add index_add_ scatter_reduce _index_put_impl_",
-    bytes=_scattered,
-)
-_add(
-    "memory",
-    "unsafe_split unsafe_split_with_sizes unsafe_chunk empty empty_strided new_empty new_empty_strided empty_permuted _unsafe_view _reshape_alias detach alias "
-    "lift_fresh lift view_as_real view_as_complex resolve_conj _assert_async _assert_tensor_metadata "
-    "_assert_scalar sym_size sym_numel sym_stride is_same_size _has_compatible_shallow_copy_type "
-    "record_stream lift_fresh_copy",
-    bytes=_nothing,
-)
-_add(
-    "other",
-    "sort topk nonzero unique_dim _unique2 bincount searchsorted bucketize histc multinomial kthvalue "
-    "unique_consecutive nonzero_static argsort",
-)
+"""Operator -> how it is counted: rows of class, operators, flops, vector_flops, bytes in `operators.json`."""
 
 _ATTENTION = {
     "aten._scaled_dot_product_flash_attention": "attn_mask",
@@ -430,7 +334,7 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
         rule = RULES.get(name.removesuffix("_")) or _POINTWISE
     if rule is None:
         return None
-    op_class = rule.op_class if isinstance(rule.op_class, str) else rule.op_class(*args, **kwargs)
+    op_class = rule.op_class if rule.op_class != "conv" else f"conv{args[1].dim() - 2}d"
     return Cost(
         op_class,
         rule.flops(*args, out=out, **kwargs) if rule.flops else 0,

@@ -51,7 +51,7 @@ class AttentionCall:
 @dataclass(slots=True)
 class _Record:
     parent: StorageWeakRef | None = None
-    source: StorageWeakRef | None = None
+    sources: frozenset[StorageWeakRef] = frozenset()
     role: str = ""
     product: int = -1
     """Index of the operator that computed the scores."""
@@ -99,10 +99,15 @@ class Lineage:
             return  # a view, or in place: the record stays
         known = [self._records[each] for each in keys if each in self._records]
         made = _Record(parent=keys[0] if keys else None)
-        if op_class == "linear" or op_class.startswith("conv"):
-            made.source = made.parent
-        else:
-            made.source = next((each.source for each in known if each.source), None)
+        found = [each.sources for each in known if each.sources]
+        if keys and (op_class == "linear" or op_class.startswith("conv")):
+            made.sources = frozenset(keys[:1])
+        elif (
+            op_class == "memory"
+        ):  # parts put together, such as keys of a text and of the image itself
+            made.sources = frozenset().union(*found)
+        elif found:
+            made.sources = found[0]
         role = next((each for each in known if each.role), None)
         if op_class == "matmul" and len(keys) > 1 and not (role and role.role == "probabilities"):
             made.role, made.product = "scores", index
@@ -115,19 +120,19 @@ class Lineage:
 
     def are_related(self, q: Tensor, k: Tensor) -> bool | None:
         """Whether queries and keys are projections of one tensor; None where neither was projected."""
-        a, b = self.of(q).source, self.of(k).source
-        if a is None and b is None:
+        if not self.of(q).sources and not self.of(k).sources:
             return True if key_of(q) == key_of(k) else None
-        return bool(self._ancestors(a or key_of(q)) & self._ancestors(b or key_of(k)))
+        return bool(self._ancestors(q) & self._ancestors(k))
 
-    def _ancestors(self, key: StorageWeakRef) -> set[StorageWeakRef]:
-        found = {key}
-        for _ in range(_NEAR):
-            record = self._records.get(key)
-            if record is None or record.parent is None:
-                break
-            key = record.parent
-            found.add(key)
+    def _ancestors(self, tensor: Tensor) -> set[StorageWeakRef]:
+        found = set[StorageWeakRef]()
+        for source in self.of(tensor).sources or {key_of(tensor)}:
+            key: StorageWeakRef | None = source
+            for _ in range(_NEAR):
+                if key is None:
+                    break
+                found.add(key)
+                key = self._records.get(key, _Record()).parent
         return found
 
 

@@ -53,7 +53,6 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "bytes": ("Bytes", "MB", 1, 1e6),
     "weight_bytes": ("Weights", "MB", 2, 1e6),
     "peak_bytes": ("Peak memory", "MB", 1, 1e6),
-    "measured_peak_bytes": ("Measured peak", "MB", 1, 1e6),
     "bound_s": ("Least time", "ms", 3, 1e-3),
     "seconds": ("Measured", "ms", 3, 1e-3),
     "intensity": ("Intensity", "FLOP/byte", 1, 1),

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.config import read_config
-from holdfast.profile.ops.inputs import read_tensor
+from holdfast.profile.ops.inputs import read_inputs, read_tensor
 from holdfast.profile.ops.running import Workload
 from holdfast.profile.targets import choice, refused
 
@@ -129,10 +129,10 @@ def workload(name: str, settings: Mapping[str, Any] | None = None) -> Workload:
     sides["N"] = side * side * (1 + (frames - 1) // 2)
     specs = [spec.replace(":D", f":{shape.dtype}") for spec in entry["inputs"]]
     model = build(name, shape.dtype)
-    args = tuple(read_tensor(spec, sides, name) for spec in specs)
-    work = Workload(model, args, name=f"suite:{name}")
+    args, kwargs = read_inputs(specs, sides)
+    work = Workload(model, args, kwargs, f"suite:{name}")
     work.rebuild = lambda device: build(name, shape.dtype, device)
-    if name.startswith("llama"):
+    if "llama" in name:
         # With a cache transformers does not look into the positions, and calls attention as causal.
         work.kwargs["use_cache"] = True
     if name == _DECODE:

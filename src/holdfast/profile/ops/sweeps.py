@@ -15,7 +15,6 @@ from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.roofline import grouped
 from holdfast.profile.ops.running import Workload
 from holdfast.profile.ops.sections import table
-from holdfast.profile.ops.timing import peak_memory
 from holdfast.profile.targets import refused
 from holdfast.report.figures import lines
 
@@ -115,18 +114,17 @@ class Sweep(Answer):
         last = self.points[-1]["value"]
         a, b = [row for row in self.points if row["value"] == last][:2]
         what, noun = ("seconds", "time") if "seconds" in a else ("bytes", "traffic")
-        peak = "measured_peak_bytes" if "measured_peak_bytes" in a else "peak_bytes"
         sentence = (
             f"At {self.over} {last}, {b[_KIND]} attention takes {brief(b[what] / a[what])} times the {noun} of "
-            f"{a[_KIND]} and peaks at {size(b[peak])} instead of {size(a[peak])}."
+            f"{a[_KIND]} and peaks at {size(b['peak_bytes'])} instead of {size(a['peak_bytes'])}."
         )
-        rows = [{**row, "megabytes": row[peak] / 1e6} for row in self.points]
+        rows = [{**row, "megabytes": row["peak_bytes"] / 1e6} for row in self.points]
         figure = self._lines(rows, "megabytes", "Peak memory (MB)", _KIND)
         how = How(
             "fused: one kernel without a score matrix; math: products, scale, mask and softmax in memory",
-            notes="Measured peak: what one run allocates beside weights and inputs.",
+            notes="Peak memory: weights and the largest sum of live tensors between operators.",
         )
-        columns = f"value {_KIND} flops bytes peak_bytes bound_s seconds measured_peak_bytes"
+        columns = f"value {_KIND} flops bytes peak_bytes bound_s seconds"
         listed = table(self.points, columns, value=ColumnFormat(self.over))
         question = "Is fused attention worth it?"
         return Section("attention", question, sentence, [figure], [listed], how)
@@ -169,7 +167,6 @@ def sweep(
             points.append({"value": value, _KIND: kind, **_point(made)})
             if made.timing:
                 points[-1]["seconds"] = made.timing.wall_s
-                points[-1]["measured_peak_bytes"] = peak_memory(work, kind)
             notes |= dict.fromkeys(made.notes)
     exponents = [row for kind in attention for row in _exponents(points, kind)]
     return Sweep(name, over, device, points, exponents, list(notes))

@@ -116,21 +116,3 @@ def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> 
         with clock:
             work.module(*args, **kwargs)
         return time.perf_counter() - start
-
-
-def peak_memory(work: Workload, attention: str) -> int:
-    """Largest number of bytes that one run on the CPU allocates at once, beside weights and inputs."""
-    from torch.profiler import ProfilerActivity, profile
-
-    args, kwargs = copy.deepcopy((work.args, work.kwargs))
-    with (
-        settings(attention),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run,
-    ):
-        work.module(*args, **kwargs)
-    total = peak = 0
-    for event in run.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            total += event.nbytes()
-            peak = max(peak, total)
-    return peak
