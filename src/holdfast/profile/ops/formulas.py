@@ -249,14 +249,17 @@ RULES: dict[str, Rule] = {
 """Operator -> how it is counted: rows of class, operators, flops, vector_flops, bytes in `operators.json`."""
 
 _ATTENTION = {
-    "aten._scaled_dot_product_flash_attention": "attn_mask",
-    "aten._scaled_dot_product_flash_attention_for_cpu": "attn_mask",
-    "aten._scaled_dot_product_efficient_attention": "attn_bias",
-    "aten._scaled_dot_product_cudnn_attention": "attn_bias",
-    "aten._scaled_dot_product_fused_attention_overrideable": "attn_bias",
-    "aten.scaled_dot_product_attention": "attn_mask",
+    f"aten.{name}"
+    for name in (
+        "scaled_dot_product_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+    )
 }
-"""Fused attention operators -> the argument with their mask."""
+"""Fused attention operators."""
 
 _registered: dict[str, Rule] = {}
 
@@ -311,6 +314,16 @@ def known(func: Any) -> bool:
     )
 
 
+def attention_arguments(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor, Tensor, bool, Any]:
+    """Queries, keys, values, whether causal, and the mask of a call of a fused attention operator."""
+    names = [each.name for each in func._schema.arguments]
+    bound = {**dict(zip(names, args, strict=False)), **kwargs}
+    q, k, v = (bound.get(key) for key in ("query", "key", "value"))
+    return q, k, v, bool(bound.get("is_causal")), bound.get("attn_mask", bound.get("attn_bias"))  # type: ignore[return-value]
+
+
 def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Cost | None:
     """What a call costs; None for an operator without a rule.
 
@@ -321,13 +334,10 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
         out: its result.
     """
     name = name_of(func)
+    kwargs = {key: value for key, value in kwargs.items() if key != "out"}  # it is the result
     rule = _registered.get(name) or RULES.get(name)
     if rule is None and name in _ATTENTION:
-        bound = dict(zip((each.name for each in func._schema.arguments), args, strict=False))
-        bound.update(kwargs)
-        q, k, v = (bound[key] for key in ("query", "key", "value"))
-        mask = bound.get(_ATTENTION[name])
-        return attention_cost(q, k, v, bool(bound.get("is_causal")), mask, _first(out))
+        return attention_cost(*attention_arguments(func, args, kwargs), _first(out))
     if rule is None and func.is_view:
         return Cost("memory")
     if rule is None and torch.Tag.pointwise in func.tags:

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.profile.ops.formulas import (
     Cost,
+    attention_arguments,
     attention_cost,
     cost,
     known,
@@ -123,9 +125,10 @@ class Recorder(TorchDispatchMode):
             call.op_class = "linear"  # one operand is a weight
         results = tensors(out)
         if call.op_class == "attention":
-            q, k, v = inputs[:3]
-            self._note_fused(q, k, any(each is True for each in args), call, index)
-        elif call.op_class == "matmul":
+            q, k, _, causal, _ = attention_arguments(func, args, kwargs)
+            if q is not None:
+                self._note_fused(q, k, causal, call, index)
+        elif call.op_class == "matmul" and len(inputs) > 1:
             self._note_separate(inputs, index)
         for each in results:
             self.lineage.follow(call.op_class, index, inputs, each)
@@ -238,7 +241,12 @@ class Recorder(TorchDispatchMode):
     def active(self) -> Iterator[None]:
         """Record what runs inside the block."""
         handles = []
-        for path, module in self.root.named_modules():
+        for name, module in self.root.named_modules():
+            path = ".".join(
+                part for part in name.split(".") if part != "_orig_mod"
+            )  # of torch.compile
+            if isinstance(module, ScriptModule):
+                continue  # takes no hooks: its operators belong to what calls it
             handles.append(module.register_forward_pre_hook(self._entering(path)))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:

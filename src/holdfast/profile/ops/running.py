@@ -7,6 +7,7 @@ values runs on the CPU; a note says which and why.
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,9 +70,12 @@ class Workload:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
     def mapped(self, convert: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
-        """Inputs with every tensor converted."""
-        convert_leaf = lambda leaf: convert(leaf) if isinstance(leaf, Tensor) else leaf  # noqa: E731
-        return pytree.tree_map(convert_leaf, (self.args, self.kwargs))
+        """Inputs with every tensor converted; other objects, such as caches, are copied."""
+
+        def leaf(each: Any) -> Any:
+            return convert(each) if isinstance(each, Tensor) else copy.deepcopy(each)
+
+        return pytree.tree_map(leaf, (self.args, self.kwargs))
 
 
 @contextmanager
@@ -105,6 +109,8 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
     """
     fused = attention != "math"
     reasons: dict[str, Exception] = {}
+    if any("_orig_mod" in name for name, _ in work.module.named_modules()):
+        work.notes.append("Compiled modules were counted operator by operator, without fusion.")
     for place in _places(device):
         try:
             if place == "meta":
@@ -154,7 +160,8 @@ def _on_fake(work: Workload, fused: bool, attention: str) -> Recorder:
 
 def _really(work: Workload, device: str, fused: bool, attention: str) -> Recorder:
     prepare(work, device)
-    return record(work.module, None, work.args, work.kwargs, fused, attention)
+    args, kwargs = copy.deepcopy((work.args, work.kwargs))
+    return record(work.module, None, args, kwargs, fused, attention)
 
 
 def prepare(work: Workload, device: str) -> None:
@@ -164,10 +171,10 @@ def prepare(work: Workload, device: str) -> None:
         if work.rebuild:
             work.module = work.rebuild(device)
         else:
-            work.module.to_empty(device=device)
+            work.module = copy.deepcopy(work.module).to_empty(device=device)
             _initialize(work.state())
     elif any(each.device.type != device for each in work.state().values()):
-        work.module.to(device)
+        work.module = copy.deepcopy(work.module).to(device)
     work.args, work.kwargs = work.mapped(lambda each: filled(each, device))
 
 
@@ -205,11 +212,18 @@ def record(
     fixed = list((state or Workload(module).state()).values())
     inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     recorder = Recorder(module, inputs, fixed, fused)
-    with settings(attention), recorder.active():
-        if state is None:
-            module(*args, **kwargs)
-        else:
-            torch.func.functional_call(module, state, args, dict(kwargs), tie_weights=True)
+    # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
+    attributes = [(each, each.__dict__.copy()) for each in module.modules()]
+    try:
+        with settings(attention), recorder.active():
+            if state is None:
+                module(*args, **kwargs)
+            else:
+                torch.func.functional_call(module, state, args, dict(kwargs), tie_weights=True)
+    finally:
+        for each, values in attributes if state is not None else ():
+            each.__dict__.clear()
+            each.__dict__.update(values)
     return recorder
 
 

@@ -76,10 +76,10 @@ def entries() -> dict[str, Any]:
 def building(dtype: str, device: str) -> Iterator[None]:
     """Modules made in the block have a type and a device; their random weights a seed."""
     before = torch.get_default_dtype()
-    torch.manual_seed(0)
     torch.set_default_dtype(getattr(torch, dtype))
     try:
-        with torch.device(device):
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            torch.manual_seed(0)
             yield
     finally:
         torch.set_default_dtype(before)
