@@ -95,7 +95,9 @@ def diff(
         gate: Exit with 1 if a figure got worse beyond the intervals, or can no longer be determined.
         tolerance: Relative change of a figure without an interval that does not count.
     """
-    return compare(_read(before), _read(after), gate=gate, tolerance=tolerance, paths=(before, after))
+    return compare(
+        _read(before), _read(after), gate=gate, tolerance=tolerance, paths=(before, after)
+    )
 
 
 def compare(
@@ -116,7 +118,7 @@ def compare(
         paths: of both files, for messages.
 
     Raises:
-        InputError: ``conflict`` for answers to different questions, ``no-data`` for answers without figures.
+        InputError: ``conflict`` for answers to different questions, ``no-data`` without figures.
     """
     if old["title"] != new["title"]:
         raise InputError(

@@ -6,8 +6,8 @@ Two counts are kept apart, as machines execute them on different units:
 - ``vector_flops``: all other arithmetic (bias, norms, softmax, activations), elementary operations per
   element as listed here; exp, erf, tanh, square root and division count as one each.
 
-Bytes are what an ideal kernel moves: every input element read once, every output element written once. A view
-moves nothing; an expanded dimension (stride 0) is read once; a gather reads the rows that it returns.
+Bytes are what an ideal kernel moves: every input element read once, every output element written once. A
+view moves nothing; an expanded dimension (stride 0) is read once; a gather reads the rows that it returns.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ _NAMED: dict[str, Formula | None] = {
 
 
 def _formula(text: str) -> Formula | None:
-    """``"4 out"``: four per element of the result; ``"2 in"``: two per element of the first input; or a name."""
+    """``"4 out"``: 4 per element of the result; ``"2 in"``: 2 per element of the first input; or a name."""
     count, _, side = text.partition(" ")
     if not side:
         return _NAMED[text]
@@ -246,7 +246,7 @@ RULES: dict[str, Rule] = {
     )
     for name in names.split()
 }
-"""Operator -> how it is counted: rows of class, operators, flops, vector_flops, bytes in `operators.json`."""
+"""Operator -> how it is counted; `operators.json` has rows of class, names, flops, vector_flops, bytes."""
 
 _ATTENTION = {
     f"aten.{name}"
@@ -276,7 +276,7 @@ def register_flop_formula(
 
     Args:
         op: ``"namespace.name"`` as in `torch.ops` (or ``"namespace::name"``).
-        flops: ``(*args, out=result, **kwargs) -> int`` with the operator's own arguments: 2 per multiply-add.
+        flops: ``(*args, out=result, **kwargs) -> int`` with the operator's arguments: 2 per multiply-add.
         op_class: one of `CLASSES`.
         vector_flops: all other arithmetic; default none.
         bytes: bytes read and written; default every tensor once.

@@ -1,8 +1,8 @@
 """Ceilings of machines: published ones (`hardware.json`, with sources), and those measured here.
 
-A ceiling is the least time that work can take: matrix FLOPs at the peak of their type, vector FLOPs at the peak
-of the vector units, bytes at the bandwidth of the memory. The float32 peaks are those without TF32, which
-PyTorch leaves off for products by default.
+A ceiling is the least time that work can take: matrix FLOPs at the peak of their type, vector FLOPs at the
+peak of the vector units, bytes at the bandwidth of the memory. The float32 peaks are those without TF32,
+which PyTorch leaves off for products by default.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _fastest(call: Callable[[], Any], budget_s: float = 0.08) -> float:
 
 
 def _product_rate(dtype: Any) -> float:
-    """FLOP/s of the fastest of three square products; a type without fast products is measured by the first."""
+    """FLOP/s of the fastest of three square products; of a slow type only the first is measured."""
     import torch
 
     best = 0.0

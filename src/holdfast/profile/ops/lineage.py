@@ -1,7 +1,7 @@
 """Where tensors come from: which projections feed an attention, and which products are one.
 
-Every storage has a record: the tensor it was computed from (`parent`), the input of the projection behind it
-(`source`), and, in attention that is written as separate operators, its role: scores or probabilities.
+Every storage has a record: the tensor it was computed from (`parent`), the inputs of the projections behind
+it (`sources`), and, in attention that is written as separate operators, its role: scores or probabilities.
 Views share their storage and so their record.
 """
 

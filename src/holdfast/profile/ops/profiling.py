@@ -41,13 +41,14 @@ def profile(
             or cpu.
         attention: fused counts `scaled_dot_product_attention` as one kernel; math as separate products and
             softmax; flash is the kernel of a real run.
-        machine: ceilings of the roofline: a name in `HARDWARE`, or ``"this"``; default: this machine for cpu,
-            else h100-sxm.
+        machine: ceilings of the roofline: a name in `HARDWARE`, or ``"this"``; default: this machine for
+            cpu, else h100-sxm.
         runs: measured runs on cpu.
         name: for titles; default: the class of the module.
 
     Raises:
-        InputError: ``unknown-name``, ``invalid-value`` for inputs that the model refuses, ``data-dependent``.
+        InputError: ``unknown-name``; ``invalid-value`` for inputs that the model refuses;
+            ``data-dependent``.
     """
     work = Workload(module, args, dict(kwargs or {}), name or type(module).__name__)
     return profile_workload(work, device, attention, machine, runs)

@@ -1,7 +1,7 @@
-"""What quantization costs and gains a small language model: score, latency, tokens/s and memory, per level.
+"""What quantization costs and gains a small language model: score, latency, tokens/s, memory per level.
 
-The table of MobileAIBench (arXiv 2406.10290) for the levels that torch executes on CPUs. Without a model of the
-caller's, a small Llama is trained for a few seconds to reverse a sequence, so that its scores mean something.
+The table of MobileAIBench (arXiv 2406.10290) for the levels that torch executes on CPUs. Without a model of
+the caller's, a small Llama is trained for some seconds to reverse sequences: a score that means something.
 """
 
 from __future__ import annotations
@@ -127,24 +127,23 @@ class Quantization(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The table."""
-        base, smallest = self.rows[0], min(self.rows, key=lambda row: row["weight_bytes"])
+        base, small = self.rows[0], min(self.rows, key=lambda row: row["weight_bytes"])
+        size = percent(small["weight_bytes"] / base["weight_bytes"])
+        slower = brief(base["tokens_per_s"] / small["tokens_per_s"])
         sentence = (
-            f"{smallest['level']} takes {percent(smallest['weight_bytes'] / base['weight_bytes'])} of the weights' "
-            f"bytes of {base['level']} and {brief(base['tokens_per_s'] / smallest['tokens_per_s'])} times the time per "
-            f"token, and agrees with fp32 on {percent(smallest['agreement'])} of the tokens"
+            f"{small['level']} has {size} of the bytes of fp32, takes {slower} times as long per token, and agrees "
+            f"with it on {percent(small['agreement'])} of the tokens"
         )
-        if smallest["score"] is not None:
-            sentence += (
-                f"; its score is {percent(smallest['score'])} instead of {percent(base['score'])}"
-            )
+        if small["score"] is not None:
+            sentence += f"; score {percent(small['score'])} instead of {percent(base['score'])}"
         how = How(
             [
                 "score: share of sequences whose answer is right in every token",
                 "agreement: share of tokens with the same most likely successor as in fp32",
                 "peak memory: weights and the largest sum of live tensors in one pass over the sequences",
             ],
-            notes="First token: fastest of five passes over one sequence. Decoding: fastest of three, one sequence, "
-            "with the model's cache if it has one. Score with its exact binomial 95 % interval.",
+            notes="First token: fastest of five passes over one sequence. Decoding: fastest of three, one "
+            "sequence, with the model's cache if it has one. Score: exact binomial 95 % interval.",
         )
         columns = "level weight_bytes score agreement prefill_s tokens_per_s peak_bytes"
         score = ColumnFormat("Score", "%", digits=1, interval=("low", "high"))
@@ -263,7 +262,7 @@ def _weight_bytes(model: nn.Module) -> int:
 
 
 def small_model(steps: int = 400) -> tuple[nn.Module, Tensor, int]:
-    """A Llama with 0.1 M parameters that reverses sequences of 8 out of 32 words, and 512 to score it with."""
+    """A Llama with 0.1 M parameters that reverses sequences of 8 of 32 words, and 512 to score it with."""
     model = suite.build("small-llama", "float32", "cpu")
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, betas=(0.9, 0.98))

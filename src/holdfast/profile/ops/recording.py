@@ -83,7 +83,7 @@ class Recorder(TorchDispatchMode):
         self.ops: list[OpCall] = []
         self.attention: list[AttentionCall] = []
         self.owners: list[int] = []
-        """For each dispatched operator the index of its `OpCall`: those inside a fused attention share one."""
+        """Of each dispatched operator the index of its `OpCall`; those in a fused attention share one."""
         self.lineage = Lineage({key_of(each) for each in fixed})
         self.spatial = any(each.dim() >= 4 and each.is_floating_point() for each in inputs)
         self._stack: list[tuple[str, nn.Module]] = [("", root)]

@@ -59,7 +59,8 @@ class OpProfile(Answer):
         for each in self.ops:
             row = asdict(each) | {"calls": each.repeats}
             for name in ("flops", "vector_flops", "bytes", "seconds"):
-                row[name] = None if row[name] is None else row[name] * each.repeats
+                value: Any = row[name]
+                row[name] = None if value is None else value * each.repeats
             self._rows.append(row)
 
     @property
@@ -115,7 +116,7 @@ class OpProfile(Answer):
         return {row.pop("op_class"): row for row in found}
 
     def by_module(self) -> list[dict[str, Any]]:
-        """One row per module: its own operators, which sum to the totals, and ``total_*`` with its children's."""
+        """One row per module: its own operators, which sum to the totals, and ``total_*`` with children."""
         own = {row["module"]: row for row in grouped(self._rows, ("module",), (*SUMS, "seconds"))}
         types = {row["module"]: row["module_type"] for row in self._rows}
         totals: dict[str, Counter[str]] = {}

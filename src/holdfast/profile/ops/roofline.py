@@ -38,7 +38,7 @@ class Roofline:
 
     hardware: Hardware
     ops: list[dict[str, Any]]
-    """One per operator call, repeats included: bound_s, limit, and the part of bound_s that each ceiling sets."""
+    """One per operator call, repeats included: bound_s, limit, and bound_s again under the limit's name."""
 
     @property
     def bound_s(self) -> float:

@@ -165,7 +165,7 @@ def _really(work: Workload, device: str, fused: bool, attention: str) -> Recorde
 
 
 def prepare(work: Workload, device: str) -> None:
-    """Put a model and its inputs on a device that computes; what has no data is filled at random (seed 0)."""
+    """Put a model and its inputs on a device that computes; fill what has no data at random (seed 0)."""
     if any(each.is_meta for each in work.state().values()):
         work.notes.append("The weights are random (seed 0).")
         if work.rebuild:
@@ -249,9 +249,8 @@ def _needs_data(error: Exception) -> bool:
     )
     if isinstance(error, (*unsupported, DynamicOutputShapeException, UnsupportedOperatorException)):
         return True
-    return isinstance(error, RuntimeError) and bool(
-        re.search(r"meta|fake|device", str(error), re.I)
-    )
+    kinds = (RuntimeError, ValueError)
+    return isinstance(error, kinds) and bool(re.search("meta|fake|device|jitted", str(error), re.I))
 
 
 def _refused(work: Workload, error: Exception) -> InputError:

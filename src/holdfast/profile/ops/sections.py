@@ -58,7 +58,7 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "intensity": ("Intensity", "FLOP/byte", 1, 1),
     "efficiency": ("Of the bound", "%", 1, 1),
     "share": ("Share", "%", 1, 1),
-    "products": ("Products limited by arithmetic", "%", 1, 1),
+    "products": ("Products limited by compute", "%", 1, 1),
     "query_length": ("Queries", "", None, 1),
     "key_length": ("Keys", "", None, 1),
     "attention_implementation": ("Attention", "", None, 1),
@@ -151,8 +151,8 @@ def _classes(made: OpProfile) -> Section:
     largest = max(rows, key=lambda row: row["flops"])
     sentence = (
         f"One pass takes {si(made.flops, 'FLOP')} of products and {si(made.vector_flops, 'FLOP')} of other "
-        f"arithmetic, and moves at least {size(made.bytes)}; {percent(largest['share'])} of the products are "
-        f"{largest['op_class'].replace('_', ' ')}."
+        f"arithmetic, and moves at least {size(made.bytes)}; {percent(largest['share'])} of the products "
+        f"are {largest['op_class'].replace('_', ' ')}."
     )
     how = How(
         [
@@ -187,11 +187,10 @@ def _roofline(made: OpProfile, roof: Roofline) -> Section:
         for x in (min(intensities), ridge, max(intensities))
     ]
     arithmetic = roof.share("compute", products=True)
+    shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
     sentence = (
-        f"On {machine.name} the pass takes at least {duration(bound)}: {percent(roof.share('compute'))} limited by "
-        f"products, {percent(roof.share('memory'))} by memory, {percent(roof.share('vector'))} by vector units; of "
-        f"the time of the products {percent(arithmetic)} is limited by arithmetic, as in {_phase(arithmetic)} of a "
-        "language model."
+        f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
+        f"are {percent(arithmetic)} limited by compute, as in {_phase(arithmetic)} of a language model."
     )
     if made.seconds:
         sentence += f" Operators reach {percent(bound / made.seconds)} of the bound."
@@ -209,15 +208,15 @@ def _roofline(made: OpProfile, roof: Roofline) -> Section:
         log_y=True,
     )
     how = How(
-        "least time = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth), per operator",
+        "per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
         parameters={
             f"Peak, {main}": f"{brief(peak / 1e12)} TFLOP/s",
             "Vector peak": f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
             "Bandwidth": f"{brief(machine.bandwidth / 1e9)} GB/s",
         },
         source=machine.source,
-        notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point above "
-        "it worked in a cache. Language models are limited by arithmetic in prefill and by memory in decoding.",
+        notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
+        "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
     )
     tables = [table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")]
     if made.components:
@@ -257,9 +256,11 @@ def _attention(made: OpProfile) -> Section:
         else f"varies from {low:,} to {high:,}"
         + (f", a factor of {brief(high / low)}" if low else "")
     )
+    listing = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    share = percent(flops / (made.flops or 1))
     sentence = (
-        f"{counted(len(calls), 'attention call')} ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}) take "
-        f"{percent(flops / (made.flops or 1))} of the matrix FLOPs; the query length {lengths_text}."
+        f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
+        f"length {lengths_text}."
     )
     figure = lines(
         [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
@@ -273,8 +274,8 @@ def _attention(made: OpProfile) -> Section:
         log_y=True,
     )
     how = How(
-        "cross: keys are not projections of what the queries are projections of; temporal: the length is the "
-        "number of frames and follows it; causal: triangle only, or so declared by the module",
+        "cross: keys are not projections of what the queries are projections of; temporal: the length is "
+        "the number of frames and follows it; causal: triangle only, or so declared by the module",
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
     )
     by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
@@ -315,8 +316,8 @@ def _time(made: OpProfile) -> Section:
     timing, total = made.timing, made.seconds or 1.0
     assert timing is not None
     sentence = (
-        f"One pass takes {duration(timing.wall_s)} (median of {timing.runs}); {percent(timing.attributed)} of it is "
-        f"inside operators, {duration(timing.residual_s)} is Python and dispatch; measuring adds "
+        f"One pass takes {duration(timing.wall_s)} (median of {timing.runs}); {percent(timing.attributed)} "
+        f"of it is inside operators, {duration(timing.residual_s)} is Python and dispatch; measuring adds "
         f"{percent(max(0.0, timing.overhead))}."
     )
     slowest = grouped(made.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))

@@ -1,8 +1,8 @@
 """The models of the suite at their true shapes: published configurations, no weights.
 
 `suite.json` has of each model the configuration, its usual shape, its inputs, the published number of
-parameters and the sources. Sides of inputs: B batch, F frames, T tokens of text, L pixels or patches of a side,
-N patches in all, D the type of the model.
+parameters and the sources. Sides of inputs: B batch, F frames, T tokens of text, L pixels or patches of a
+side, N patches in all, D the type of the model.
 """
 
 from __future__ import annotations

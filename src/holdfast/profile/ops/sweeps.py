@@ -115,8 +115,8 @@ class Sweep(Answer):
         a, b = [row for row in self.points if row["value"] == last][:2]
         what, noun = ("seconds", "time") if "seconds" in a else ("bytes", "traffic")
         sentence = (
-            f"At {self.over} {last}, {b[_KIND]} attention takes {brief(b[what] / a[what])} times the {noun} of "
-            f"{a[_KIND]} and peaks at {size(b['peak_bytes'])} instead of {size(a['peak_bytes'])}."
+            f"At {self.over} {last}, {b[_KIND]} attention takes {brief(b[what] / a[what])} times the "
+            f"{noun} of {a[_KIND]} and peaks at {size(b['peak_bytes'])} instead of {size(a['peak_bytes'])}."
         )
         rows = [{**row, "megabytes": row["peak_bytes"] / 1e6} for row in self.points]
         figure = self._lines(rows, "megabytes", "Peak memory (MB)", _KIND)
@@ -196,9 +196,10 @@ def _exponents(points: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str,
         if not ys or min(ys) <= 0 or max(ys) == min(ys):
             continue
         fit = linregress(x, np.log(ys))
-        row = {_KIND: kind, "figure": name, "exponent": float(fit.slope), "low": None, "high": None}
+        slope = float(fit.slope)
+        row = {_KIND: kind, "figure": name, "exponent": slope, "low": None, "high": None}
         if len(x) > 2:  # two points have no residual
             reach = float(fit.stderr * t.ppf(0.975, len(x) - 2))
-            row |= {"low": row["exponent"] - reach, "high": row["exponent"] + reach}
+            row |= {"low": slope - reach, "high": slope + reach}
         found.append(row)
     return found

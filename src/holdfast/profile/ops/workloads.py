@@ -22,8 +22,8 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
     """The model and inputs of a target that is not a pipeline.
 
     Args:
-        target: ``package.module:factory`` or ``suite:NAME``. A factory returns a module, or a module, a tuple
-            of inputs and perhaps a dictionary of named inputs; a module or its class will do.
+        target: ``package.module:factory`` or ``suite:NAME``. A factory returns a module, or a module, a
+            tuple of inputs and perhaps a dictionary of named inputs; a module or its class will do.
         specs: see `read_inputs`; they replace the inputs that the factory returns.
         settings: arguments of the factory, or sides of the inputs.
 
@@ -67,8 +67,10 @@ def _accepted(factory: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         names = None if anything else set(parameters)
     for key in own:
         if names is not None and key not in names:
-            expected = f"an argument of the target ({', '.join(sorted(names)) or 'it has none'}), or the name of "
-            expected += "a side of an input in upper case"
+            expected = (
+                f"an argument of the target ({', '.join(sorted(names)) or 'it has none'}), or in "
+            )
+            expected += "upper case a side of an input"
             raise refused("unknown setting", "unknown-key", "--set", key, expected)
     return own
 
