@@ -69,7 +69,9 @@ def _int8(model: nn.Module) -> nn.Module:
 def _int4(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and child.in_features % GROUP == 0:
+            if isinstance(child, nn.Linear) and not (
+                child.in_features % GROUP or child.out_features % 16
+            ):
                 setattr(module, name, Int4Linear(child))
     return model
 
@@ -131,8 +133,8 @@ class Quantization(Answer):
         size = percent(small["weight_bytes"] / base["weight_bytes"])
         slower = brief(base["tokens_per_s"] / small["tokens_per_s"])
         sentence = (
-            f"{small['level']} has {size} of the bytes of fp32, takes {slower} times as long per token, and agrees "
-            f"with it on {percent(small['agreement'])} of the tokens"
+            f"{small['level']} has {size} of the bytes of fp32, takes {slower} times as long per token, "
+            f"and agrees with it on {percent(small['agreement'])} of the tokens"
         )
         if small["score"] is not None:
             sentence += f"; score {percent(small['score'])} instead of {percent(base['score'])}"
@@ -161,9 +163,9 @@ def quantization(
     """Score and time a language model at several levels of quantization on this machine's CPU.
 
     Args:
-        target: ``package.module:factory`` that returns a model (ids [B, T] -> logits [B, T, V], or an object
-            that has them), sequences [N, T] and the number of their final tokens that are the answer (0: no
-            score); empty: a small model that is trained first.
+        target: ``package.module:factory`` that returns a model (ids [B, T] -> logits [B, T, V], or an
+            object that has them), sequences [N, T] and the number of their final tokens that are the
+            answer (0: no score); empty: a small model that is trained first.
         levels: of `LEVELS`; fp32 is always measured.
         new_tokens: tokens to decode for the speed.
         steps: training steps of the small model.
@@ -173,7 +175,8 @@ def quantization(
     """
     for level in levels:
         choice(level, LEVELS, "level", "--levels")
-    made = load(target)() if target else small_model(steps)
+    factory = load(target) if target else lambda: small_model(steps)
+    made = factory if isinstance(factory, nn.Module) else factory()
     if not (isinstance(made, tuple) and len(made) == 3 and isinstance(made[0], nn.Module)):
         expected = "a module, sequences [N, T] and the number of answer tokens"
         raise refused(
