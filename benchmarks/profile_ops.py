@@ -4,8 +4,8 @@
 
 Each counter counts one forward pass of the Stable Diffusion UNet (512 px) and of LLaMA-7B (1,024 tokens) in
 fresh processes, on tensors without data. PYTHON is an interpreter that has torch, diffusers, transformers,
-calflops and fvcore; without it their rows are left out. Then the UNet at 128 px runs on the CPU: how much of
-the time is attributed, what measuring adds, whether an operator beats its bound. Writes
+calflops and fvcore; without it their rows are left out. Then the UNet at 128 px runs on the CPU: how much
+of the time is attributed, what measuring adds, whether an operator beats its bound. Writes
 `benchmarks/results/profile_ops.json`, of which `render.py` makes the page.
 """
 
