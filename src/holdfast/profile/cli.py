@@ -47,7 +47,7 @@ def ops(
     from holdfast.profile.ops.inputs import read_settings
     from holdfast.profile.ops.workloads import profile_target
 
-    made = profile_target(
+    result = profile_target(
         target,
         input,
         read_settings(set),
@@ -57,7 +57,7 @@ def ops(
         machine=hw or None,
         runs=runs,
     )
-    return replace(made, strict=strict)
+    return replace(result, strict=strict)
 
 
 @app.command

@@ -98,25 +98,29 @@ class Lineage:
         if key in keys or key in self.fixed:
             return  # a view, or in place: the record stays
         known = [self._records[each] for each in keys if each in self._records]
-        made = _Record(parent=keys[0] if keys else None)
+        result = _Record(parent=keys[0] if keys else None)
         found = [each.sources for each in known if each.sources]
         if keys and (op_class == "linear" or op_class.startswith("conv")):
-            made.sources = frozenset(keys[:1])
+            result.sources = frozenset(keys[:1])
         elif (
             op_class == "memory"
         ):  # parts put together, such as keys of a text and of the image itself
-            made.sources = frozenset().union(*found)
+            result.sources = frozenset().union(*found)
         elif found:
-            made.sources = found[0]
+            result.sources = found[0]
         role = next((each for each in known if each.role), None)
         if op_class == "matmul" and len(keys) > 1 and not (role and role.role == "probabilities"):
-            made.role, made.product = "scores", index
+            result.role, result.product = "scores", index
         elif role and op_class == "softmax" and role.role == "scores":
-            made.role, made.product, made.shape = "probabilities", role.product, tuple(out.shape)
+            result.role, result.product, result.shape = (
+                "probabilities",
+                role.product,
+                tuple(out.shape),
+            )
         elif role and op_class in ("elementwise", "memory", "activation"):
             # Scale, mask, cast and dropout between the products.
-            made.role, made.product, made.shape = role.role, role.product, role.shape
-        self._records[key] = made
+            result.role, result.product, result.shape = role.role, role.product, role.shape
+        self._records[key] = result
 
     def are_related(self, q: Tensor, k: Tensor) -> bool | None:
         """Whether queries and keys are projections of one tensor; None where neither was projected."""

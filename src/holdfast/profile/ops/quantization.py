@@ -176,13 +176,13 @@ def quantization(
     for level in levels:
         choice(level, LEVELS, "level", "--levels")
     factory = load(target) if target else lambda: small_model(steps)
-    made = factory if isinstance(factory, nn.Module) else factory()
-    if not (isinstance(made, tuple) and len(made) == 3 and isinstance(made[0], nn.Module)):
+    result = factory if isinstance(factory, nn.Module) else factory()
+    if not (isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], nn.Module)):
         expected = "a module, sequences [N, T] and the number of answer tokens"
         raise refused(
-            "not a scored model", "invalid-value", "TARGET", type(made).__name__, expected
+            "not a scored model", "invalid-value", "TARGET", type(result).__name__, expected
         )
-    model, ids, answer = made
+    model, ids, answer = result
     rows, reference = [], None
     with torch.no_grad():
         for level in dict.fromkeys(["fp32", *levels]):

@@ -196,8 +196,8 @@ def filled(each: Tensor, device: str) -> Tensor:
         return each.to(device)
     if not each.is_floating_point():
         return torch.zeros(each.shape, dtype=each.dtype, device=device)
-    made = torch.randn(each.shape, generator=torch.Generator().manual_seed(0))
-    return made.to(device=device, dtype=each.dtype)
+    result = torch.randn(each.shape, generator=torch.Generator().manual_seed(0))
+    return result.to(device=device, dtype=each.dtype)
 
 
 def record(

@@ -115,24 +115,24 @@ def si(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}"
 
 
-def of(made: OpProfile) -> list[Section]:
+def of(result: OpProfile) -> list[Section]:
     """All sections that the profile has something for."""
-    if not made.ops:
+    if not result.ops:
         return [Section("classes", "What does it compute?", "The model runs no operators.")]
-    sections = [_classes(made), _roofline(made, made.roofline())]
-    if made.attention:
-        sections.append(_attention(made))
-    sections.append(_modules(made))
-    if made.timing:
-        sections.append(_time(made))
+    sections = [_classes(result), _roofline(result, result.roofline())]
+    if result.attention:
+        sections.append(_attention(result))
+    sections.append(_modules(result))
+    if result.timing:
+        sections.append(_time(result))
     return sections
 
 
-def _classes(made: OpProfile) -> Section:
-    rows = made.roofline().by("op_class")
+def _classes(result: OpProfile) -> Section:
+    rows = result.roofline().by("op_class")
     names = {"Matrix FLOPs": "flops", "Vector FLOPs": "vector_flops", "Bytes": "bytes"}
-    names[f"Least time, {made.machine.name}"] = "bound_s"
-    if made.seconds is not None:
+    names[f"Least time, {result.machine.name}"] = "bound_s"
+    if result.seconds is not None:
         names["Measured time"] = "seconds"
     stacked = []
     for label, name in names.items():
@@ -147,11 +147,11 @@ def _classes(made: OpProfile) -> Section:
             for part in grouped(parts, ("group",), ("part",))
         ]
     for row in rows:
-        row["share"] = row["flops"] / (made.flops or 1)
+        row["share"] = row["flops"] / (result.flops or 1)
     largest = max(rows, key=lambda row: row["flops"])
     sentence = (
-        f"One pass takes {si(made.flops, 'FLOP')} of products and {si(made.vector_flops, 'FLOP')} of other "
-        f"arithmetic, and moves at least {size(made.bytes)}; {percent(largest['share'])} of the products "
+        f"One pass takes {si(result.flops, 'FLOP')} of products and {si(result.vector_flops, 'FLOP')} of "
+        f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the products "
         f"are {largest['op_class'].replace('_', ' ')}."
     )
     how = How(
@@ -168,7 +168,7 @@ def _classes(made: OpProfile) -> Section:
     return Section("classes", "What does it compute?", sentence, [figure], [listed], how)
 
 
-def _roofline(made: OpProfile, roof: Roofline) -> Section:
+def _roofline(result: OpProfile, roof: Roofline) -> Section:
     machine, bound = roof.hardware, roof.bound_s
     types = grouped(roof.ops, ("dtype",), ("flops",))
     main = max(types, key=lambda row: row["flops"])["dtype"]
@@ -192,14 +192,14 @@ def _roofline(made: OpProfile, roof: Roofline) -> Section:
         f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
         f"are {percent(arithmetic)} limited by compute, as in {_phase(arithmetic)} of a language model."
     )
-    if made.seconds:
-        sentence += f" Operators reach {percent(bound / made.seconds)} of the bound."
+    if result.seconds:
+        sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
     figure = scatter(
         points,
         "intensity",
         "rate",
         "Arithmetic intensity (FLOP/byte)",
-        "Attainable rate (GFLOP/s)" if made.seconds is None else "Measured rate (GFLOP/s)",
+        "Attainable rate (GFLOP/s)" if result.seconds is None else "Measured rate (GFLOP/s)",
         series="group",
         meanings=COLOURS,
         details=("op", "result", "calls"),
@@ -219,8 +219,8 @@ def _roofline(made: OpProfile, roof: Roofline) -> Section:
         "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
     )
     tables = [table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")]
-    if made.components:
-        tables.append(_components(made, roof))
+    if result.components:
+        tables.append(_components(result, roof))
     return Section("roofline", "What limits it?", sentence, [figure], tables, how)
 
 
@@ -228,10 +228,10 @@ def _phase(arithmetic: float) -> str:
     return "prefill" if arithmetic >= 0.5 else "decoding"
 
 
-def _components(made: OpProfile, roof: Roofline) -> Table:
+def _components(result: OpProfile, roof: Roofline) -> Table:
     """The components of a pipeline: which resemble prefill, which decoding."""
     rows = []
-    for name in made.components:
+    for name in result.components:
         own = [row for row in roof.ops if f"{row['module']}.".startswith(f"{name}.")]
         arithmetic = roofline(own, roof.hardware).share("compute", products=True)
         sums = grouped(own, (), ("flops", "bytes", "bound_s"))[0]
@@ -243,8 +243,8 @@ def _components(made: OpProfile, roof: Roofline) -> Table:
     )
 
 
-def _attention(made: OpProfile) -> Section:
-    calls = made.attention
+def _attention(result: OpProfile) -> Section:
+    calls = result.attention
     lengths = [each.query_length for each in calls]
     low, high = min(lengths), max(lengths)
     rows = [{**asdict(a), "calls": a.repeats, "flops": a.flops * a.repeats} for a in calls]
@@ -257,7 +257,7 @@ def _attention(made: OpProfile) -> Section:
         + (f", a factor of {brief(high / low)}" if low else "")
     )
     listing = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    share = percent(flops / (made.flops or 1))
+    share = percent(flops / (result.flops or 1))
     sentence = (
         f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
         f"length {lengths_text}."
@@ -287,8 +287,8 @@ def _attention(made: OpProfile) -> Section:
     return Section("attention", "Which attention is which?", sentence, [figure], [listed], how)
 
 
-def _modules(made: OpProfile) -> Section:
-    rows = sorted(made.by_module(), key=lambda row: -row["total_flops"])
+def _modules(result: OpProfile) -> Section:
+    rows = sorted(result.by_module(), key=lambda row: -row["total_flops"])
     depths = Counter(row["module"].count(".") + 1 if row["module"] else 0 for row in rows)
     depth = 0
     while 0 < depths[depth + 1] <= _MOST_MODULES:  # the deepest level that still fits a figure
@@ -298,7 +298,7 @@ def _modules(made: OpProfile) -> Section:
         row["drawn"] = at == depth and row["total_flops"] > 0
         row["module"] = row["module"] or "(model)"
     drawn = [row for row in rows if row["drawn"]] or rows[:1]
-    share = drawn[0]["total_flops"] / (made.flops or 1)
+    share = drawn[0]["total_flops"] / (result.flops or 1)
     name = "The model itself" if drawn[0]["module"] == "(model)" else drawn[0]["module"]
     sentence = f"{name} has the largest part: {percent(share)} of the matrix FLOPs."
     figure = bars(
@@ -312,15 +312,15 @@ def _modules(made: OpProfile) -> Section:
     return Section("modules", "Where in the model?", sentence, [figure], [listed])
 
 
-def _time(made: OpProfile) -> Section:
-    timing, total = made.timing, made.seconds or 1.0
+def _time(result: OpProfile) -> Section:
+    timing, total = result.timing, result.seconds or 1.0
     assert timing is not None
     sentence = (
         f"One pass takes {duration(timing.wall_s)} (median of {timing.runs}); {percent(timing.attributed)} "
         f"of it is inside operators, {duration(timing.residual_s)} is Python and dispatch; measuring adds "
         f"{percent(max(0.0, timing.overhead))}."
     )
-    slowest = grouped(made.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))
+    slowest = grouped(result.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))
     slowest.sort(key=lambda row: -(row.get("seconds") or 0.0))
     for row in slowest:
         row["share"] = (row.get("seconds") or 0.0) / total

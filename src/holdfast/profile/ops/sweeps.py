@@ -163,22 +163,22 @@ def sweep(
     for value in sorted(set(values)):
         for kind in attention:
             work = make(value)
-            made = profile_workload(work, device, kind, machine, runs)
-            points.append({"value": value, _KIND: kind, **_point(made)})
-            if made.timing:
-                points[-1]["seconds"] = made.timing.wall_s
-            notes |= dict.fromkeys(made.notes)
+            result = profile_workload(work, device, kind, machine, runs)
+            points.append({"value": value, _KIND: kind, **_point(result)})
+            if result.timing:
+                points[-1]["seconds"] = result.timing.wall_s
+            notes |= dict.fromkeys(result.notes)
     exponents = [row for kind in attention for row in _exponents(points, kind)]
     return Sweep(name, over, device, points, exponents, list(notes))
 
 
-def _point(made: OpProfile) -> dict[str, Any]:
+def _point(result: OpProfile) -> dict[str, Any]:
     names = ("parameters", "flops", "vector_flops", "bytes", "peak_bytes")
-    classes = {f"flops_{name}": row["flops"] for name, row in made.by_class().items()}
-    kinds = grouped(made.attention_trace(), ("kind",), ("flops",))
+    classes = {f"flops_{name}": row["flops"] for name, row in result.by_class().items()}
+    kinds = grouped(result.attention_trace(), ("kind",), ("flops",))
     return {
-        **{name: getattr(made, name) for name in names},
-        "bound_s": made.roofline().bound_s,
+        **{name: getattr(result, name) for name in names},
+        "bound_s": result.roofline().bound_s,
         **{name: flops for name, flops in classes.items() if flops},
         **{f"attention_{row['kind'].replace('-', '_')}": row["flops"] for row in kinds},
     }

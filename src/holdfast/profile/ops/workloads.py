@@ -40,8 +40,8 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
     factory = load(target)
     accepted = _accepted(factory, settings)
     notes: list[str] = []
-    made = _call(factory, accepted, target, notes)
-    module, *rest = made if isinstance(made, tuple) else (made,)
+    result = _call(factory, accepted, target, notes)
+    module, *rest = result if isinstance(result, tuple) else (result,)
     if not isinstance(module, nn.Module):
         expected = "torch.nn.Module, or a tuple of a module and its inputs"
         given = f"{target} gives {type(module).__name__}"
@@ -126,8 +126,8 @@ def profile_target(
     given = dict(settings or {})
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
     if parts is None:
-        made = profile_workload(resolve(target, specs, given), **options)
-        return made if steps == 1 else combine([("step", made, steps)], target)
+        result = profile_workload(resolve(target, specs, given), **options)
+        return result if steps == 1 else combine([("step", result, steps)], target)
     profiles = []
     for label, name, calls in parts:
         own = dict(given)
