@@ -95,12 +95,36 @@ def diff(
         gate: Exit with 1 if a figure got worse beyond the intervals, or can no longer be determined.
         tolerance: Relative change of a figure without an interval that does not count.
     """
-    old, new = _read(before), _read(after)
+    return compare(
+        _read(before), _read(after), gate=gate, tolerance=tolerance, paths=(before, after)
+    )
+
+
+def compare(
+    old: dict[str, Any],
+    new: dict[str, Any],
+    *,
+    gate: bool = False,
+    tolerance: float = 1e-6,
+    paths: tuple[Path | None, Path | None] = (None, None),
+) -> Difference:
+    """Compare two answers as `Answer.document` gives them.
+
+    Args:
+        old: the earlier answer.
+        new: the later answer.
+        gate: whether the difference is a failure if a figure got worse.
+        tolerance: relative change of a figure without an interval that does not count.
+        paths: of both files, for messages.
+
+    Raises:
+        InputError: ``conflict`` for answers to different questions, ``no-data`` without figures.
+    """
     if old["title"] != new["title"]:
         raise InputError(
             "two answers to different questions",
             code="conflict",
-            path=after,
+            path=paths[1],
             place="title",
             found=new["title"],
             expected=old["title"],
@@ -110,7 +134,7 @@ def diff(
         raise InputError(
             "the answer has no figures to compare",
             code="no-data",
-            path=before,
+            path=paths[0],
             place="values",
             remedy="compare the JSON of --json with a tool of your own",
         )

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast import automata as fa
-from holdfast import carbon, fleet, runs, sparse
+from holdfast import carbon, fleet, profile, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
 
@@ -31,6 +31,7 @@ ROOMS: dict[str, ModuleType] = {
     "data.croissant": croissant,
     "data.records": records,
     "sparse": sparse,
+    "profile": profile,
 }
 CLASSES = {
     *("Assumptions", "LemonDetector", "RunRecorder", "Query", "Fst", "SymbolTable", "Arc"),
@@ -39,6 +40,7 @@ CLASSES = {
 """Classes whose parameters count too: users make them."""
 LOAD_TORCH = {
     *("compose_tensors", "emissions"),
+    *("profile", "quantization", "register_flop_formula", "sweep"),
     *("inspect", "install", "load", "pack", "pack_file", "save"),
 }
 """Names that are not touched: torch takes seconds to load."""

@@ -375,6 +375,60 @@ def lines(
     return Figure(chart, legend=names, notes=[str(row["text"]) for row in known])
 
 
+def scatter(
+    rows: Rows,
+    x: str,
+    y: str,
+    x_title: str,
+    y_title: str,
+    *,
+    series: str,
+    meanings: Mapping[str, str],
+    details: Sequence[str] = (),
+    ceiling: Rows = (),
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Figure:
+    """Points by two numbers, under a ceiling if there is one.
+
+    Args:
+        rows: one per point.
+        x: column of the horizontal axis.
+        y: column of the vertical axis.
+        x_title: with its unit.
+        y_title: with its unit.
+        series: column with the kind of the point.
+        meanings: kind -> a name in `theme.COLOURS`.
+        details: further columns of the tooltip.
+        ceiling: corners of a line with the columns `x` and `y`, in the order of `x`.
+        log_x: a logarithmic horizontal axis (positive values only).
+        log_y: a logarithmic vertical axis (positive values only).
+    """
+    corners = plain_rows(ceiling)
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        across, up = _quantity(x, x_title, log_x), _quantity(y, y_title, log_y)
+        drawn = {
+            "x": across,
+            "y": up,
+            "color": meanings_colour(series, meanings),
+            "tooltip": tooltip(values, [series, *details, x, y]),
+        }
+        mark = {"type": "point", "filled": True, "opacity": 0.7, "size": 45}
+        layers: list[dict[str, Any]] = [
+            {"data": {"values": values}, "mark": mark, "encoding": drawn}
+        ]
+        if corners:
+            line = {"type": "line", "color": colour("ink"), "strokeWidth": 1.5}
+            layers.append(
+                {"data": {"values": corners}, "mark": line, "encoding": {"x": across, "y": up}}
+            )
+        return {"layer": layers}
+
+    return Figure(chart, legend=meanings)
+
+
 def image_grid(images: Sequence[tuple[str, bytes]], columns: int = 4, side: int = 170) -> Figure:
     """Small images with a line of text above each.
 

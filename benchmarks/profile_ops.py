@@ -1,0 +1,194 @@
+"""Counting the FLOPs of published models: holdfast, torch's FlopCounterMode, calflops and fvcore.
+
+    python benchmarks/profile_ops.py [--peers PYTHON]
+
+Each counter counts one forward pass of the Stable Diffusion UNet (512 px) and of LLaMA-7B (1,024 tokens) in
+fresh processes, on tensors without data. PYTHON is an interpreter that has torch, diffusers, transformers,
+calflops and fvcore; without it their rows are left out. Then the UNet at 128 px runs on the CPU: how much
+of the time is attributed, what measuring adds, whether an operator beats its bound. Writes
+`benchmarks/results/profile_ops.json`, of which `render.py` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from measuring import compared, limited, machine, run
+
+RESULT = Path(__file__).resolve().parent / "results" / "profile_ops.json"
+MODELS = {
+    "stable-diffusion-unet": ("Stable Diffusion UNet, 512 px", 803_273_441_280),
+    "llama-7b": ("LLaMA-7B, 1,024 tokens", 13_806_440_808_448),
+}
+COUNTERS = {
+    "holdfast": "holdfast",
+    "flop_counter": "torch FlopCounterMode",
+    "calflops": "calflops",
+    "fvcore": "fvcore",
+}
+SECONDS, MEMORY = 5.0, 2048.0
+"""Limits for one model: seconds, and MB of the whole process."""
+
+SETUP = """
+import contextlib, io, json, sys, time, warnings
+warnings.simplefilter("ignore")
+import torch
+from holdfast.profile.ops.suite import workload
+work = workload({model!r})
+work.module.eval()
+start, cpu = time.perf_counter(), time.process_time()
+with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+    flops = count(work)
+print(json.dumps([flops, time.process_time() - cpu, time.perf_counter() - start]))
+"""
+COUNT = {
+    "holdfast": """
+def count(work):
+    from holdfast.profile.ops.profiling import profile_workload
+    return profile_workload(work, machine="h100-sxm").flops
+""",
+    "flop_counter": """
+def count(work):
+    from torch.utils.flop_counter import FlopCounterMode
+    with FlopCounterMode(display=False) as counter:
+        work.module(*work.args, **work.kwargs)
+    return counter.get_total_flops()
+""",
+    "calflops": """
+def count(work):
+    from calflops import calculate_flops
+    found = calculate_flops(work.module, args=list(work.args), kwargs=work.kwargs, print_results=False,
+                            output_as_string=False)
+    return int(found[0])
+""",
+    "fvcore": """
+def count(work):
+    from fvcore.nn import FlopCountAnalysis
+    class Tuple(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = work.module
+        def forward(self, *args):
+            return self.inner(*args, return_dict=False, **work.kwargs)[0]
+    counter = FlopCountAnalysis(Tuple(), work.args).unsupported_ops_warnings(False)
+    return 2 * int(counter.uncalled_modules_warnings(False).total())  # it counts multiply-adds
+""",
+}
+
+
+def counted(counter: str, model: str, python: str, runs: int) -> dict[str, Any]:
+    """What a counter counts, CPU seconds, and the memory of its process; or why it does not."""
+    program = COUNT[counter] + SETUP.format(model=model)
+    found = []
+    for _ in range(runs):
+        try:
+            done = run([python, "-c", program])
+        except RuntimeError as error:
+            return {"error": str(error).strip().splitlines()[-1][:200]}
+        flops, cpu_s, wall_s = json.loads(done.output.strip().splitlines()[-1])
+        found.append({"flops": flops, "cpu_s": cpu_s, "wall_s": wall_s, "peak_mb": done.peak_mb})
+    return {
+        "flops": found[0]["flops"],
+        "cpu_s": statistics.median(each["cpu_s"] for each in found),
+        "fastest_wall_s": min(each["wall_s"] for each in found),
+        "peak_mb": max(each["peak_mb"] for each in found),
+    }
+
+
+def timed() -> dict[str, Any]:
+    """A real run: attribution, overhead, and operators that beat their bound."""
+    from holdfast.profile.ops.profiling import profile_workload
+    from holdfast.profile.ops.suite import workload
+
+    work = workload("stable-diffusion-unet", {"image_size": 128, "dtype": "float32"})
+    made = profile_workload(work, device="cpu", runs=5)
+    assert made.timing is not None
+    rows = [row for row in made.roofline().ops if row["seconds"]]
+    return {
+        **made.timing.to_dict(),
+        "operators": len(rows),
+        "below_bound": sum(row["seconds"] < row["bound_s"] for row in rows),
+        "bound_share": made.roofline().bound_s / (made.seconds or 1.0),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    options = parser.parse_args(arguments)
+    host = machine()
+    made: dict[str, Any] = {}
+    for model in MODELS:
+        for counter in COUNTERS:
+            own = counter in ("holdfast", "flop_counter")
+            if own or options.peers:
+                python = sys.executable if own else options.peers
+                made.setdefault(model, {})[counter] = counted(counter, model, python, options.runs)
+    result = _results(made, timed(), host, options)
+    options.result.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"wrote {options.result}")
+
+
+def _results(
+    made: dict[str, Any], run_s: dict[str, Any], host: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    comparisons, limits, notes = [], [], []
+    for model, (label, exact) in MODELS.items():
+        ours = made[model]["holdfast"]
+        limits += [
+            limited(f"{label}: CPU time", ours["cpu_s"], "s", SECONDS),
+            limited(f"{label}: memory of the process", ours["peak_mb"], "MB", MEMORY),
+            limited(f"{label}: error of the count", abs(ours["flops"] - exact), "FLOP", 0.0),
+        ]
+        for counter, name in COUNTERS.items():
+            found = made[model].get(counter)
+            if found is None:
+                continue
+            if "error" in found:
+                notes.append(f"{label}: {name} fails: {found['error']}")
+                continue
+            notes.append(
+                f"{label}: {name} counts {found['flops'] / 1e9:,.2f} GFLOP, "
+                f"{found['flops'] / exact - 1:+.1%}; {found['peak_mb']:.0f} MB."
+            )
+            if counter != "holdfast":
+                comparisons.append(compared(label, ours["cpu_s"], name, found["cpu_s"]))
+    limits += [
+        limited(
+            "timed run: share of wall time outside operators", 1 - run_s["attributed"], "", 0.05
+        ),
+        limited("timed run: overhead of measuring", max(0.0, run_s["overhead"]), "", 0.10),
+        limited("timed run: operators faster than their bound", run_s["below_bound"], "", 0.0),
+    ]
+    return {
+        "title": "Operator profiles",
+        "script": "benchmarks/profile_ops.py",
+        "input": "one forward pass of the Stable Diffusion UNet and of LLaMA-7B, from their configurations",
+        "comparisons": comparisons,
+        "limits": limits,
+        "figures": {"counters": made, "timed": run_s},
+        "machine": host,
+        "versions": {n: version(n) for n in ("holdfast", "torch", "diffusers", "transformers")},
+        "notes": [
+            f"Medians of {options.runs} fresh processes, CPU seconds of the count alone; load after: "
+            f"{os.getloadavg()[0]:.1f}. holdfast counts bytes, kinds of attention and modules too.",
+            *notes,
+            f"Timed run: UNet, 128 px, float32, {run_s['threads']} threads, "
+            f"{run_s['operators']} operators, {run_s['wall_s']:.2f} s per pass, load {run_s['load']}.",
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

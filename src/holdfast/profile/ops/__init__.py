@@ -1,0 +1,1 @@
+"""Operator-level characterization of models: FLOPs, bytes, attention calls, roofline, time."""

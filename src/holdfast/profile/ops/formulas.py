@@ -1,0 +1,370 @@
+"""What one call of each operator costs: the only table of FLOP formulas.
+
+Two counts are kept apart, as machines execute them on different units:
+
+- ``flops``: matrix products, convolutions and attention, 2 per multiply-add, exact integers.
+- ``vector_flops``: all other arithmetic (bias, norms, softmax, activations), elementary operations per
+  element as listed here; exp, erf, tanh, square root and division count as one each.
+
+Bytes are what an ideal kernel moves: every input element read once, every output element written once. A
+view moves nothing; an expanded dimension (stride 0) is read once; a gather reads the rows that it returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.profile.targets import choice
+
+CLASSES = (
+    "attention",
+    "linear",
+    "matmul",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "recurrent",
+    "group_norm",
+    "layer_norm",
+    "batch_norm",
+    "softmax",
+    "activation",
+    "elementwise",
+    "reduction",
+    "embedding",
+    "memory",
+    "other",
+)
+"""Every class of operator, in the order of tables and legends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of one call of an operator."""
+
+    op_class: str
+    flops: int = 0
+    """2 per multiply-add of matrix products, convolutions and attention."""
+    vector_flops: int = 0
+    """All other arithmetic."""
+    bytes: int = 0
+    """Minimum of bytes read and written."""
+
+
+Formula = Callable[..., int]
+"""``(*args, out=result, **kwargs) -> int``, with the operator's own arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an operator is counted."""
+
+    op_class: str
+    """One of `CLASSES`; conv stands for the convolution of its number of dimensions."""
+    flops: Formula | None = None
+    vector_flops: Formula | None = None
+    bytes: Formula | None = None
+    """None: every tensor once."""
+
+
+def numel(tensor: Any) -> int:
+    """Number of elements; 0 for what is not a tensor."""
+    return tensor.numel() if isinstance(tensor, Tensor) else 0
+
+
+def nbytes(tensor: Tensor) -> int:
+    """Bytes of the distinct elements: a dimension of stride 0 repeats one element."""
+    if tensor.layout is not torch.strided:
+        parts = [tensor.values()] if tensor.layout is not torch.sparse_coo else [tensor._values()]
+        return sum(nbytes(part) for part in parts)
+    sides = zip(tensor.shape, tensor.stride(), strict=True)
+    return prod(n for n, stride in sides if stride or not n) * tensor.element_size()
+
+
+def pairs(queries: int, keys: int, causal: bool) -> int:
+    """Number of (query, key) pairs of an attention; causal: query i sees the keys 0..i."""
+    if not causal:
+        return queries * keys
+    full = max(0, queries - keys)  # queries after the last key see all keys
+    part = queries - full
+    return part * (part + 1) // 2 + full * keys
+
+
+def attention_cost(q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Any, out: Tensor) -> Cost:
+    """Fused attention: scores and output products, softmax between them, no score matrix in memory.
+
+    Args:
+        q: [..., heads, queries, dim].
+        k: [..., heads or groups, keys, dim].
+        v: [..., heads or groups, keys, value dim].
+        causal: whether query i sees only the keys 0..i.
+        mask: a tensor that is read, or None.
+        out: [..., heads, queries, value dim].
+    """
+    scores = prod(q.shape[:-2]) * pairs(q.shape[-2], k.shape[-2], causal)
+    moved = sum(nbytes(each) for each in (q, k, v, out))
+    return Cost(
+        "attention",
+        flops=2 * scores * (q.shape[-1] + v.shape[-1]),
+        vector_flops=(SOFTMAX + 1) * scores,  # and the scale
+        bytes=moved + (nbytes(mask) if isinstance(mask, Tensor) else 0),
+    )
+
+
+def _first(out: Any) -> Tensor:
+    return out if isinstance(out, Tensor) else out[0]
+
+
+def _product(a: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    return 2 * numel(_first(out)) * a.shape[-1]
+
+
+def _dot(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * numel(a)
+
+
+def _added_product(bias: Any, a: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    return 2 * numel(_first(out)) * a.shape[-1]
+
+
+def _summed_product(bias: Any, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * numel(a) * b.shape[-1]
+
+
+def _convolution(x: Tensor, w: Tensor, *rest: Any, out: Any, **_: Any) -> int:
+    # w: [out, in / groups, kernel...]; transposed: [in, out / groups, kernel...] for each input element
+    transposed = len(rest) > 4 and rest[4] is True
+    return 2 * numel(x if transposed else _first(out)) * prod(w.shape[1:])
+
+
+def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) -> int:
+    return numel(_first(out)) if isinstance(bias, Tensor) else 0
+
+
+def _recurrent_layer(x: Tensor, w_ih: Tensor, w_hh: Tensor, *_: Any, **__: Any) -> int:
+    # Per step and sequence of the batch: gates [4 H] from the input and from the state.
+    return 2 * prod(x.shape[:-1]) * (numel(w_ih) + numel(w_hh))
+
+
+def _recurrent_layers(x: Tensor, weight: Sequence[Tensor], *_: Any, **__: Any) -> int:
+    return 2 * prod(x.shape[:-1]) * sum(numel(each) for each in weight if each.dim() == 2)
+
+
+def _fft(x: Tensor, dims: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
+    # 5 n log2 n for a complex transform of n points, the usual convention; half for real input
+    points = prod(x.shape[dim] for dim in dims)
+    return round(5 * numel(_first(out)) * log2(max(points, 2)))
+
+
+def _per_output(count: int) -> Formula:
+    return lambda *_, out, **__: count * numel(_first(out))
+
+
+def _per_input(count: int) -> Formula:
+    return lambda x, *_, **__: count * numel(x)
+
+
+def _gelu(x: Tensor, *_: Any, approximate: str = "none", **__: Any) -> int:
+    return (5 if approximate == "none" else 9) * numel(x)
+
+
+def _pool(x: Tensor, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
+    return numel(_first(out)) * prod(kernel)
+
+
+def _packed(x: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    # The weight [out, in] of 1 byte each is in an object of its own.
+    return nbytes(x) + nbytes(_first(out)) + _first(out).shape[-1] * x.shape[-1]
+
+
+def _written(*_: Any, out: Any, **__: Any) -> int:
+    return sum(nbytes(each) for each in tensors(out))
+
+
+def _copied(target: Tensor, source: Any, *_: Any, **__: Any) -> int:
+    return nbytes(target) + (nbytes(source) if isinstance(source, Tensor) else 0)
+
+
+def _gathered(*args: Any, out: Any, **__: Any) -> int:
+    # The rows that are returned are read and written; the indices are read.
+    found = [each for each in tensors(args) if each.dtype in (torch.int64, torch.int32)]
+    return 2 * nbytes(_first(out)) + sum(nbytes(each) for each in found)
+
+
+def _scattered(target: Tensor, *rest: Any, **__: Any) -> int:
+    # Only the elements that are replaced are touched in place: values read and written, indices read.
+    values = [each for each in tensors(rest) if each.dtype == target.dtype]
+    return sum(nbytes(each) for each in tensors(rest)) + sum(nbytes(each) for each in values)
+
+
+SOFTMAX = 5
+"""Maximum, subtraction, exponential, sum, division."""
+
+_NAMED: dict[str, Formula | None] = {
+    "": None,
+    "product": _product,
+    "added_product": _added_product,
+    "summed_product": _summed_product,
+    "dot": _dot,
+    "convolution": _convolution,
+    "bias": _bias,
+    "recurrent_layer": _recurrent_layer,
+    "recurrent_layers": _recurrent_layers,
+    "gelu": _gelu,
+    "pool": _pool,
+    "fft": _fft,
+    "real_fft": lambda *args, **named: _fft(*args, **named) // 2,
+    "written": _written,
+    "copied": _copied,
+    "gathered": _gathered,
+    "scattered": _scattered,
+    "packed": _packed,
+    "nothing": lambda *_, **__: 0,
+}
+
+
+def _formula(text: str) -> Formula | None:
+    """``"4 out"``: 4 per element of the result; ``"2 in"``: 2 per element of the first input; or a name."""
+    count, _, side = text.partition(" ")
+    if not side:
+        return _NAMED[text]
+    return _per_output(int(count)) if side == "out" else _per_input(int(count))
+
+
+RULES: dict[str, Rule] = {
+    name if "." in name else f"aten.{name}": Rule(op_class, *map(_formula, formulas))
+    for op_class, names, *formulas in json.loads(
+        Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
+    )
+    for name in names.split()
+}
+"""Operator -> how it is counted; `operators.json` has rows of class, names, flops, vector_flops, bytes."""
+
+_ATTENTION = {
+    f"aten.{name}"
+    for name in (
+        "scaled_dot_product_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+    )
+}
+"""Fused attention operators."""
+
+_registered: dict[str, Rule] = {}
+
+
+def register_flop_formula(
+    op: str,
+    flops: Formula,
+    *,
+    op_class: str = "other",
+    vector_flops: Formula | None = None,
+    bytes: Formula | None = None,
+) -> None:
+    """Count an operator that the table does not have, such as a custom kernel.
+
+    Args:
+        op: ``"namespace.name"`` as in `torch.ops` (or ``"namespace::name"``).
+        flops: ``(*args, out=result, **kwargs) -> int`` with the operator's arguments: 2 per multiply-add.
+        op_class: one of `CLASSES`.
+        vector_flops: all other arithmetic; default none.
+        bytes: bytes read and written; default every tensor once.
+
+    Raises:
+        InputError: ``unknown-name`` for a class that does not exist.
+    """
+    choice(op_class, CLASSES, "operator class", "op_class")
+    _registered[op.replace("::", ".")] = Rule(op_class, flops, vector_flops, bytes)
+
+
+def name_of(func: Any) -> str:
+    """``"aten.mm"`` of the operator ``aten.mm.default``."""
+    return str(getattr(func, "_overloadpacket", func))
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in arguments or results, those of nested lists too."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in tensors(each)]
+    return []
+
+
+def known(func: Any) -> bool:
+    """Whether an operator has a rule; views and pointwise operators have one by their kind."""
+    name = name_of(func)
+    return (
+        name in _registered
+        or name in RULES
+        or name in _ATTENTION
+        or func.is_view
+        or torch.Tag.pointwise in func.tags
+    )
+
+
+def attention_arguments(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor, Tensor, bool, Any]:
+    """Queries, keys, values, whether causal, and the mask of a call of a fused attention operator."""
+    names = [each.name for each in func._schema.arguments]
+    bound = {**dict(zip(names, args, strict=False)), **kwargs}
+    q, k, v = (bound.get(key) for key in ("query", "key", "value"))
+    return q, k, v, bool(bound.get("is_causal")), bound.get("attn_mask", bound.get("attn_bias"))  # type: ignore[return-value]
+
+
+def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Cost | None:
+    """What a call costs; None for an operator without a rule.
+
+    Args:
+        func: the operator, a `torch._ops.OpOverload`.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        out: its result.
+    """
+    name = name_of(func)
+    kwargs = {key: value for key, value in kwargs.items() if key != "out"}  # it is the result
+    rule = _registered.get(name) or RULES.get(name)
+    if rule is None and name in _ATTENTION:
+        return attention_cost(*attention_arguments(func, args, kwargs), _first(out))
+    if rule is None and func.is_view:
+        return Cost("memory")
+    if rule is None and torch.Tag.pointwise in func.tags:
+        rule = RULES.get(name.removesuffix("_")) or _POINTWISE
+    if rule is None:
+        return None
+    op_class = rule.op_class if rule.op_class != "conv" else f"conv{args[1].dim() - 2}d"
+    return Cost(
+        op_class,
+        rule.flops(*args, out=out, **kwargs) if rule.flops else 0,
+        _arithmetic(rule, args, kwargs, out),
+        rule.bytes(*args, out=out, **kwargs) if rule.bytes else traffic(args, kwargs, out),
+    )
+
+
+_POINTWISE = Rule("elementwise", None, _per_output(1))
+
+
+def _arithmetic(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Vector operations; integers and truth values are not floating-point arithmetic."""
+    if rule.vector_flops is None:
+        return 0
+    floating = any(each.is_floating_point() or each.is_complex() for each in tensors(args))
+    return rule.vector_flops(*args, out=out, **kwargs) if floating else 0
+
+
+def traffic(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Bytes of all inputs, each tensor once however often it is passed, and of all results."""
+    given = {id(each): each for each in tensors([*args, *kwargs.values()])}
+    return sum(nbytes(each) for each in given.values()) + sum(nbytes(each) for each in tensors(out))

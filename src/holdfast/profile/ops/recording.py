@@ -1,0 +1,285 @@
+"""Count every operator of one forward pass: cost, module, attention, live memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from torch import Tensor, nn
+from torch.jit import ScriptModule
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from holdfast.profile.ops.formulas import (
+    Cost,
+    attention_arguments,
+    attention_cost,
+    cost,
+    known,
+    name_of,
+    pairs,
+    tensors,
+    traffic,
+)
+from holdfast.profile.ops.lineage import AttentionCall, Lineage, heads_of, key_of, kind_of
+
+_NORM_TYPES = {
+    "RMSNorm": "layer_norm",
+    "LayerNorm": "layer_norm",
+    "GroupNorm": "group_norm",
+    "BatchNorm": "batch_norm",
+}
+_SDPA = "scaled_dot_product_attention"
+_sdpa = functional.scaled_dot_product_attention
+_PARTS_OF_NORM = ("elementwise", "reduction", "memory")
+
+
+@dataclass(slots=True)
+class OpCall:
+    """One call of one operator."""
+
+    op: str
+    """For example ``"aten.mm"``."""
+    op_class: str
+    """One of `formulas.CLASSES`."""
+    module: str
+    """Path of the innermost module; empty for the model itself."""
+    module_type: str
+    flops: int
+    vector_flops: int
+    bytes: int
+    dtype: str
+    """Of its first floating-point tensor."""
+    shape: tuple[int, ...]
+    """Of its first result."""
+    known: bool
+    """Whether the table has a formula for it; without one, FLOPs are not counted."""
+    seconds: float | None = None
+    """Measured; None where the model did not run."""
+    repeats: int = 1
+
+
+class Recorder(TorchDispatchMode):
+    """Records the operators that run while it is active.
+
+    Args:
+        root: the model; its modules say where an operator runs.
+        inputs: all tensors that the model is called with.
+        fixed: its parameters and buffers, as they are used.
+        fused: count `scaled_dot_product_attention` as one kernel, or the operators inside it.
+    """
+
+    def __init__(
+        self, root: nn.Module, inputs: Sequence[Tensor], fixed: Sequence[Tensor], fused: bool
+    ) -> None:
+        super().__init__()
+        self.root, self.fused = root, fused
+        self.ops: list[OpCall] = []
+        self.attention: list[AttentionCall] = []
+        self.owners: list[int] = []
+        """Of each dispatched operator the index of its `OpCall`; those in a fused attention share one."""
+        self.lineage = Lineage({key_of(each) for each in fixed})
+        self.spatial = any(each.dim() >= 4 and each.is_floating_point() for each in inputs)
+        self._stack: list[tuple[str, nn.Module]] = [("", root)]
+        self._calling = self._inside = self._causal = False
+        self._scores: dict[int, tuple[int, bool | None]] = {}
+        self._live: dict[StorageWeakRef, int] = {}
+        self._live_bytes = self.peak_bytes = 0
+        for each in inputs:
+            self._allocated(each)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run and record one operator."""
+        kwargs = dict(kwargs or {})
+        if func.namespace == "prim":  # asks for a property of a tensor
+            return func(*args, **kwargs)
+        if not known(func) and not self._inside:
+            with self:  # an operator made of others is counted by them
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        out = func(*args, **kwargs)
+        self.owners.append(len(self.ops))
+        if not self._inside:
+            self._record(func, args, kwargs, out)
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> None:
+        counted = cost(func, args, kwargs, out)
+        index = len(self.ops)
+        self._append(
+            name_of(func), counted or Cost("other", bytes=traffic(args, kwargs, out)), args, out
+        )
+        call = self.ops[index]
+        call.known = counted is not None
+        inputs = tensors([*args, *kwargs.values()])
+        if call.op_class == "matmul" and len(self.lineage.activations(inputs)) < len(inputs):
+            call.op_class = "linear"  # one operand is a weight
+        results = tensors(out)
+        if call.op_class == "attention":
+            q, k, _, causal, _ = attention_arguments(func, args, kwargs)
+            if q is not None:
+                self._note_fused(q, k, causal, call, index)
+        elif call.op_class == "matmul" and len(inputs) > 1:
+            self._note_separate(inputs, index)
+        for each in results:
+            self.lineage.follow(call.op_class, index, inputs, each)
+            self._allocated(each)
+        if call.op_class in _PARTS_OF_NORM:
+            # Norms that are written out in elementary operators.
+            for suffix, op_class in _NORM_TYPES.items():
+                if re.search(rf"{suffix}(\d?d)?$", call.module_type):
+                    call.op_class = op_class
+
+    def _append(self, name: str, counted: Cost, args: Any, out: Any) -> None:
+        path, module = self._stack[-1]
+        given = tensors([args, out])
+        floating = next((each.dtype for each in given if each.is_floating_point()), None)
+        results = tensors(out)
+        self.ops.append(
+            OpCall(
+                op=name,
+                op_class=counted.op_class,
+                module=path,
+                module_type=type(module).__name__,
+                flops=counted.flops,
+                vector_flops=counted.vector_flops,
+                bytes=counted.bytes,
+                dtype=str(floating).removeprefix("torch.") if floating else "",
+                shape=tuple(results[0].shape) if results else (),
+                known=True,
+            )
+        )
+
+    def sdpa(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `scaled_dot_product_attention` and count it as one kernel."""
+        if self._calling:
+            return _sdpa(*args, **kwargs)
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+        bound = {**dict(zip(names, args, strict=False)), **kwargs}
+        self._calling, self._causal = True, bool(bound.get("is_causal"))
+        self._inside = self.fused
+        try:
+            out = _sdpa(*args, **kwargs)
+        finally:
+            causal, self._calling, self._inside, self._causal = self._causal, False, False, False
+        if not self.fused:
+            return out  # its operators were recorded
+        q, k, v = (bound[name] for name in names[:3])
+        mask = bound.get("attn_mask")
+        counted = attention_cost(q, k, v, causal, mask, out)
+        index = len(self.ops)
+        self._append("aten.scaled_dot_product_attention", counted, args, out)
+        self._note_fused(q, k, causal, self.ops[index], index)
+        self.lineage.follow("attention", index, [q, k, v], out)
+        self._allocated(out)
+        return out
+
+    def _note_fused(self, q: Tensor, k: Tensor, causal: bool, call: OpCall, index: int) -> None:
+        batch = q.shape[:-2].numel()
+        heads = q.shape[-3] if q.dim() > 3 else heads_of(self._stack[-1][1], batch)
+        sides = (batch // max(heads, 1), heads, q.shape[-2], k.shape[-2])
+        related = self.lineage.are_related(q, k)
+        self._note(sides, q.shape[-1], related, causal, True, call.flops, index)
+
+    def _note_separate(self, inputs: Sequence[Tensor], index: int) -> None:
+        """Recognize attention in separate operators: a product weighted by a softmax of another product."""
+        for operand in inputs:
+            record = self.lineage.of(operand)
+            if record.role != "probabilities" or record.product not in self._scores:
+                continue
+            head_dim, related = self._scores.pop(record.product)
+            batch = operand.shape[:-2].numel()
+            module = self._stack[-1][1]
+            heads = record.shape[-3] if len(record.shape) > 3 else heads_of(module, batch)
+            sides = (batch // max(heads, 1), heads, record.shape[-2], record.shape[-1])
+            first, second = self.ops[record.product], self.ops[index]
+            first.op_class = second.op_class = "attention"
+            flops = first.flops + second.flops
+            self._note(sides, head_dim, related, self._causal, False, flops, index)
+            return
+        q, k = inputs[-2:]  # perhaps scores; whether a softmax follows is known later
+        self._scores[index] = (q.shape[-1], self.lineage.are_related(q, k))
+
+    def _note(
+        self,
+        sides: tuple[int, int, int, int],
+        head_dim: int,
+        related: bool | None,
+        causal: bool,
+        fused: bool,
+        flops: int,
+        index: int,
+    ) -> None:
+        path, module = self._stack[-1]
+        kind = kind_of(path, module, related, sides[2:], causal, self.spatial)
+        seen = pairs(sides[2], sides[3], causal and fused)
+        full = flops // seen * sides[2] * sides[3] if seen else flops
+        self.attention.append(
+            AttentionCall(path, kind, *sides, head_dim, causal, fused, flops, full, index)
+        )
+
+    def _allocated(self, tensor: Tensor) -> None:
+        key = key_of(tensor)
+        if key in self.lineage.fixed or key in self._live:
+            return
+        for other in [each for each in self._live if each.expired()]:
+            self._live_bytes -= self._live.pop(other)
+        self._live[key] = tensor.untyped_storage().nbytes()
+        self._live_bytes += self._live[key]
+        self.peak_bytes = max(self.peak_bytes, self._live_bytes)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Record what runs inside the block."""
+        handles = []
+        for name, module in self.root.named_modules():
+            path = ".".join(
+                part for part in name.split(".") if part != "_orig_mod"
+            )  # of torch.compile
+            if isinstance(module, ScriptModule):
+                continue  # takes no hooks: its operators belong to what calls it
+            handles.append(module.register_forward_pre_hook(self._entering(path)))
+            handles.append(module.register_forward_hook(self._leave, always_call=True))
+        try:
+            # `from ... import` keeps the function itself, which the mode catches; functions of torch that
+            # the mode has passed through look it up by name.
+            with self, _Attention(self), mock.patch.object(functional, _SDPA, self.sdpa):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _entering(self, path: str) -> Callable[..., None]:
+        def enter(module: nn.Module, _: Any) -> None:
+            self._stack.append((path, module))
+
+        return enter
+
+    def _leave(self, *_: Any) -> None:
+        if len(self._stack) > 1:
+            self._stack.pop()
+
+
+class _Attention(TorchFunctionMode):
+    """Catches `scaled_dot_product_attention` before it becomes the operators of a backend."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Pass every other function through."""
+        if func is _sdpa:
+            return self.recorder.sdpa(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,269 @@
+"""One forward pass on a device: without data (meta, fake tensors), or really.
+
+The weights of the caller's module are never touched: on a device without data the module runs with empty
+stand-ins of its parameters and buffers. What fails on meta tensors runs with fake tensors, and what needs
+values runs on the CPU; a note says which and why.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from holdfast.errors import InputError
+from holdfast.numbers import size
+from holdfast.profile.ops.recording import Recorder
+
+MOST_BYTES = 4 << 30
+"""Parameters up to this size are filled at random where a model must really run."""
+
+ATTENTION = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+}
+"""Names of the implementations of `scaled_dot_product_attention`."""
+
+
+@dataclass
+class Workload:
+    """A model and what it is called with.
+
+    Args:
+        module: the model; its parameters may be on the device meta.
+        args: positional inputs.
+        kwargs: named inputs.
+        name: for titles.
+        notes: what was assumed, for the reader.
+        rebuild: makes the model on a device, with the weights that its own code initializes.
+    """
+
+    module: nn.Module
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    notes: list[str] = field(default_factory=list)
+    rebuild: Callable[[str], nn.Module] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """All input tensors."""
+        return [x for x in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(x, Tensor)]
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters and buffers; those with two names once."""
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+    def mapped(self, convert: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
+        """Inputs with every tensor converted; other objects, such as caches, are copied."""
+
+        def leaf(each: Any) -> Any:
+            return convert(each) if isinstance(each, Tensor) else copy.deepcopy(each)
+
+        return pytree.tree_map(leaf, (self.args, self.kwargs))
+
+
+@contextmanager
+def settings(attention: str) -> Iterator[None]:
+    """No gradients, no compiled code, and the attention that was requested."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if attention in ATTENTION:
+            stack.enter_context(sdpa_kernel(ATTENTION[attention]))
+        torch.backends.mha.set_fastpath_enabled(False)  # one operator that hides a whole layer
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
+    """Record one forward pass; returns the recorder and the device that it ran on.
+
+    Args:
+        work: what to run.
+        device: meta, fake, cpu or cuda.
+        attention: fused, or a key of `ATTENTION`.
+
+    Raises:
+        InputError: ``invalid-value`` if the model does not accept the inputs; ``data-dependent`` if it
+            needs values and is too large to run.
+    """
+    fused = attention != "math"
+    reasons: dict[str, Exception] = {}
+    if any("_orig_mod" in name for name, _ in work.module.named_modules()):
+        work.notes.append("Compiled modules were counted operator by operator, without fusion.")
+    for place in _places(device):
+        try:
+            if place == "meta":
+                return _on_meta(work, fused, attention), place
+            if place == "fake":
+                return _on_fake(work, fused, attention), place
+            if reasons:
+                _check_size(work, reasons)
+            return _really(work, place, fused, attention), place
+        except InputError:
+            raise
+        except Exception as error:
+            if place not in _NEXT or not _needs_data(error):
+                raise _refused(work, error) from error
+            reasons[place] = error
+            work.notes.append(
+                f"The model does not run on {place} tensors ({_short(error)}); {_NEXT[place]}"
+            )
+    raise AssertionError("unreachable")
+
+
+_NEXT = {
+    "meta": "fake tensors were used.",
+    "fake": "it ran on the CPU with random or its own weights: counts may depend on values.",
+}
+
+
+def _places(device: str) -> Sequence[str]:
+    return {"meta": ("meta", "fake", "cpu"), "fake": ("fake", "cpu")}.get(device, (device,))
+
+
+def _on_meta(work: Workload, fused: bool, attention: str) -> Recorder:
+    state = {name: each.to("meta") for name, each in work.state().items()}
+    args, kwargs = work.mapped(lambda each: each.to("meta"))
+    return record(work.module, state, args, kwargs, fused, attention)
+
+
+def _on_fake(work: Workload, fused: bool, attention: str) -> Recorder:
+    def fake(each: Tensor) -> Tensor:
+        return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu")
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        state = {name: fake(each) for name, each in work.state().items()}
+        args, kwargs = work.mapped(fake)
+        return record(work.module, state, args, kwargs, fused, attention)
+
+
+def _really(work: Workload, device: str, fused: bool, attention: str) -> Recorder:
+    prepare(work, device)
+    args, kwargs = copy.deepcopy((work.args, work.kwargs))
+    return record(work.module, None, args, kwargs, fused, attention)
+
+
+def prepare(work: Workload, device: str) -> None:
+    """Put a model and its inputs on a device that computes; fill what has no data at random (seed 0)."""
+    if any(each.is_meta for each in work.state().values()):
+        work.notes.append("The weights are random (seed 0).")
+        if work.rebuild:
+            work.module = work.rebuild(device)
+        else:
+            work.module = copy.deepcopy(work.module).to_empty(device=device)
+            _initialize(work.state())
+    elif any(each.device.type != device for each in work.state().values()):
+        work.module = copy.deepcopy(work.module).to(device)
+    work.args, work.kwargs = work.mapped(lambda each: filled(each, device))
+
+
+def _initialize(state: Mapping[str, Tensor]) -> None:
+    """Small normal numbers; scales of norms 1."""
+    with torch.no_grad():
+        for name, each in state.items():
+            if each.is_floating_point() and each.dim() == 1 and name.endswith("weight"):
+                each.fill_(1.0)
+            elif each.is_floating_point():
+                each.normal_(0, 0.02)
+            else:
+                each.zero_()
+
+
+def filled(each: Tensor, device: str) -> Tensor:
+    """A tensor with data: its own, or normal numbers; integers are zeros, valid as indices of anything."""
+    if not each.is_meta:
+        return each.to(device)
+    if not each.is_floating_point():
+        return torch.zeros(each.shape, dtype=each.dtype, device=device)
+    result = torch.randn(each.shape, generator=torch.Generator().manual_seed(0))
+    return result.to(device=device, dtype=each.dtype)
+
+
+def record(
+    module: nn.Module,
+    state: dict[str, Tensor] | None,
+    args: Any,
+    kwargs: Mapping[str, Any],
+    fused: bool,
+    attention: str,
+) -> Recorder:
+    """Run and record a module, with other parameters where they are given."""
+    fixed = list((state or Workload(module).state()).values())
+    inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    recorder = Recorder(module, inputs, fixed, fused)
+    # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
+    attributes = [(each, each.__dict__.copy()) for each in module.modules()]
+    try:
+        with settings(attention), recorder.active():
+            if state is None:
+                module(*args, **kwargs)
+            else:
+                torch.func.functional_call(module, state, args, dict(kwargs), tie_weights=True)
+    finally:
+        for each, values in attributes if state is not None else ():
+            each.__dict__.clear()
+            each.__dict__.update(values)
+    return recorder
+
+
+def _check_size(work: Workload, reasons: Mapping[str, Exception]) -> None:
+    needed = sum(each.nbytes for each in work.state().values() if each.is_meta)
+    if needed > MOST_BYTES:
+        raise InputError(
+            "the model needs values to run, and is too large to be filled at random",
+            code="data-dependent",
+            place=work.name or None,
+            found=f"{_short(next(iter(reasons.values())))}; parameters of {size(needed)}",
+            expected=f"parameters of at most {size(MOST_BYTES)}",
+            remedy="make a smaller configuration, or remove the operation that depends on values",
+        )
+
+
+def _needs_data(error: Exception) -> bool:
+    """Whether an error is due to tensors without data, so that another device may do better."""
+    unsupported = (
+        NotImplementedError,
+        UnsupportedFakeTensorException,
+        DataDependentOutputException,
+    )
+    if isinstance(error, (*unsupported, DynamicOutputShapeException, UnsupportedOperatorException)):
+        return True
+    kinds = (RuntimeError, ValueError)
+    return isinstance(error, kinds) and bool(re.search("meta|fake|device|jitted", str(error), re.I))
+
+
+def _refused(work: Workload, error: Exception) -> InputError:
+    shapes = [f"{tuple(each.shape)} {each.dtype}".replace("torch.", "") for each in work.tensors()]
+    return InputError(
+        "the model does not run on these inputs",
+        code="invalid-value",
+        place=work.name or None,
+        found=f"{type(error).__name__}: {_short(error)}; inputs {', '.join(shapes) or 'none'}",
+        remedy="check the shapes and types of the inputs",
+    )
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:160]

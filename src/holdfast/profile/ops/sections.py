@@ -1,0 +1,334 @@
+"""The page of a profile: classes, ceilings, attention calls, modules, time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, How, Section, Table
+from holdfast.numbers import brief, counted, duration, number, percent, size
+from holdfast.profile.ops.roofline import Roofline, grouped, roofline
+from holdfast.report.figures import bars, lines, scatter
+
+if TYPE_CHECKING:
+    from holdfast.profile.ops.result import OpProfile
+
+COLOURS = {
+    "attention": "hardware",
+    "linear": "user",
+    "matmul": "sky",
+    "convolution": "system",
+    "norm": "good",
+    "elementwise": "purple",
+    "memory": "unattributed",
+}
+"""Group of classes -> its colour in every figure."""
+_GROUPS = {
+    **{name: name for name in COLOURS},
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "convolution"),
+    **dict.fromkeys(("group_norm", "layer_norm", "batch_norm"), "norm"),
+    **dict.fromkeys(("softmax", "activation", "reduction"), "elementwise"),
+    **dict.fromkeys(("embedding", "other"), "memory"),
+    "recurrent": "linear",
+}
+_KINDS = {
+    "spatial-self": "hardware",
+    "self": "hardware",
+    "causal": "user",
+    "cross": "system",
+    "temporal": "good",
+    "spatio-temporal": "purple",
+}
+_MOST_MODULES = 24
+
+# What every table of this room can show: label, unit, decimals, and what a value is divided by.
+_COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
+    "flops": ("Matrix", "GFLOP", 3, 1e9),
+    "vector_flops": ("Vector", "GFLOP", 3, 1e9),
+    "total_flops": ("With children", "GFLOP", 3, 1e9),
+    "bytes": ("Bytes", "MB", 1, 1e6),
+    "weight_bytes": ("Weights", "MB", 2, 1e6),
+    "peak_bytes": ("Peak memory", "MB", 1, 1e6),
+    "bound_s": ("Least time", "ms", 3, 1e-3),
+    "seconds": ("Measured", "ms", 3, 1e-3),
+    "intensity": ("Intensity", "FLOP/byte", 1, 1),
+    "efficiency": ("Of the bound", "%", 1, 1),
+    "share": ("Share", "%", 1, 1),
+    "products": ("Products limited by compute", "%", 1, 1),
+    "query_length": ("Queries", "", None, 1),
+    "key_length": ("Keys", "", None, 1),
+    "attention_implementation": ("Attention", "", None, 1),
+    "exponent": ("Exponent", "", 2, 1),
+    "op_class": ("Class", "", None, 1),
+    "op": ("Operator", "", None, 1),
+    "limit": ("Limited by", "", None, 1),
+    "agreement": ("Agrees with fp32", "%", 1, 1),
+    "score": ("Score", "%", 1, 1),
+    "prefill_s": ("First token", "ms", 2, 1e-3),
+    "tokens_per_s": ("Decoding", "tokens/s", 1, 1),
+}
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: str,
+    caption: str = "",
+    details: str = "",
+    **formats: ColumnFormat,
+) -> Table:
+    """Rows with the columns named, in their units; columns that no row has are left out.
+
+    Args:
+        rows: at least one.
+        columns: names, separated by spaces.
+        caption: what one row is.
+        details: further columns, shown with ``--verbose``.
+        formats: of columns that need another than `_COLUMNS` gives.
+    """
+    shown: dict[str, ColumnFormat] = {}
+    for name in [*columns.split(), *details.split()]:
+        if any(row.get(name) is not None for row in rows):
+            default = (name.replace("_", " ").capitalize(), "", None, 1)
+            label, unit, digits, _ = _COLUMNS.get(name, default)
+            detail = name in details.split()
+            plain = ColumnFormat(label, unit, digits=digits, detail=detail)
+            shown[name] = formats.get(name, plain)
+    wanted = [*shown, *(end for each in shown.values() for end in each.interval or ())]
+    scaled = [{name: _scaled(name, row.get(name)) for name in wanted} for row in rows]
+    return Table(pa.Table.from_pylist(scaled), shown, caption)
+
+
+def _scaled(name: str, value: Any) -> Any:
+    scale = _COLUMNS[name][3] if name in _COLUMNS else 1
+    return value if scale == 1 or value is None else value / scale
+
+
+def si(value: float, unit: str) -> str:
+    """``"803.3 GFLOP"``."""
+    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{number(value / factor, 1)} {prefix}{unit}"
+    return f"{value:,.0f} {unit}"
+
+
+def of(result: OpProfile) -> list[Section]:
+    """All sections that the profile has something for."""
+    if not result.ops:
+        return [Section("classes", "What does it compute?", "The model runs no operators.")]
+    sections = [_classes(result), _roofline(result, result.roofline())]
+    if result.attention:
+        sections.append(_attention(result))
+    sections.append(_modules(result))
+    if result.timing:
+        sections.append(_time(result))
+    return sections
+
+
+def _classes(result: OpProfile) -> Section:
+    rows = result.roofline().by("op_class")
+    names = {"Matrix FLOPs": "flops", "Vector FLOPs": "vector_flops", "Bytes": "bytes"}
+    names[f"Least time, {result.machine.name}"] = "bound_s"
+    if result.seconds is not None:
+        names["Measured time"] = "seconds"
+    stacked = []
+    for label, name in names.items():
+        parts = [{"group": _GROUPS[row["op_class"]], "part": row.get(name, 0)} for row in rows]
+        total = sum(part["part"] for part in parts) or 1
+        stacked += [
+            {
+                "measure": label,
+                "group": part["group"],
+                "share": round(100 * part["part"] / total, 4),
+            }
+            for part in grouped(parts, ("group",), ("part",))
+        ]
+    for row in rows:
+        row["share"] = row["flops"] / (result.flops or 1)
+    largest = max(rows, key=lambda row: row["flops"])
+    sentence = (
+        f"One pass takes {si(result.flops, 'FLOP')} of products and {si(result.vector_flops, 'FLOP')} of "
+        f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the products "
+        f"are {largest['op_class'].replace('_', ' ')}."
+    )
+    how = How(
+        [
+            "product [m, k] x [k, n]: 2 m n k; convolution: 2 x results x inputs per group x kernel",
+            "attention: 2 pairs (dim + value dim) per head; causal pairs: n (n + 1) / 2",
+            "bytes: every input element once, every result once; views nothing; gathers what they return",
+        ],
+        notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations per element of norms, softmax, "
+        "activations and bias; they run on other units than products, so the two are not added.",
+    )
+    figure = bars(stacked, "measure", "share", "Share (%)", part="group", meanings=COLOURS)
+    listed = table(rows, "op_class calls flops vector_flops bytes share seconds")
+    return Section("classes", "What does it compute?", sentence, [figure], [listed], how)
+
+
+def _roofline(result: OpProfile, roof: Roofline) -> Section:
+    machine, bound = roof.hardware, roof.bound_s
+    types = grouped(roof.ops, ("dtype",), ("flops",))
+    main = max(types, key=lambda row: row["flops"])["dtype"]
+    peak = machine.peak(main)
+    points = []
+    for row in roof.by("op", "op_class", "shape"):
+        time = row.get("seconds") or row["bound_s"]
+        work = row["flops"] + row["vector_flops"]
+        if work and row["bytes"] and time:
+            row |= {"group": _GROUPS[row["op_class"]], "rate": work / time / 1e9}
+            points.append(row | {"result": " x ".join(map(str, row["shape"]))})
+    ridge = peak / machine.bandwidth
+    intensities = [row["intensity"] for row in points] + [ridge / 100, ridge * 10]
+    ceiling = [
+        {"intensity": x, "rate": min(peak, x * machine.bandwidth) / 1e9}
+        for x in (min(intensities), ridge, max(intensities))
+    ]
+    arithmetic = roof.share("compute", products=True)
+    shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
+    sentence = (
+        f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
+        f"are {percent(arithmetic)} limited by compute, as in {_phase(arithmetic)} of a language model."
+    )
+    if result.seconds:
+        sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
+    figure = scatter(
+        points,
+        "intensity",
+        "rate",
+        "Arithmetic intensity (FLOP/byte)",
+        "Attainable rate (GFLOP/s)" if result.seconds is None else "Measured rate (GFLOP/s)",
+        series="group",
+        meanings=COLOURS,
+        details=("op", "result", "calls"),
+        ceiling=ceiling,
+        log_x=True,
+        log_y=True,
+    )
+    how = How(
+        "per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
+        parameters={
+            f"Peak, {main}": f"{brief(peak / 1e12)} TFLOP/s",
+            "Vector peak": f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
+            "Bandwidth": f"{brief(machine.bandwidth / 1e9)} GB/s",
+        },
+        source=machine.source,
+        notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
+        "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
+    )
+    tables = [table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")]
+    if result.components:
+        tables.append(_components(result, roof))
+    return Section("roofline", "What limits it?", sentence, [figure], tables, how)
+
+
+def _phase(arithmetic: float) -> str:
+    return "prefill" if arithmetic >= 0.5 else "decoding"
+
+
+def _components(result: OpProfile, roof: Roofline) -> Table:
+    """The components of a pipeline: which resemble prefill, which decoding."""
+    rows = []
+    for name in result.components:
+        own = [row for row in roof.ops if f"{row['module']}.".startswith(f"{name}.")]
+        arithmetic = roofline(own, roof.hardware).share("compute", products=True)
+        sums = grouped(own, (), ("flops", "bytes", "bound_s"))[0]
+        rows.append(
+            {"component": name, **sums, "products": arithmetic, "as_in": _phase(arithmetic)}
+        )
+    return table(
+        rows, "component flops bytes bound_s products as_in", "Components of the pipeline."
+    )
+
+
+def _attention(result: OpProfile) -> Section:
+    calls = result.attention
+    lengths = [each.query_length for each in calls]
+    low, high = min(lengths), max(lengths)
+    rows = [{**asdict(a), "calls": a.repeats, "flops": a.flops * a.repeats} for a in calls]
+    flops = sum(row["flops"] for row in rows)
+    kinds = Counter(each.kind for each in calls)
+    lengths_text = (
+        f"is {low:,} throughout"
+        if low == high
+        else f"varies from {low:,} to {high:,}"
+        + (f", a factor of {brief(high / low)}" if low else "")
+    )
+    listing = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    share = percent(flops / (result.flops or 1))
+    sentence = (
+        f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
+        f"length {lengths_text}."
+    )
+    figure = lines(
+        [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
+        "call",
+        "query_length",
+        "Attention call",
+        "Query length (tokens)",
+        series="kind",
+        meanings={kind: _KINDS[kind] for kind in kinds},
+        points=True,
+        log_y=True,
+    )
+    how = How(
+        "cross: keys are not projections of what the queries are projections of; temporal: the length is "
+        "the number of frames and follows it; causal: triangle only, or so declared by the module",
+        source="Golden et al., arXiv 2312.14385 (sequence length per call)",
+    )
+    by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
+    listed = table(
+        grouped(rows, by, ("calls", "flops")),
+        " ".join((*by[:-1], "calls", "flops")),
+        details="batch",
+    )
+    return Section("attention", "Which attention is which?", sentence, [figure], [listed], how)
+
+
+def _modules(result: OpProfile) -> Section:
+    rows = sorted(result.by_module(), key=lambda row: -row["total_flops"])
+    depths = Counter(row["module"].count(".") + 1 if row["module"] else 0 for row in rows)
+    depth = 0
+    while 0 < depths[depth + 1] <= _MOST_MODULES:  # the deepest level that still fits a figure
+        depth += 1
+    for row in rows:
+        at = row["module"].count(".") + 1 if row["module"] else 0
+        row["drawn"] = at == depth and row["total_flops"] > 0
+        row["module"] = row["module"] or "(model)"
+    drawn = [row for row in rows if row["drawn"]] or rows[:1]
+    share = drawn[0]["total_flops"] / (result.flops or 1)
+    name = "The model itself" if drawn[0]["module"] == "(model)" else drawn[0]["module"]
+    sentence = f"{name} has the largest part: {percent(share)} of the matrix FLOPs."
+    figure = bars(
+        [{**row, "gflop": row["total_flops"] / 1e9} for row in drawn[:_MOST_MODULES]],
+        "module",
+        "gflop",
+        "Matrix FLOPs with children (GFLOP)",
+    )
+    caption = "Own operators of each module; 'with children' includes those below it."
+    listed = table(rows[:20_000], "module type total_flops flops bytes seconds", caption)
+    return Section("modules", "Where in the model?", sentence, [figure], [listed])
+
+
+def _time(result: OpProfile) -> Section:
+    timing, total = result.timing, result.seconds or 1.0
+    assert timing is not None
+    sentence = (
+        f"One pass takes {duration(timing.wall_s)} (median of {timing.runs}); {percent(timing.attributed)} "
+        f"of it is inside operators, {duration(timing.residual_s)} is Python and dispatch; measuring adds "
+        f"{percent(max(0.0, timing.overhead))}."
+    )
+    slowest = grouped(result.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))
+    slowest.sort(key=lambda row: -(row.get("seconds") or 0.0))
+    for row in slowest:
+        row["share"] = (row.get("seconds") or 0.0) / total
+    how = How(
+        "time of an operator: median over the runs of its wall time between dispatch and return",
+        parameters={"threads": timing.threads, "load before": timing.load},
+        notes="Plain and measured runs take turns. Overhead: fastest measured run / fastest plain run - 1.",
+    )
+    caption = "The 20 slowest pairs of operator and module."
+    listed = table(slowest[:20], "op module calls seconds share", caption)
+    return Section("time", "Where does the time go?", sentence, tables=[listed], how=how)

@@ -1,0 +1,118 @@
+"""Seconds of each operator of a real run: wall time between dispatch and return."""
+
+from __future__ import annotations
+
+import copy
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from holdfast.profile.ops.formulas import known
+from holdfast.profile.ops.recording import Recorder
+from holdfast.profile.ops.running import Workload, settings
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a forward pass takes, and how much of that its operators explain."""
+
+    runs: int
+    wall_s: float
+    """Without measuring operators: the median."""
+    measured_wall_s: float
+    """While operators are measured: the median."""
+    attributed: float
+    """Share of the wall time of the measured runs that is inside operators: the median."""
+    overhead: float
+    """Fastest measured run / fastest plain run - 1."""
+    threads: int
+    load: float
+    """Load average before."""
+
+    @property
+    def residual_s(self) -> float:
+        """Seconds outside operators: Python code of the model and dispatch."""
+        return self.measured_wall_s * (1 - self.attributed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part of the JSON."""
+        return {**asdict(self), "residual_s": self.residual_s}
+
+
+class _Clock(TorchDispatchMode):
+    """Notes when each operator starts and ends; nothing else, to disturb as little as possible."""
+
+    def __init__(self, composite: dict[Any, bool]) -> None:
+        super().__init__()
+        self.spans: list[int] = []
+        """Nanoseconds of each operator."""
+        self._composite = composite
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run and time one operator; what `Recorder` takes apart or passes over is treated alike."""
+        made_of_others = self._composite.get(func)
+        if made_of_others is None:
+            made_of_others = self._composite[func] = func.namespace != "prim" and not known(func)
+        if made_of_others:
+            with self:
+                parts = func.decompose(*args, **(kwargs or {}))
+            if parts is not NotImplemented:
+                return parts
+        start = time.perf_counter_ns()
+        out = func(*args, **(kwargs or {}))
+        if func.namespace != "prim":
+            self.spans.append(time.perf_counter_ns() - start)
+        return out
+
+
+def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -> Timing:
+    """Time every operator of a recorded workload, which already ran once; sets `OpCall.seconds`.
+
+    Args:
+        work: on the CPU.
+        recorder: of the run before, by which spans belong to operators.
+        attention: see `running.settings`.
+        runs: plain and measured runs, in turn.
+    """
+    load, composite = round(os.getloadavg()[0], 2), dict[Any, bool]()
+    plain, measured, spans = list[float](), list[float](), list[list[int]]()
+    for _ in range(runs):
+        plain.append(_run(work, attention, nullcontext()))
+        clock = _Clock(composite)
+        measured.append(_run(work, attention, clock))
+        spans.append(clock.spans)
+    usable = [each for each in spans if len(each) == len(recorder.owners)]
+    if not usable:
+        work.notes.append("Operators differ from run to run: their times are not assigned to them.")
+    for call in recorder.ops if usable else ():
+        call.seconds = 0.0
+    for owner, durations in zip(recorder.owners, zip(*usable, strict=True), strict=False):
+        recorder.ops[owner].seconds += statistics.median(durations) / 1e9  # type: ignore[operator]
+    shares = [sum(each) / 1e9 / wall for each, wall in zip(spans, measured, strict=True)]
+    return Timing(
+        runs,
+        statistics.median(plain),
+        statistics.median(measured),
+        statistics.median(shares),
+        min(measured) / min(plain) - 1,
+        torch.get_num_threads(),
+        load,
+    )
+
+
+def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> float:
+    args, kwargs = copy.deepcopy((work.args, work.kwargs))  # caches grow
+    with settings(attention):
+        start = time.perf_counter()
+        with clock:
+            work.module(*args, **kwargs)
+        return time.perf_counter() - start

@@ -1,0 +1,138 @@
+"""From the command line to a model and its inputs: TARGET, --input, --set."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from holdfast.errors import InputError
+from holdfast.profile.ops import suite
+from holdfast.profile.ops.inputs import read_inputs
+from holdfast.profile.ops.profiling import combine, profile_workload
+from holdfast.profile.ops.result import OpProfile
+from holdfast.profile.ops.running import Workload
+from holdfast.profile.targets import load, refused
+
+
+def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> Workload:
+    """The model and inputs of a target that is not a pipeline.
+
+    Args:
+        target: ``package.module:factory`` or ``suite:NAME``. A factory returns a module, or a module, a
+            tuple of inputs and perhaps a dictionary of named inputs; a module or its class will do.
+        specs: see `read_inputs`; they replace the inputs that the factory returns.
+        settings: arguments of the factory, or sides of the inputs.
+
+    Raises:
+        InputError: if the target or its inputs cannot be understood.
+    """
+    if target.startswith("suite:"):
+        if specs:
+            expected = (
+                "no inputs: shapes of the suite change with --set, such as --set image_size=1024"
+            )
+            raise refused("the suite has its own inputs", "conflict", "--input", specs[0], expected)
+        return suite.workload(target.removeprefix("suite:"), settings)
+    factory = load(target)
+    accepted = _accepted(factory, settings)
+    notes: list[str] = []
+    result = _call(factory, accepted, target, notes)
+    module, *rest = result if isinstance(result, tuple) else (result,)
+    if not isinstance(module, nn.Module):
+        expected = "torch.nn.Module, or a tuple of a module and its inputs"
+        given = f"{target} gives {type(module).__name__}"
+        raise refused("not a module", "invalid-value", "TARGET", given, expected)
+    args, kwargs = read_inputs(specs, settings)
+    if not specs:
+        args = tuple(rest[0]) if rest else ()
+        kwargs = dict(rest[1]) if len(rest) > 1 else {}
+        if not rest and _needs_inputs(module):
+            expected = "--input 1x3x224x224 for each input, or a factory that returns them too"
+            raise refused("no inputs", "missing-key", "--input", "none", expected)
+    return Workload(module.eval(), args, kwargs, target, notes)
+
+
+def _accepted(factory: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a factory takes; those in upper case are sides of inputs."""
+    own = {key: value for key, value in settings.items() if not key.isupper()}
+    if isinstance(factory, nn.Module) or not callable(factory):
+        names: set[str] | None = set()
+    else:
+        parameters = inspect.signature(factory).parameters
+        anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        names = None if anything else set(parameters)
+    for key in own:
+        if names is not None and key not in names:
+            expected = (
+                f"an argument of the target ({', '.join(sorted(names)) or 'it has none'}), or in "
+            )
+            expected += "upper case a side of an input"
+            raise refused("unknown setting", "unknown-key", "--set", key, expected)
+    return own
+
+
+def _call(factory: Any, settings: Mapping[str, Any], target: str, notes: list[str]) -> Any:
+    if isinstance(factory, nn.Module) or not callable(factory):
+        return factory
+    try:
+        with suite.building("float32", "meta"):
+            return factory(**settings)
+    except Exception as error:
+        # Code that looks at values while it builds the model needs real tensors.
+        if not re.search("meta", str(error)) and not isinstance(error, NotImplementedError):
+            raise _failed(target, error) from error
+    notes.append("The model was built with real weights: its code does not run on meta tensors.")
+    try:
+        with suite.building("float32", "cpu"):
+            return factory(**settings)
+    except Exception as error:
+        raise _failed(target, error) from error
+
+
+def _failed(target: str, error: Exception) -> InputError:
+    found = f"{type(error).__name__}: {error}"
+    return refused(
+        "the target failed", "invalid-value", target, found, "a factory that works in Python"
+    )
+
+
+def _needs_inputs(module: nn.Module) -> bool:
+    parameters = inspect.signature(module.forward).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(each.default is each.empty and each.kind in kinds for each in parameters)
+
+
+def profile_target(
+    target: str,
+    specs: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    *,
+    steps: int = 1,
+    **options: Any,
+) -> OpProfile:
+    """Profile what a command names; of a pipeline every component, with its number of calls.
+
+    Args:
+        target: see `resolve`, or a pipeline of the suite.
+        specs: see `read_inputs`.
+        settings: see `resolve`.
+        steps: calls of a model, or of the parts of a pipeline that run once per step.
+        options: of `profile_workload`.
+    """
+    given = dict(settings or {})
+    parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
+    if parts is None:
+        result = profile_workload(resolve(target, specs, given), **options)
+        return result if steps == 1 else combine([("step", result, steps)], target)
+    profiles = []
+    for label, name, calls in parts:
+        own = dict(given)
+        if name in suite.GUIDED:
+            own["batch"] = 2 * own.get("batch", 1)
+        work = suite.workload(name, own)
+        profiles.append((label, profile_workload(work, **options), calls or steps))
+    return combine(profiles, target)

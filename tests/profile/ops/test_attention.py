@@ -1,0 +1,157 @@
+"""Attention: FLOPs on every backend, what is causal, cross, temporal; fused and separate operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from holdfast.profile.ops.profiling import profile
+
+B, H, N, M, E = 2, 4, 10, 7, 16
+
+
+class Attend(nn.Module):
+    """Projections and attention, written out or as one call."""
+
+    def __init__(self, dim: int = H * E, causal: bool = False, eager: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.causal, self.eager = H, causal, eager
+        self.norm_q, self.norm_k = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        context = x if context is None else context
+        q, k = self.q(self.norm_q(x)), self.k(self.norm_k(context))
+        q, k, v = (each.unflatten(-1, (H, -1)).transpose(1, 2) for each in (q, k, self.v(context)))
+        if not self.eager:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        else:
+            scores = q @ k.transpose(-1, -2) * E**-0.5
+            y = (scores + torch.zeros_like(scores)).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+        return y.transpose(1, 2).flatten(2)
+
+
+def made(module: nn.Module, *args: Tensor, **named: Any) -> Any:
+    return profile(module, *args, machine="h100-sxm", **{"runs": 1, **named})
+
+
+X, C = torch.empty(B, N, H * E, device="meta"), torch.empty(B, M, H * E, device="meta")
+FULL = 4 * B * H * N * N * E
+TRIANGLE = 4 * B * H * (N * (N + 1) // 2) * E
+
+
+@pytest.mark.parametrize("device", ["meta", "fake", "cpu"])
+@pytest.mark.parametrize("attention", ["fused", "flash", "math"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_flops_do_not_depend_on_where_it_runs(device: str, attention: str, causal: bool) -> None:
+    result = made(Attend(causal=causal), X, device=device, attention=attention)
+    (call,) = result.attention
+    # Separate products compute the whole square.
+    expected = TRIANGLE if causal and attention != "math" else FULL
+    assert result.by_class()["attention"]["flops"] == call.flops == expected
+    assert call.full_flops == FULL
+    assert result.flops_with_full_attention == result.flops - call.flops + FULL
+    assert (call.kind, call.batch, call.heads) == ("causal" if causal else "self", B, H)
+    assert (call.query_length, call.key_length, call.head_dim) == (N, N, E)
+    assert result.device == device
+
+
+def test_bytes_of_fused_and_separate_attention() -> None:
+    fused = made(Attend(), X).by_class()
+    operands = 4 * B * H * N * E  # bytes of q, k, v or the result
+    assert fused["attention"]["bytes"] == 4 * operands
+    separate = made(Attend(), X, attention="math").by_class()
+    scores = 4 * B * H * N * N
+    assert separate["attention"]["bytes"] == 4 * operands + 2 * scores
+    assert separate["softmax"]["bytes"] == 2 * scores
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_cross_attention_is_known_by_its_operands(eager: bool) -> None:
+    layer = Attend(eager=eager)
+    (call,) = made(layer, X, C).attention
+    assert (call.kind, call.query_length, call.key_length, call.heads) == ("cross", N, M, H)
+    assert call.fused is not eager
+    (call,) = made(layer, X, torch.empty_like(X)).attention
+    assert call.kind == "cross"  # though as long as the queries
+    (call,) = made(layer, X).attention
+    assert call.kind == "self"
+
+
+def test_two_products_without_softmax_are_not_attention() -> None:
+    class Products(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ x.transpose(-1, -2) @ x
+
+    result = made(Products(), X)
+    assert result.attention == []
+    assert result.by_class()["matmul"]["flops"] == 2 * 2 * B * N * N * H * E
+
+
+def test_torch_modules() -> None:
+    layer = nn.TransformerDecoderLayer(H * E, H, batch_first=True).eval()
+    result = made(layer, X, C)
+    assert [(call.module, call.kind, call.heads) for call in result.attention] == [
+        ("self_attn", "self", H),
+        ("multihead_attn", "cross", H),
+    ]
+    weights = made(
+        nn.MultiheadAttention(H * E, H, batch_first=True), X, X, X
+    )  # returns its weights
+    assert [(call.kind, call.heads, call.flops) for call in weights.attention] == [
+        ("self", H, FULL)
+    ]
+
+
+class Video(nn.Module):
+    """Spatial attention of each frame, attention of each pixel over frames, and over both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporal_like, self.a, self.b = (Attend() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, C, F, H, W]
+        batch, _, frames, height, width = x.shape
+        pixels = x.permute(0, 2, 3, 4, 1).reshape(batch * frames, height * width, -1)
+        y = self.temporal_like(pixels).reshape(batch, frames, height * width, -1)
+        lines = y.transpose(1, 2).reshape(batch * height * width, frames, -1)
+        z = self.a(lines).reshape(batch, height * width * frames, -1)
+        return self.b(z)
+
+
+@pytest.mark.parametrize(("frames", "side"), [(16, 4), (4, 2), (5, 3)])
+def test_temporal_attention_is_known_by_the_axis(frames: int, side: int) -> None:
+    # With 16 frames of 4 x 4 and 4 of 2 x 2, spatial and temporal attention are equally long.
+    result = made(Video(), torch.empty(1, H * E, frames, side, side, device="meta"))
+    found = [(call.module, call.kind, call.query_length) for call in result.attention]
+    assert found == [
+        ("temporal_like", "spatial-self", side * side),
+        ("a", "temporal", frames),
+        ("b", "spatio-temporal", side * side * frames),
+    ]
+
+
+def test_direct_call_of_a_kernel() -> None:
+    class Flash(nn.Module):
+        def forward(self, q: Tensor) -> Any:
+            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, True)
+
+    q = torch.empty(B, H, N, E, device="meta")
+    result = made(Flash(), q, device="cpu")
+    assert result.flops == TRIANGLE
+    assert [call.kind for call in result.attention] == ["causal"]
+
+
+def test_grouped_queries_read_fewer_keys() -> None:
+    class Grouped(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    q, k, v = (torch.empty(B, heads, N, E, device="meta") for heads in (H, 1, 1))
+    result = made(Grouped(), q, k, v)
+    assert result.flops == FULL
+    assert result.bytes == 4 * (2 * B * H * N * E + 2 * B * N * E)

@@ -1,0 +1,236 @@
+"""Totals, modules, fallbacks, ceilings, time and comparison of profiles."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast import report
+from holdfast.errors import InputError
+from holdfast.profile.ops.hardware import HARDWARE, Hardware, hardware
+from holdfast.profile.ops.profiling import combine, profile
+
+DATA = torch.randn(4, 8)
+
+
+def made(module: nn.Module, *args: Any, **named: Any) -> Any:
+    return profile(module, *args, **{"machine": "h100-sxm", "runs": 1, **named})
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + x
+
+
+MODEL = nn.Sequential(Residual(), Residual(), nn.LayerNorm(8))
+
+
+def test_classes_and_modules_sum_to_the_total() -> None:
+    result = made(MODEL, DATA)
+    rows = result.by_module()
+    for name in ("flops", "vector_flops", "bytes"):
+        total = getattr(result, name)
+        assert total == sum(row[name] for row in result.by_class().values())
+        assert total == sum(row[name] for row in rows)
+    paths = {row["module"]: row for row in rows}
+    linear = 2 * 4 * 8 * 8
+    assert paths["0"]["flops"] == 0
+    assert paths["0"]["total_flops"] == paths["0.inner"]["total_flops"] == 2 * linear
+    assert paths[""]["total_flops"] == result.flops == 4 * linear
+    assert paths["0"]["bytes"] == 3 * 128  # the addition alone
+    assert result.parameters == 4 * 72 + 16
+    assert len(result.to_frame()) == len(result.ops)
+
+
+def test_live_memory() -> None:
+    # At the addition the residual, the result of the branch and the sum are alive.
+    result = made(Residual(8), DATA)
+    assert result.peak_bytes == result.parameter_bytes + 3 * DATA.nbytes
+    wide = made(Residual(800), DATA)
+    assert wide.peak_bytes == wide.parameter_bytes + DATA.nbytes + 2 * 4 * 800 * 4
+
+
+def test_shared_weights_count_once() -> None:
+    first = nn.Linear(8, 8)
+    result = made(nn.Sequential(first, first), DATA)
+    assert result.parameters == 72
+    assert result.flops == 2 * 512
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.table = nn.Linear(8, 8), None
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.table is None:
+                self.table = torch.arange(8, device=x.device, dtype=x.dtype)
+            self.count += 1
+            return self.linear(x) + self.table
+
+    model, state = Cached(), torch.random.get_rng_state()
+    before = model.linear.weight
+    assert made(model, DATA).device == "meta"
+    assert model.table is None
+    assert model.linear.weight is before
+    assert model.count == 0
+    assert not model(DATA).is_meta
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+class Branch(nn.Module):
+    """Looks at a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) if self.linear(x).sum().item() != 0 else x
+
+
+def test_data_dependent_models_run_and_say_so() -> None:
+    result = made(Branch(), DATA)
+    assert result.device == "cpu"
+    assert result.flops == 2 * 512
+    assert [note for note in result.notes if "meta" in note]
+    assert [note for note in result.notes if "CPU" in note]
+    assert result.unknowns()
+    with torch.device("meta"):
+        huge = nn.Sequential(Branch(), nn.Linear(50_000, 50_000))
+    with pytest.raises(InputError) as error:
+        made(huge, DATA)
+    assert error.value.code == "data-dependent"
+
+
+def test_fake_tensors_where_meta_is_not_enough() -> None:
+    class Kernel(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.device.type != "cpu":
+                raise NotImplementedError("no kernel for this device")
+            return x @ x.t()
+
+    result = made(Kernel(), DATA)
+    assert (result.device, result.flops) == ("fake", 2 * 4 * 4 * 8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [nn.Linear(7, 8), nn.Conv2d(3, 4, 3), nn.Bilinear(8, 8, 2), nn.Identity(unused=1).forward],
+)
+def test_wrong_inputs(model: Any) -> None:
+    class Call(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return model(x, x, x)
+
+    target = model if isinstance(model, nn.Module) else Call()
+    with pytest.raises(InputError) as error:
+        made(target, DATA)
+    assert error.value.code == "invalid-value"
+    assert "(4, 8) float32" in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_compiled_and_scripted_modules() -> None:
+    plain = made(MODEL, DATA)
+    compiled = made(torch.compile(MODEL), DATA)
+    assert (compiled.flops, compiled.bytes) == (plain.flops, plain.bytes)
+    assert [row["module"] for row in compiled.by_module()] == [
+        row["module"] for row in plain.by_module()
+    ]
+    assert compiled.notes
+    assert made(torch.jit.script(nn.Linear(8, 8)), DATA).flops == 512
+
+
+def test_roofline_is_the_largest_of_three_ceilings() -> None:
+    machine = Hardware("toy", {"float32": 100.0}, 10.0, 1000.0, 0, "test")
+    result = made(nn.Sequential(nn.Linear(8, 8, bias=False), nn.GELU()), DATA, machine=machine)
+    product, gelu = (row for row in result.roofline().ops if row["bytes"])
+    assert product["bound_s"] == 512 / 100.0
+    assert product["limit"] == "compute"
+    assert gelu["bound_s"] == 5 * 32 / 10.0
+    assert gelu["limit"] == "vector"
+    slow = result.roofline(replace(machine, bandwidth=1.0))
+    assert slow.bound_s == 128 + 256 + 128 + 2 * 128
+    assert slow.share("memory") == 1
+    assert sum(row["bound_s"] for row in slow.by("op_class")) == slow.bound_s
+
+
+def test_caches_have_their_own_bandwidth() -> None:
+    levels = [(1000, 50.0), (10_000, 20.0), (100_000, 5.0)]
+    machine = Hardware("toy", {"float32": 1.0}, 1.0, 5.0, 0, "test", levels)
+    assert [machine.bandwidth_of(size) for size in (1, 5000, 20_000, 500_000)] == [
+        50.0,
+        50.0,
+        20.0,
+        5.0,
+    ]
+
+
+def test_hardware_table() -> None:
+    for name, each in HARDWARE.items():
+        assert each.name == name
+        assert each.source
+        assert each.peaks["bfloat16"] > each.peaks["float32"] >= each.vector_peak > 0
+        assert 1e11 < each.bandwidth < 1e13
+    with pytest.raises(InputError) as error:
+        hardware("h100")
+    assert (error.value.code, error.value.found) == ("unknown-name", "h100")
+
+
+def test_measured_time_is_attributed_to_operators() -> None:
+    side = torch.randn(256, 256)
+    result = made(
+        nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))), side, device="cpu", runs=2
+    )
+    timing = result.timing
+    assert result.seconds == pytest.approx(
+        sum(row["seconds"] for row in result.by_class().values())
+    )
+    assert 0 < timing.attributed <= 1
+    assert timing.residual_s == pytest.approx(timing.measured_wall_s * (1 - timing.attributed))
+    assert timing.runs == 2
+    assert all(op.seconds is not None and op.seconds > 0 for op in result.ops)
+
+
+def test_diff_is_a_gate() -> None:
+    small, large = (made(Residual(width), DATA, name="m") for width in (8, 16))
+    assert small.diff(small).exit_code == 0
+    worse = small.diff(large)
+    assert worse.exit_code == 1
+    assert "flops_linear" in worse.to_dict()["worse"]
+    assert small.diff(large, tolerance=5.0).exit_code == 0
+    assert large.diff(small).exit_code == 0
+
+
+def test_pipelines_add_up() -> None:
+    first, second = made(Residual(), DATA), made(nn.Linear(8, 8), DATA)
+    whole = combine([("a", first, 1), ("b", second, 50)], "pipeline")
+    assert whole.flops == first.flops + 50 * second.flops
+    assert whole.bytes == first.bytes + 50 * second.bytes
+    assert {row["module"] for row in whole.by_module()} >= {"a.inner.0", "b"}
+    assert sum(row["flops"] for row in whole.by_module()) == whole.flops
+
+
+def test_page_and_json() -> None:
+    for result in (made(MODEL, DATA, device="cpu"), made(nn.Identity(), DATA)):
+        json.dumps(result.document())
+        assert "<svg" in report.render(result.page()) or not result.ops
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", "gpu"), ("attention", "triton")])
+def test_unknown_choices(name: str, value: str) -> None:
+    with pytest.raises(InputError) as error:
+        made(MODEL, DATA, **{name: value})
+    assert (error.value.code, error.value.place, error.value.found) == ("unknown-name", name, value)
