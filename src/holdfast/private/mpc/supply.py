@@ -1,0 +1,193 @@
+"""Where a party gets its preprocessing items from: a dealer that is online, a store, or nowhere in a dry run.
+
+An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters. All
+parties take the same items in the same order. Each expands its part from its own seed; only the last party
+needs bytes from the dealer besides, the corrections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import HoldfastError, InputError
+from holdfast.private.mpc import dealing
+from holdfast.private.mpc.accounting import Ledger
+from holdfast.private.mpc.handshake import DEALER, receive_exactly, receive_message, send_message
+from holdfast.private.mpc.transport import PeerError
+
+SEED_BYTES = 16
+
+
+class SupplyError(HoldfastError):
+    """A preprocessing item that is not there, or was used before; codes ``store-exhausted``, ``store-replayed``."""
+
+    def __init__(self, problem: str, *, code: str, op: str = "start", round: int = 0) -> None:
+        self.code = code
+        super().__init__(f"{problem}\n  operation: {op}\n  round: {round}")
+
+
+def run_seed(seed: bytes, run: int) -> bytes:
+    """The seed of one run of a store."""
+    return hashlib.blake2b(
+        run.to_bytes(8, "little"), key=seed, digest_size=SEED_BYTES, person=b"holdfast-run"
+    ).digest()
+
+
+class Supply:
+    """This party's parts of preprocessing items; one run.
+
+    Args:
+        seed: of this party and run.
+        rank: of this party.
+        parties: number of parties.
+        source: index, kind, parameters -> the corrections of an item; asked at the last party only.
+        ledger: to which offline bytes are charged.
+    """
+
+    def __init__(
+        self,
+        seed: bytes,
+        rank: int,
+        parties: int,
+        source: Callable[[int, str, dict[str, Any]], bytes] | None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.rank, self.parties = rank, parties
+        self.items: list[tuple[str, dict[str, Any]]] = []
+        """Kind and parameters of what was taken, in order: the demand from which a store is made."""
+        self._seed, self._source = seed, source
+        self.ledger = ledger or Ledger()
+
+    @property
+    def peek_index(self) -> int:
+        """Index of the next item."""
+        return len(self.items)
+
+    def take(self, kind: str, **parameters: Any) -> Any:
+        """This party's part of the next item, as `dealing.expand` returns it.
+
+        Args:
+            kind: as `dealing` names it.
+            parameters: shapes and settings, the same at every party; JSON.
+        """
+        index = len(self.items)
+        self.items.append((kind, parameters))
+        corrections = None
+        if self.rank == self.parties - 1:
+            corrections = self._corrections(index, kind, parameters)
+            self.ledger.row.offline_bytes += len(corrections)
+        return dealing.expand(kind, parameters, self._seed, index, corrections)
+
+    def _corrections(self, index: int, kind: str, parameters: dict[str, Any]) -> bytes:
+        assert self._source is not None
+        return self._source(index, kind, parameters)
+
+
+def local_supplies(parties: int) -> list[Supply]:
+    """Supplies of parties in one process, which deal for themselves: no secrecy, for tests."""
+    seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
+
+    def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
+        return dealing.deal(kind, parameters, seeds, index)
+
+    return [Supply(seed, rank, parties, source) for rank, seed in enumerate(seeds)]
+
+
+def dry_supply(rank: int, parties: int, ledger: Ledger) -> Supply:
+    """Items whose corrections are zeros, for forecasts."""
+    return Supply(
+        bytes(SEED_BYTES),
+        rank,
+        parties,
+        lambda index, kind, parameters: bytes(dealing.correction_bytes(kind, parameters)),
+        ledger,
+    )
+
+
+# --- A dealer that is online ---------------------------------------------------------------------
+
+
+def live_supply(connection: socket.socket, rank: int, parties: int, ledger: Ledger) -> Supply:
+    """Items from a dealer that answers while the parties compute.
+
+    Raises:
+        PeerError: if the dealer hangs up.
+    """
+
+    def error(failure: Exception) -> PeerError:
+        problem = "the dealer is silent" if isinstance(failure, TimeoutError) else "the dealer has gone"
+        code = "peer-timeout" if isinstance(failure, TimeoutError) else "peer-lost"
+        return PeerError(problem, code=code, peer=DEALER, op=ledger.path, round=ledger.total().rounds)
+
+    def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
+        try:
+            send_message(connection, {"index": index, "kind": kind, "parameters": parameters})
+            size = int(receive_message(connection)["bytes"])
+            return bytes(receive_exactly(connection, size))
+        except (OSError, EOFError, ValueError, KeyError) as failure:
+            raise error(failure) from failure
+
+    try:
+        seed = bytes.fromhex(receive_message(connection)["seed"])
+    except (OSError, EOFError, ValueError, KeyError) as failure:
+        raise error(failure) from failure
+    return Supply(seed, rank, parties, source, ledger)
+
+
+def serve(connections: Mapping[int, socket.socket]) -> tuple[int, int]:
+    """Deal for one session: a fresh seed to every party, then corrections to the last, until it hangs up.
+
+    Args:
+        connections: to every party, by rank.
+
+    Returns:
+        The number of items and the bytes of corrections.
+
+    Raises:
+        SupplyError: if an item is asked for twice.
+        InputError: if an item is not one that can be dealt.
+    """
+    parties = len(connections)
+    seeds = [os.urandom(SEED_BYTES) for _ in range(parties)]
+    for rank, connection in connections.items():
+        send_message(connection, {"seed": seeds[rank].hex()})
+    last = connections[parties - 1]
+    last.settimeout(None)  # a long computation between two items is no fault
+    served = sent = 0
+    with suppress(OSError, EOFError):
+        while True:
+            request = receive_message(last)
+            index, kind, parameters = checked_item(request)
+            if index != served:
+                raise SupplyError(
+                    f"the last party asked for item {index} after item {served - 1}",
+                    code="store-replayed",
+                    op=kind,
+                )
+            corrections = dealing.deal(kind, parameters, seeds, index)
+            send_message(last, {"bytes": len(corrections)})
+            last.sendall(corrections)
+            served, sent = served + 1, sent + len(corrections)
+    return served, sent
+
+
+def checked_item(request: Mapping[str, Any]) -> tuple[int, str, dict[str, Any]]:
+    """Index, kind and parameters of an item that somebody asks for.
+
+    Raises:
+        InputError: if it is not a known item.
+    """
+    index, kind, parameters = (request.get(key) for key in ("index", "kind", "parameters"))
+    if not (isinstance(index, int) and isinstance(kind, str) and isinstance(parameters, dict)):
+        raise InputError("not a preprocessing item", code="invalid-value", found=repr(request)[:80])
+    return index, kind, parameters
+
+
+def total_correction_bytes(items: Sequence[tuple[str, dict[str, Any]]]) -> int:
+    """Bytes of corrections of a run."""
+    return sum(dealing.correction_bytes(kind, parameters) for kind, parameters in items)
