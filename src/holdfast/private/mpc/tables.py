@@ -1,0 +1,179 @@
+"""Functions by table: the public table of a function, read at a secret place.
+
+The dealer shares the unit vector of a mask r. Parties open x + r and rotate the unit vector by it, which
+makes the unit vector of x; its product with a public table is the entry of x. One vector reads many tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.private.mpc.arithmetic import product, truncate
+from holdfast.private.mpc.comparison import at_least, select_with_bits
+from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.rounds import Rounds, opened_sum
+
+_CHUNK = 1 << 22  # entries of rotated unit vectors in memory at a time
+
+
+def look_up(party: Party, x: Tensor, tables: Tensor, shift: int, bits: int) -> Rounds[Tensor]:
+    """Entries ``(x >> shift) mod 2^bits`` of public tables, or the entries after them. One round.
+
+    A carry from the bits below `shift` is ignored, so the place is rounded down or up; with ``shift = 0``
+    it is exact. Opens only the lowest ``shift + bits`` bits.
+
+    Args:
+        party: this party.
+        x: any shape.
+        tables: ``[2^bits, k]`` integers.
+        shift: bits below the place.
+        bits: width of the place.
+
+    Returns:
+        ``[*x.shape, k]``.
+    """
+    item = party.take("unit", shape=tuple(x.shape), shift=shift, bits=bits)
+    masked = (x + torch.from_numpy(item["r"])).contiguous().numpy()
+    width = shift + bits
+    kind = next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(t).bits >= width)
+    received = yield masked.astype(kind)
+    total = opened_sum(received)
+    places = torch.from_numpy(((total >> kind(shift)) & kind((1 << bits) - 1)).astype(np.int64))
+    unit = torch.from_numpy(item["unit"]).reshape(-1, 1 << bits)
+    entries = unit.new_empty((len(unit), tables.shape[1]))
+    order = torch.arange(1 << bits)
+    step = max(1, _CHUNK >> bits)
+    for start in range(0, len(unit), step):
+        part = places.reshape(-1)[start : start + step]
+        turned = (part[:, None] - order) & ((1 << bits) - 1)
+        entries[start : start + step] = unit[start : start + step].gather(1, turned) @ tables
+    return entries.reshape(*x.shape, tables.shape[1])
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A function as one line per entry of a table, y = A + B (x - knot), for places rounded down or up.
+
+    Entry i is used for x from one step below its knot to one step above: the lines are the best ones (least
+    maximal error) for a curve of constant second derivative on these two steps.
+    """
+
+    tables: Tensor
+    """``[2^bits, 3]``: A, B, knot."""
+    shift: int
+    bits: int
+    slope_bits: int
+
+
+def lines(
+    function: Callable[[np.ndarray], np.ndarray],
+    knots: np.ndarray,
+    step: float,
+    *,
+    scale: int,
+    shift: int,
+    slope_bits: int,
+) -> Lines:
+    """The table of a function.
+
+    Args:
+        function: on arrays of float64.
+        knots: ``[2^bits]``, the argument of every entry.
+        step: distance between knots, ``2^(shift - scale)``.
+        scale: fractional bits of the argument.
+        shift: bits of the argument below a place.
+        slope_bits: fractional bits of B; A has ``scale + slope_bits``.
+    """
+    below, at, above = (function(knots + move) for move in (-step, 0.0, step))
+    slope = (above - below) / (2 * step)
+    middle = at / 2 + (above + below) / 4  # halfway between the tangent and the chord
+    columns = [
+        np.round(middle * 2.0 ** (scale + slope_bits)),
+        np.round(slope * 2.0**slope_bits),
+        np.round(knots * 2.0**scale),
+    ]
+    tables = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
+    return Lines(tables, shift, len(knots).bit_length() - 1, slope_bits)
+
+
+def signed_places(bits: int) -> np.ndarray:
+    """The numbers that places of two's complement stand for."""
+    places = np.arange(1 << bits)
+    return np.where(places < 1 << (bits - 1), places, places - (1 << bits)).astype(np.float64)
+
+
+def on_lines(party: Party, x: Tensor, table: Lines) -> Rounds[Tensor]:
+    """A + B (x - knot): two rounds; the result has `slope_bits` more fractional bits than x."""
+    entries = yield from look_up(party, x, table.tables, table.shift, table.bits)
+    value, slope, knot = entries.unbind(-1)
+    return value + (yield from product(party, "mul", slope, x - knot))
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """x = m 2^e with m in [1, 2), both secret."""
+
+    mantissa: Tensor
+    """m with `MANTISSA_BITS` fractional bits; 0 where x is below the range."""
+    exponent: Tensor
+    """``[..., n]``: one-hot vector of e over the exponents of the range; -1 in it marks a negative x."""
+
+
+MANTISSA_BITS = 24
+_LINE_BITS = 20
+
+
+def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> Rounds[Normalized]:
+    """Write integers from 2^first to 2^(last + 1) as a mantissa and a one-hot exponent: 5 rounds.
+
+    Args:
+        party: this party.
+        x: any shape; values outside the range get a mantissa of 0 below it, and are undefined above it.
+        first: lowest exponent.
+        last: highest exponent.
+        signed: whether x may be negative; the mantissa is that of its magnitude.
+    """
+    exponents = range(first, last + 1)
+    thresholds = [1 << e for e in exponents]
+    if signed:
+        thresholds += [1 - (1 << e) for e in exponents]  # x >= 1 - 2^e is not (-x >= 2^e)
+    bits = yield from at_least(party, x, thresholds)
+    n = len(exponents)
+    if signed and party.lead:
+        bits[..., n:] ^= 1
+    parts, flags = yield from select_with_bits(party, bits, x[..., None])
+    weights = torch.tensor([1 << (last - e) for e in exponents])
+
+    def one_hot(each: Tensor) -> Tensor:
+        return each - torch.nn.functional.pad(each[..., 1:], (0, 1))
+
+    scaled = (one_hot(parts[..., :n]) * weights).sum(-1)
+    exponent = one_hot(flags[..., :n])
+    if signed:
+        scaled = scaled - (one_hot(parts[..., n:]) * weights).sum(-1)
+        exponent = exponent - one_hot(flags[..., n:])
+    # scaled is |x| 2^(last - e): a mantissa with `last` fractional bits.
+    mantissa = scaled
+    if last > MANTISSA_BITS:
+        mantissa = yield from truncate(party, scaled, last - MANTISSA_BITS)
+    elif last < MANTISSA_BITS:
+        mantissa = scaled << (MANTISSA_BITS - last)
+    return Normalized(mantissa, exponent)
+
+
+def of_mantissa(
+    party: Party, mantissa: Tensor, function: Callable[[np.ndarray], np.ndarray]
+) -> Rounds[Tensor]:
+    """A function of m in [1, 2) with `MANTISSA_BITS` fractional bits: relative error 2^-13, 3 rounds."""
+    bits = 7
+    shift = MANTISSA_BITS - bits + 1  # step 1/64: places 64 to 128, and 128 is stored at 0
+    places = np.arange(1 << bits)
+    knots = np.where(places < 64, 2.0, places / 64)
+    table = lines(function, knots, 1 / 64, scale=MANTISSA_BITS, shift=shift, slope_bits=_LINE_BITS)
+    value = yield from on_lines(party, mantissa, table)
+    return (yield from truncate(party, value, _LINE_BITS))
