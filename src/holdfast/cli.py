@@ -41,6 +41,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.sparse.cli",
         "Pruned networks that are smaller and faster: schedules, packing, kernels.",
     ),
+    "private": (
+        "holdfast.private.cli",
+        "Computing on secrets: parties that see only their own input.",
+    ),
     "fst": (
         "holdfast.automata.cli",
         "Weighted finite-state transducers: OpenFST's operations and files.",
@@ -52,7 +56,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "private", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 EXTRAS = {
@@ -61,6 +65,7 @@ EXTRAS = {
     "fleet": "sim",
     "fst": "automata",
     "lm": "lm",
+    "private": "private",
     "runs": "runs",
     "sparse": "sparse",
 }

@@ -1,7 +1,8 @@
 """Keys and certificates of parties, and TLS that accepts exactly the certificates that were exchanged.
 
 There is no certificate authority. Each party makes its own key and self-signed certificate and gives the
-certificate to the others beforehand; a connection is accepted only from a pinned certificate that is valid today.
+certificate to the others beforehand; a connection is accepted only from a pinned certificate that is valid
+today.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How parties find each other: addresses and certificates from a file, connections, and what all must agree on.
+"""How parties find each other, and what all of them must agree on before they compute.
 
 A party listens for the higher ranks and connects to the lower ones. After TLS, both sides send what they
-run (`Agreement`); two parties with different scripts, settings or sessions end here, before any secret moves.
+run (`Agreement`): parties with different scripts, settings or sessions end here, before any secret moves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.config import Duration, read_config
 from holdfast.errors import InputError
@@ -24,6 +24,8 @@ from holdfast.private.mpc.certificates import certificate_bytes, tls_context, va
 from holdfast.private.mpc.transport import PeerError
 
 PROTOCOL = "holdfast-mpc/1"
+Mode = Literal["dealer", "replicated3"]
+Comparison = Literal["tree", "dcf"]
 DEALER = -1
 """Rank of the dealer in messages."""
 _LENGTH = struct.Struct("<I")
@@ -52,12 +54,12 @@ class Session:
     """The dealer; none in mode ``replicated3`` or with stores."""
     key: str | None = None
     """Private key of this party; by default the certificate's path with the suffix ``.key``."""
-    mode: str = "dealer"
-    """``dealer`` or ``replicated3``."""
+    mode: Mode = "dealer"
+    """A trusted dealer, or three parties with an honest majority."""
     fraction_bits: int = 16
     """Bits after the binary point."""
-    comparison: str = "tree"
-    """``tree`` or ``dcf``."""
+    comparison: Comparison = "tree"
+    """Comparison protocol."""
     timeout: Duration = field(default=Duration(60.0))
     """Longest wait for a connection or a message."""
     folder: Path = Path()
@@ -80,9 +82,7 @@ class Session:
 
     def key_path(self, rank: int) -> Path:
         """File of this member's private key."""
-        return (
-            self.folder / self.key if self.key else self.certificate(rank).with_suffix(".key")
-        )
+        return self.folder / self.key if self.key else self.certificate(rank).with_suffix(".key")
 
 
 def read_session(path: Path) -> Session:
@@ -92,15 +92,6 @@ def read_session(path: Path) -> Session:
         InputError: if the file does not describe a session.
     """
     session = read_config(path, Session, "the session")
-    if session.mode not in ("dealer", "replicated3"):
-        raise InputError(
-            "unknown mode",
-            code="unknown-name",
-            path=path,
-            place="mode",
-            found=session.mode,
-            expected="dealer or replicated3",
-        )
     parties = len(session.party)
     if parties != 3 if session.mode == "replicated3" else parties < 2:
         raise InputError(

@@ -1,6 +1,7 @@
 """Runs a script at parties that are processes: all on this machine, or one of them here.
 
-A script defines ``main(party)``. All parties run the same script; what `main` returns at party 0 is the result.
+A script defines ``main(party)``. All parties run the same script; the result is what `main` returns at
+party 0.
 """
 
 from __future__ import annotations
@@ -28,13 +29,23 @@ from holdfast.files import read_whole, write_whole
 from holdfast.plain import plain
 from holdfast.private.mpc.accounting import Cost
 from holdfast.private.mpc.certificates import make_certificate
-from holdfast.private.mpc.handshake import DEALER, Agreement, Meeting, Member, Session, compare, meet
+from holdfast.private.mpc.handshake import (
+    DEALER,
+    Agreement,
+    Comparison,
+    Meeting,
+    Member,
+    Mode,
+    Session,
+    compare,
+    meet,
+)
 from holdfast.private.mpc.store import Store, store_path
 from holdfast.private.mpc.supply import Supply, live_supply, serve
 from holdfast.private.mpc.transport import Channel, Network
 
 Main = Callable[[Any], Any]
-_GRACE_S = 10.0  # for the others to notice that a party has died
+_GRACE_S = 30.0  # for the others to notice that a party has died
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,9 @@ def run_party(
         code = error.code if isinstance(error, HoldfastError) else type(error).__name__
         channel.abort(f"{code} in {channel.ledger.path} after round {channel.round}")
         raise
+    finally:
+        if preprocessed:
+            preprocessed.close()
     channel.close()
     total = channel.ledger.total()
     return PartyResult(
@@ -174,11 +188,11 @@ def run_local(
     parties: int,
     script: Path,
     *,
-    mode: str = "dealer",
+    mode: Mode = "dealer",
     stores: Path | None = None,
     network: Network | None = None,
     fraction_bits: int = 16,
-    comparison: str = "tree",
+    comparison: Comparison = "tree",
     timeout_s: float = 60.0,
     threads: int | None = None,
 ) -> list[PartyResult]:
@@ -206,7 +220,9 @@ def run_local(
     listeners = {rank: socket.create_server(("127.0.0.1", 0)) for rank in ranks}
     context = multiprocessing.get_context("forkserver")
     # The server imports torch once; the parties are copies of it.
-    context.set_forkserver_preload(["holdfast.private.mpc.launch", "holdfast.private.mpc.party"])
+    context.set_forkserver_preload(
+        ["holdfast.private.mpc.launch", "holdfast.private.mpc.functions"]
+    )
     with tempfile.TemporaryDirectory(prefix="holdfast-parties-") as name:
         folder = Path(name)
         members = {}
@@ -279,15 +295,15 @@ def _process(task: _Task, listener: socket.socket) -> None:
                 facts[name] = getattr(error, name)
         content = {"error": facts}
     except KeyboardInterrupt:
-        os._exit(130)
-    except BaseException as error:  # noqa: BLE001 - the others' processes must end too
+        sys.exit(130)
+    except BaseException as error:
         import traceback
 
         traceback.print_exc()
         content = {"error": {"code": "script", "message": f"{type(error).__name__}: {error}"}}
     write_whole(task.report, json.dumps(content).encode())
-    sys.stderr.flush()
-    os._exit(2 if "error" in content else 0)
+    if "error" in content:
+        sys.exit(2)
 
 
 def _wait_for(processes: Sequence[Any]) -> None:
@@ -384,4 +400,3 @@ def _dealer_agreement(session: Session) -> Agreement:
 
 def _name(rank: int) -> str:
     return "dealer" if rank == DEALER else f"party {rank}"
-

@@ -1,15 +1,15 @@
 """Preprocessing stores: what a dealer made ahead of time, one file per party, used up run by run.
 
 A store holds the items of a number of runs of one program. The unit that is used up is the run: a party
-claims the next one, durably, before it uses any item of it. Whenever a process is killed, the rest of its run is
-lost and nothing is used twice.
+claims the next one, durably, before it uses any item of it. Whenever a process is killed, the rest of its
+run is lost and nothing is used twice.
 
-A file never changes after it was made; what was claimed is noted in two places, in ``STORE.used`` beside it and
-in the user's state folder, so that a store restored from a copy is noticed on the same machine. Between machines
-the parties start at the largest position that any of them has reached.
+A file never changes after it was made. What was claimed is noted in two places, in ``STORE.used`` beside it
+and in the user's state folder, so that a store restored from a copy is noticed on the same machine. Between
+machines the parties start at the largest position that any of them has reached.
 
-Layout of the file: magic, length of the header, header (JSON: identity, rank, seed, items), then for the last party
-the corrections, run after run.
+Layout of the file: magic, length of the header, header (JSON: identity, rank, seed, items), then, for the
+last party, the corrections, run after run.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class Store:
         self._state = folder / f"{self.identity}.{self.rank}"
         used, known = _noted(_beside(path)), _noted(self._state) or 0
         if used is None or known > used:
+            self._lock.close()
             raise SupplyError(
                 f"{path}: {known} runs of this store were used, its record says {used}; "
                 "it was restored from a copy",
@@ -160,6 +161,7 @@ class Store:
             )
         self.position = used
         """The next run."""
+        self._file = path.open("rb")
 
     @property
     def identity(self) -> str:
@@ -198,13 +200,11 @@ class Store:
 
     def supply(self, run: int, ledger: Ledger) -> Supply:
         """The items of a claimed run."""
-        header, file = self._header, self.path.open("rb")
-        each = total_correction_bytes(header.items)
-        if header.rank == header.parties - 1:
-            file.seek(header.start + run * each)
+        header = self._header
+        self._file.seek(header.start + run * total_correction_bytes(header.items))
 
         def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
-            return file.read(dealing.correction_bytes(kind, parameters))
+            return self._file.read(dealing.correction_bytes(kind, parameters))
 
         return _StoredSupply(
             header.items,
@@ -217,6 +217,7 @@ class Store:
 
     def close(self) -> None:
         """Let other processes use it."""
+        self._file.close()
         self._lock.close()
 
 
@@ -241,17 +242,14 @@ class _StoredSupply(Supply):
             code = "store-mismatch"
         else:
             return super().take(kind, **parameters)
-        raise SupplyError(
-            problem, code=code, op=self.ledger.path, round=self.ledger.total().rounds
-        )
+        raise SupplyError(problem, code=code, op=self.ledger.path, round=self.ledger.total().rounds)
 
 
 def _read_header(path: Path) -> _Header:
     try:
         with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
-            if magic != _MAGIC:
-                raise ValueError
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise _damaged(path)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
             content = json.loads(file.read(min(length, 1 << 32)))
             content["seed"] = bytes.fromhex(content["seed"])
@@ -259,8 +257,6 @@ def _read_header(path: Path) -> _Header:
             header = _Header(**content, start=file.tell())
         last = header.rank == header.parties - 1
         size = header.runs * total_correction_bytes(header.items) if last else 0
-        if path.stat().st_size != header.start + size:
-            raise ValueError
     except OSError as error:
         raise InputError(
             "the store cannot be read",
@@ -269,13 +265,19 @@ def _read_header(path: Path) -> _Header:
             found=error.strerror,
         ) from error
     except (ValueError, TypeError, KeyError, struct.error) as error:
-        raise InputError(
-            "the store is damaged or is something else",
-            code="damaged",
-            path=path,
-            expected="a file that `holdfast private dealer --output` has written",
-        ) from error
+        raise _damaged(path) from error
+    if path.stat().st_size != header.start + size:
+        raise _damaged(path)
     return header
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(
+        "the store is damaged, or not a store",
+        code="damaged",
+        path=path,
+        expected="a file that `holdfast private dealer --output` has written",
+    )
 
 
 def _beside(path: Path) -> Path:

@@ -1,8 +1,8 @@
-"""Where a party gets its preprocessing items from: a dealer that is online, a store, or nowhere in a dry run.
+"""Where a party gets its preprocessing items from: a dealer that is online, a store, or a dry run.
 
-An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters. All
-parties take the same items in the same order. Each expands its part from its own seed; only the last party
-needs bytes from the dealer besides, the corrections.
+An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters.
+All parties take the same items in the same order. Each expands its part from its own seed; only the last
+party needs bytes from the dealer besides, the corrections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED_BYTES = 16
 
 
 class SupplyError(HoldfastError):
-    """A preprocessing item that is not there, or was used before; codes ``store-exhausted``, ``store-replayed``."""
+    """No usable preprocessing item; ``store-exhausted``, ``store-replayed`` or ``store-mismatch``."""
 
     def __init__(self, problem: str, *, code: str, op: str = "start", round: int = 0) -> None:
         self.code = code
@@ -120,9 +120,13 @@ def live_supply(connection: socket.socket, rank: int, parties: int, ledger: Ledg
     """
 
     def error(failure: Exception) -> PeerError:
-        problem = "the dealer is silent" if isinstance(failure, TimeoutError) else "the dealer has gone"
+        problem = (
+            "the dealer is silent" if isinstance(failure, TimeoutError) else "the dealer has gone"
+        )
         code = "peer-timeout" if isinstance(failure, TimeoutError) else "peer-lost"
-        return PeerError(problem, code=code, peer=DEALER, op=ledger.path, round=ledger.total().rounds)
+        return PeerError(
+            problem, code=code, peer=DEALER, op=ledger.path, round=ledger.total().rounds
+        )
 
     def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
         try:

@@ -3,9 +3,9 @@
 A channel belongs to one party and has one connection to each peer. Everything runs in the caller's thread:
 while a party sends, it also reads, so two parties that send large messages to each other never block.
 
-A frame is a header (`_HEADER`) and the payload. Each header carries the sender's round and clock. A receiver
-sets its own round to at least the sender's plus one, so `Channel.round` is the length of the longest chain of
-messages that had to follow each other, whatever the pattern of sends.
+A frame is a header (`_HEADER`) and the payload. Each header carries the sender's round and clock. A
+receiver sets its own round to at least the sender's plus one, so `Channel.round` is the length of the
+longest chain of messages that had to follow each other, whatever the pattern of sends.
 """
 
 from __future__ import annotations
@@ -188,6 +188,10 @@ class Channel:
         """Charge the messages inside to an operation; see `Ledger.scope`."""
         return self.ledger.scope(op, module)
 
+    def path(self, op: str = "") -> str:
+        """Where the computation is, for messages: ``features.1 relu/less``."""
+        return f"{self.ledger.module} {op or self.ledger.path}".strip()
+
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """Send one payload to all peers and receive theirs, of the same size: one round.
 
@@ -247,9 +251,7 @@ class Channel:
                 link.socket.close()
 
     def _post(self, link: _Link, data: memoryview) -> None:
-        header = _HEADER.pack(
-            len(data), link.sent, self.round, self._checksum(), self.clock.now()
-        )
+        header = _HEADER.pack(len(data), link.sent, self.round, self._checksum(), self.clock.now())
         link.sent += 1
         link.out.append(memoryview(header))
         if len(data):
@@ -313,15 +315,14 @@ class Channel:
         return self._error(link, "closed the connection", "peer-lost")
 
     def _checksum(self) -> int:
-        return zlib.crc32(f"{self.ledger.module} {self.ledger.path}".encode())
+        return zlib.crc32(self.path().encode())
 
     def _error(self, link: _Link, problem: str, code: str) -> PeerError:
-        op = f"{self.ledger.module} {self.ledger.path}".strip()
-        return PeerError(problem, code=code, peer=link.peer, op=op, round=self.round)
+        return PeerError(problem, code=code, peer=link.peer, op=self.path(), round=self.round)
 
 
 class EchoChannel(Channel):
-    """A channel without peers, for forecasts: it counts, gives back what is sent, and zeros where nothing is.
+    """A channel without peers, for forecasts: it counts messages, and answers with what was sent.
 
     The costs of a protocol do not depend on the values, so one party alone finds them.
 
