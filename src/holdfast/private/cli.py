@@ -141,7 +141,7 @@ def dealer(
         )
     wanted = read_items(items)
     paths = write_stores(output, wanted, parties, runs)
-    return Deal(len(wanted), runs, total_correction_bytes(wanted), paths)
+    return Deal(len(wanted), runs, total_correction_bytes(wanted, parties - 1, parties), paths)
 
 
 @app.command

@@ -28,6 +28,8 @@ class Cost:
     """Wall time, waiting for messages included."""
     waiting_s: float = 0.0
     """Part of the wall time spent waiting for messages."""
+    offline_s: float = 0.0
+    """Part of the wall time spent waiting for the dealer, or reading the store."""
 
 
 class Ledger:
@@ -85,4 +87,5 @@ class Ledger:
             total.offline_bytes += row.offline_bytes
             total.seconds += row.seconds
             total.waiting_s += row.waiting_s
+            total.offline_s += row.offline_s
         return total

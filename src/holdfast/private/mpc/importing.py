@@ -81,11 +81,11 @@ class Graph:
         lines = [f"{name} {tuple(shape)}" for name, shape in self.inputs]
         lines += [
             f"{name} {tuple(each.value.shape)} {each.value.dtype}"
-            for name, each in sorted(self.constants.items())
+            for name, each in self.constants.items()
         ]
         public = [
             f"{name} {each.value.flatten().tolist()}"
-            for name, each in sorted(self.constants.items())
+            for name, each in self.constants.items()
             if not each.secret
         ]
         lines += [repr((s.result, s.op, s.module, s.args, s.kwargs)) for s in self.steps]
@@ -119,6 +119,8 @@ def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = F
     graph = _folded(program, trainable)
     _fold_batch_norms(graph)
     _max_pool_before_relu(graph)
+    used = set(_named(([(step.args, step.kwargs) for step in graph.steps], graph.outputs)))
+    graph.constants = {name: graph.constants[name] for name in sorted(used & set(graph.constants))}
     return graph
 
 
@@ -208,14 +210,8 @@ def _folded(program: Any, trainable: bool) -> Graph:
             else:
                 op = "getitem" if node.target is operator.getitem else OPERATIONS[node.target].name
                 steps.append(Step(node.name, op, _module_of(node), node.target, args, kwargs))
-    used_names = set(_named(([(s.args, s.kwargs) for s in steps], outputs)))
-    return Graph(
-        steps,
-        {name: each for name, each in constants.items() if name in used_names},
-        inputs,
-        outputs,
-        {name: target for name, (target, _) in names.items()},
-    )
+    parameters = {name: target for name, (target, _) in names.items()}
+    return Graph(steps, constants, inputs, outputs, parameters)
 
 
 _PUBLIC = Constant(torch.zeros(()), False)
@@ -390,7 +386,7 @@ class PrivateModel:
         self.party, self.graph = party, graph
         _compare(party, graph)
         self.values: dict[str, Any] = {}
-        for name, constant in sorted(graph.constants.items()):
+        for name, constant in graph.constants.items():
             if not constant.secret:
                 self.values[name] = constant.value
                 continue

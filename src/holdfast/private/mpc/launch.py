@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
@@ -72,7 +73,7 @@ class PartyError(HoldfastError):
     def __init__(self, failures: dict[int, dict[str, Any]]) -> None:
         self.failures = failures
         # The party whose failure is not about another party comes first: it is the cause.
-        ranks = sorted(failures, key=lambda rank: (failures[rank].get("peer") is not None, rank))
+        ranks = sorted(failures, key=lambda rank: ("peer" in failures[rank], rank))
         self.code = failures[ranks[0]]["code"]
         super().__init__("\n".join(f"{_name(rank)}: {failures[rank]['message']}" for rank in ranks))
 
@@ -129,9 +130,18 @@ def run_party(
     if threads:
         torch.set_num_threads(threads)
     main = main or load_script(script)
-    preprocessed = None if store is None else _open_store(store, session, rank)
-    agreement = _agreement(session, script, preprocessed)
     meeting = Meeting(session, rank, listener)
+    agreement = _agreement(session, script)
+    preprocessed = None
+    if store is not None:
+        try:
+            preprocessed = _open_store(store, session, rank)
+        except HoldfastError as error:
+            # The others end at once, rather than wait for this party.
+            with contextlib.suppress(HoldfastError):
+                meet(meeting, dataclasses.replace(agreement, store=f"refused ({error.code})"), {})
+            raise
+        agreement = dataclasses.replace(agreement, store=preprocessed.identity)
     position = preprocessed.position if preprocessed else 0
     links, facts = meet(meeting, agreement, {"position": position})
     channel = Channel(rank, links, timeout_s=session.timeout, network=network)
@@ -332,6 +342,9 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
         content = json.loads(path.read_text()) if path.exists() else {}
         if "error" in content:
             failures[rank] = content["error"]
+        elif code == -signal.SIGTERM:
+            facts = {"code": "stopped", "message": "stopped, as it did not end", "peer": None}
+            failures[rank] = facts
         elif code:
             failures[rank] = {"code": "party-died", "message": f"the process ended with {code}"}
         elif rank != DEALER:
@@ -382,14 +395,13 @@ def _supply(
     return live_supply(link, rank, channel.parties, channel.ledger)
 
 
-def _agreement(session: Session, script: Path, store: Store | None) -> Agreement:
+def _agreement(session: Session, script: Path) -> Agreement:
     return Agreement(
         session.session,
         len(session.party),
         session.mode,
         hashlib.sha256(read_whole(script, "a Python script")).hexdigest(),
         {"fraction_bits": session.fraction_bits, "comparison": session.comparison},
-        store.identity if store else "",
     )
 
 

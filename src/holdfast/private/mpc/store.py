@@ -8,8 +8,8 @@ A file never changes after it was made. What was claimed is noted in two places,
 and in the user's state folder, so that a store restored from a copy is noticed on the same machine. Between
 machines the parties start at the largest position that any of them has reached.
 
-Layout of the file: magic, length of the header, header (JSON: identity, rank, seed, items), then, for the
-last party, the corrections, run after run.
+Layout of the file: magic, length of the header, header (JSON: identity, rank, seed, items), then the
+corrections that this party needs, run after run.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from holdfast.private.mpc.supply import (
     Supply,
     SupplyError,
     checked_item,
+    needs_corrections,
     run_seed,
     total_correction_bytes,
 )
@@ -84,10 +85,10 @@ def write_stores(folder: Path, items: Items, parties: int, runs: int) -> list[Pa
         with atomic_file(path) as file:
             os.fchmod(file.fileno(), 0o600)  # the seed is a secret of this party
             file.write(_MAGIC + _LENGTH.pack(len(header)) + header)
-            if rank == parties - 1:
-                for run in range(runs):
-                    of_run = [run_seed(seed, run) for seed in seeds]
-                    for index, (kind, parameters) in enumerate(items):
+            for run in range(runs if total_correction_bytes(items, rank, parties) else 0):
+                of_run = [run_seed(seed, run) for seed in seeds]
+                for index, (kind, parameters) in enumerate(items):
+                    if needs_corrections(kind, rank, parties):
                         file.write(dealing.deal(kind, parameters, of_run, index))
         _note(_beside(path), 0)
     return paths
@@ -129,6 +130,11 @@ class _Header:
     items: list[tuple[str, dict[str, Any]]]
     start: int
     """Offset of the corrections."""
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of the corrections of a run."""
+        return total_correction_bytes(self.items, self.rank, self.parties)
 
 
 class Store:
@@ -201,7 +207,7 @@ class Store:
     def supply(self, run: int, ledger: Ledger) -> Supply:
         """The items of a claimed run."""
         header = self._header
-        self._file.seek(header.start + run * total_correction_bytes(header.items))
+        self._file.seek(header.start + run * header.run_bytes)
 
         def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
             return self._file.read(dealing.correction_bytes(kind, parameters))
@@ -255,8 +261,7 @@ def _read_header(path: Path) -> _Header:
             content["seed"] = bytes.fromhex(content["seed"])
             content["items"] = [(kind, parameters) for kind, parameters in content["items"]]
             header = _Header(**content, start=file.tell())
-        last = header.rank == header.parties - 1
-        size = header.runs * total_correction_bytes(header.items) if last else 0
+        size = header.runs * header.run_bytes
     except OSError as error:
         raise InputError(
             "the store cannot be read",

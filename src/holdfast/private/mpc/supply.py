@@ -1,8 +1,9 @@
 """Where a party gets its preprocessing items from: a dealer that is online, a store, or a dry run.
 
 An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters.
-All parties take the same items in the same order. Each expands its part from its own seed; only the last
-party needs bytes from the dealer besides, the corrections.
+All parties take the same items in the same order. Each expands its part from its own seed; besides, the
+last party needs bytes from the dealer, the corrections. Items of the kinds in `dealing.COMMON` have corrections
+that everybody needs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -45,7 +47,7 @@ class Supply:
         seed: of this party and run.
         rank: of this party.
         parties: number of parties.
-        source: index, kind, parameters -> the corrections of an item; asked at the last party only.
+        source: index, kind, parameters -> the corrections of an item; asked only where they are needed.
         ledger: to which offline bytes are charged.
     """
 
@@ -54,7 +56,7 @@ class Supply:
         seed: bytes,
         rank: int,
         parties: int,
-        source: Callable[[int, str, dict[str, Any]], bytes] | None,
+        source: Callable[[int, str, dict[str, Any]], bytes],
         ledger: Ledger | None = None,
     ) -> None:
         self.rank, self.parties = rank, parties
@@ -78,14 +80,18 @@ class Supply:
         index = len(self.items)
         self.items.append((kind, parameters))
         corrections = None
-        if self.rank == self.parties - 1:
-            corrections = self._corrections(index, kind, parameters)
-            self.ledger.row.offline_bytes += len(corrections)
+        if needs_corrections(kind, self.rank, self.parties):
+            start = time.perf_counter()
+            corrections = self._source(index, kind, parameters)
+            row = self.ledger.row
+            row.offline_s += time.perf_counter() - start
+            row.offline_bytes += len(corrections)
         return dealing.expand(kind, parameters, self._seed, index, corrections)
 
-    def _corrections(self, index: int, kind: str, parameters: dict[str, Any]) -> bytes:
-        assert self._source is not None
-        return self._source(index, kind, parameters)
+
+def needs_corrections(kind: str, rank: int, parties: int) -> bool:
+    """Whether a party needs bytes from the dealer for an item of some kind."""
+    return rank == parties - 1 or kind in dealing.COMMON
 
 
 def local_supplies(parties: int) -> list[Supply]:
@@ -130,9 +136,17 @@ def live_supply(connection: socket.socket, rank: int, parties: int, ledger: Ledg
 
     def source(index: int, kind: str, parameters: dict[str, Any]) -> bytes:
         try:
-            send_message(connection, {"index": index, "kind": kind, "parameters": parameters})
-            size = int(receive_message(connection)["bytes"])
-            return bytes(receive_exactly(connection, size))
+            if rank == parties - 1:  # it asks for all; the dealer answers whoever needs the item
+                send_message(connection, {"index": index, "kind": kind, "parameters": parameters})
+            answer = receive_message(connection)
+            if answer["index"] != index:
+                raise SupplyError(
+                    f"the dealer sent item {answer['index']}, expected item {index}",
+                    code="store-replayed",
+                    op=ledger.path,
+                    round=ledger.total().rounds,
+                )
+            return bytes(receive_exactly(connection, int(answer["bytes"])))
         except (OSError, EOFError, ValueError, KeyError) as failure:
             raise error(failure) from failure
 
@@ -174,8 +188,10 @@ def serve(connections: Mapping[int, socket.socket]) -> tuple[int, int]:
                     op=kind,
                 )
             corrections = dealing.deal(kind, parameters, seeds, index)
-            send_message(last, {"bytes": len(corrections)})
-            last.sendall(corrections)
+            for rank, connection in connections.items():
+                if needs_corrections(kind, rank, parties):
+                    send_message(connection, {"index": index, "bytes": len(corrections)})
+                    connection.sendall(corrections)
             served, sent = served + 1, sent + len(corrections)
     return served, sent
 
@@ -192,6 +208,12 @@ def checked_item(request: Mapping[str, Any]) -> tuple[int, str, dict[str, Any]]:
     return index, kind, parameters
 
 
-def total_correction_bytes(items: Sequence[tuple[str, dict[str, Any]]]) -> int:
-    """Bytes of corrections of a run."""
-    return sum(dealing.correction_bytes(kind, parameters) for kind, parameters in items)
+def total_correction_bytes(
+    items: Sequence[tuple[str, dict[str, Any]]], rank: int, parties: int
+) -> int:
+    """Bytes of corrections that a party needs for a run."""
+    return sum(
+        dealing.correction_bytes(kind, parameters)
+        for kind, parameters in items
+        if needs_corrections(kind, rank, parties)
+    )
