@@ -2,8 +2,8 @@
 
 An item (a Beaver triple, shared bits ...) is known by its index in the run, its kind and its parameters.
 All parties take the same items in the same order. Each expands its part from its own seed; besides, the
-last party needs bytes from the dealer, the corrections. Items of the kinds in `dealing.COMMON` have corrections
-that everybody needs.
+last party needs bytes from the dealer, the corrections. Items of the kinds in `dealing.COMMON` have
+corrections that everybody needs.
 """
 
 from __future__ import annotations
