@@ -49,10 +49,6 @@ def product(
 
     Opens e = x - a and d = y - b; then B(x, y) = c + B(e, b) + B(a, d) + B(e, d).
     """
-    if party.mode == "replicated3":
-        from holdfast.private.mpc.replicated import product as replicated_product
-
-        return replicated_product(party, op, x, y, options, fixed)
     if fixed is not None and fixed.mask_index is None:
         yield from fixed.open(party, y)
     names = {"op": op, "left": tuple(x.shape), "right": tuple(y.shape), "options": options}

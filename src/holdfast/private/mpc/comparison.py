@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.private.mpc import function_sharing
 from holdfast.private.mpc.arithmetic import (
     halves,
     masked,
@@ -24,7 +25,7 @@ from holdfast.private.mpc.arithmetic import (
     public_quotient,
     quotient,
 )
-from holdfast.private.mpc.dealing import LOW_62, hex_digits
+from holdfast.private.mpc.dealing import LOW_62, hex_digits, winner_index
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.rounds import Rounds, opened_sum, opened_xor
 
@@ -46,10 +47,6 @@ def at_least(party: Party, x: Tensor, thresholds: Sequence[int] = (0,)) -> Round
 
     Exact for |x - t| < 2^62. All thresholds share one opening of x.
     """
-    if party.comparison == "dcf":
-        from holdfast.private.mpc.function_sharing import at_least as by_keys
-
-        return (yield from by_keys(party, x, thresholds))
     return (yield from _compare(party, x, thresholds, 0, select=False)).bits
 
 
@@ -61,13 +58,33 @@ def nonnegative(party: Party, x: Tensor) -> Rounds[Bits]:
 def _compare(
     party: Party, x: Tensor, thresholds: Sequence[int], bits: int, select: bool
 ) -> Rounds[_Opening]:
+    tree = party.comparison == "tree"
+    index = party.supply.peek_index
     item = party.take(
-        "comparison", shape=tuple(x.shape), thresholds=len(thresholds), bits=bits, select=select
+        "comparison",
+        shape=tuple(x.shape),
+        thresholds=len(thresholds),
+        bits=bits,
+        select=select,
+        tree=tree,
     )
+    keys = None if tree else party.take("comparison_keys", shape=tuple(x.shape), of=index)
     c = yield from opened(masked(party, x, item["r"]))
     moved = c.numpy()[..., None] - np.array(thresholds, dtype=np.int64)
     public = moved.view(np.uint64)  # [..., thresholds]
-    digits = hex_digits(public & LOW_62)  # [..., thresholds, 16]
+    if keys is None:
+        borrow = yield from _tree(public & LOW_62, item)
+    else:
+        borrow = function_sharing.evaluate(keys, party.rank, public & LOW_62)
+        borrow ^= item["flip"][..., None] & 1
+    if party.lead:  # bit 62 of x + 2^62 - t is 1 where x >= t
+        borrow = borrow ^ ((public >> np.uint64(62)) & np.uint64(1)).astype(np.uint8)
+    return _Opening(c, item, borrow)
+
+
+def _tree(public: np.ndarray, item: dict[str, np.ndarray]) -> Rounds[Bits]:
+    """Bits of v < r, plus bit 62 of r, for public v: 62 bits."""
+    digits = hex_digits(public)  # [..., thresholds, 16]
     tables = item["digits"][..., None, :] >> digits
     less, equal = (tables & 1).astype(np.uint8), ((tables >> 16) & 1).astype(np.uint8)
     # 16 digits to 4.
@@ -78,10 +95,7 @@ def _compare(
     equal = _look_up(item["equal2"], (v >> 3) & 15)
     # 4 to 1; the table includes bit 62 of r.
     v = opened_xor((yield _inputs(less, equal) ^ item["m3"]))
-    borrow = _look_up(item["less3"], v & 63) ^ less[..., 3]
-    if party.lead:  # bit 62 of x + 2^62 - t is 1 where x >= t
-        borrow = borrow ^ ((public >> np.uint64(62)) & np.uint64(1)).astype(np.uint8)
-    return _Opening(c, item, borrow)
+    return _look_up(item["less3"], v & 63) ^ less[..., 3]
 
 
 def _inputs(less: np.ndarray, equal: np.ndarray) -> np.ndarray:
@@ -143,10 +157,6 @@ def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[Tensor]:
 
 def relu_with_bits(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
     """max(x, 0) / 2^bits and the bits of x >= 0."""
-    if party.comparison == "dcf":
-        from holdfast.private.mpc.function_sharing import relu as by_keys
-
-        return (yield from by_keys(party, x, bits))
     at = yield from _compare(party, x, (0,), bits, select=True)
     sign = at.bits[..., 0]
     v = _public_bits((yield sign ^ at.item["rho"]))
@@ -170,8 +180,8 @@ _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 def maximum(party: Party, values: Tensor) -> Rounds[Tensor]:
     """The entry with the largest key: ``[..., n, k] -> [..., k]``, where ``[..., 0]`` are the keys.
 
-    Four entries at a time: all 6 comparisons at once (3 rounds), the winner by a truth table (1), the
-    selection (1). Of equal keys the first wins. Exact where keys differ by less than 2^62.
+    Four entries at a time: all 6 comparisons at once (3 rounds), then the winner by a truth table (1). Of
+    equal keys the first wins. Exact where keys differ by less than 2^62.
     """
     while values.shape[-2] > 1:
         values = (
@@ -204,20 +214,33 @@ def _winners(party: Party, values: Tensor) -> Rounds[Tensor]:
     inputs[..., :groups, :] = np.moveaxis(by_pair, -2, -1)
     for number, pair in enumerate(pairs):
         inputs[..., groups, _PAIRS.index(pair)] = bits[..., 6 * groups + number]
-    wins = yield from _winner_bits(party, inputs)
-    # Missing entries of the last group are zeros, and never win: their bits are public.
-    padding = values.new_zeros((*batch, 4 * wins.shape[-2] - n, k)) if last > 1 else None
+    # Missing entries of the last group are zeros, and never win: their comparisons are public.
     alone = values[..., n - 1 :, :] if last == 1 else values[..., n:, :]
-    heads = values[..., : n - (last == 1), :]
-    heads = heads if padding is None else torch.cat([heads, padding], dim=-2)
-    heads = heads.reshape(*batch, -1, 4, k)
-    chosen = yield from select(party, wins[..., None], heads)
-    return torch.cat([chosen.sum(dim=-2), alone], dim=-2)
+    heads = values[..., : n - 1, :] if last == 1 else values
+    padding = (0, 0, 0, 4 * inputs.shape[-2] - heads.shape[-2])
+    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, -1, 4, k)
+    best = yield from _pick(party, inputs, heads)
+    return torch.cat([best, alone], dim=-2)
 
 
-def _winner_bits(party: Party, inputs: np.ndarray) -> Rounds[Bits]:
-    """One bit per entry of each group of 4, from its 6 comparisons: ``[..., 6] -> [..., 4]``."""
-    item = party.take("winner", shape=inputs.shape[:-1])
+def _pick(party: Party, inputs: np.ndarray, values: Tensor) -> Rounds[Tensor]:
+    """The winner of each 4 values by its 6 comparisons: ``[..., 6], [..., 4, k] -> [..., k]``. One round.
+
+    Opens the comparisons under masks, and x - a; a truth table W of each value's three comparisons then
+    gives the sum of W x = W (x - a) + W a.
+    """
+    item = party.take("winner", shape=inputs.shape[:-1], width=values.shape[-1])
     packed = (inputs * (1 << np.arange(6)).astype(np.uint8)).sum(axis=-1, dtype=np.uint8)
-    v = opened_xor((yield packed ^ item["m"]))
-    return _look_up(item["wins"], (v & 63)[..., None])
+    first = (packed ^ item["m"]).reshape(-1)
+    second = (values - torch.from_numpy(item["a"])).contiguous().numpy().reshape(-1)
+    received = yield np.concatenate([first, second.view(np.uint8)])
+    v = opened_xor([each[: first.size] for each in received]).reshape(packed.shape)
+    parts = [np.ascontiguousarray(each[first.size :]).view(np.int64) for each in received]
+    e = torch.from_numpy(opened_sum(parts)).reshape(values.shape)
+    place = torch.from_numpy(winner_index((v[..., None] >> np.arange(6)) & 1))[
+        ..., None
+    ]  # [..., 4, 1]
+    wins = torch.from_numpy(item["wins"]).gather(-1, place)
+    wide = place[..., None].expand(*place.shape, values.shape[-1])
+    wins_a = torch.from_numpy(item["wins_a"]).gather(-2, wide)[..., 0, :]
+    return (wins * e + wins_a).sum(-2)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast.private.mpc import function_sharing
 from holdfast.private.mpc.randomness import stream
 from holdfast.private.mpc.ring import bilinear, product_shape
 
@@ -29,7 +30,8 @@ RING, BYTE, HALF, WORD, LONG = (
     np.dtype(each) for each in (np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 )
 LOW_62 = np.uint64(2**62 - 1)
-DCF = "comparison_keys"
+COMMON = frozenset({"comparison_keys"})
+"""Kinds whose corrections all parties get, as they are: correction words of function secret sharing."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def expand(
         parameters: what the operation asks for; JSON values.
         seed: this party's seed.
         index: number of the item in this run.
-        corrections: what `deal` returned, at the last party; None at all others.
+        corrections: what `deal` returned, at the last party, and at all for kinds in `COMMON`; else None.
     """
     masks, derived = _fields(kind, _key(parameters))
     item = _cut(seed, index, masks | ({} if corrections is not None else derived))
@@ -86,10 +88,17 @@ def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], index: in
     masks, derived = _fields(kind, _key(parameters))
     if not derived:
         return b""
-    parts = [_cut(seed, index, masks | derived) for seed in seeds[:-1]]
+    shared = {} if kind in COMMON else derived
+    parts = [_cut(seed, index, masks | shared) for seed in seeds[:-1]]
     parts.append(_cut(seeds[-1], index, masks))
     for part, seed in zip(parts, seeds, strict=True):
         part.update(_borrowed(kind, parameters, seed))
+    if kind in COMMON:
+        r = _combine(
+            [_mask_of(seed, parameters["of"], tuple(parameters["shape"])) for seed in seeds]
+        )
+        keys = function_sharing.generate(r.view(LONG) & LOW_62, [part["root"] for part in parts])
+        return b"".join(np.ascontiguousarray(keys[name]).tobytes() for name in derived)
     combined = {name: _combine([part[name] for part in parts]) for name in parts[-1]}
     values = KINDS[kind].derive(combined, **_arguments(parameters))
     corrections = []
@@ -104,6 +113,12 @@ def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], index: in
 def correction_bytes(kind: str, parameters: Mapping[str, Any]) -> int:
     """The length of what `deal` returns."""
     return sum(field.size for field in _fields(kind, _key(parameters))[1].values())
+
+
+def blank(kind: str, parameters: Mapping[str, Any]) -> Item:
+    """An item of zeros: the part of a party that holds no share."""
+    masks, derived = _fields(kind, _key(parameters))
+    return {name: np.zeros(field.shape, field.type) for name, field in (masks | derived).items()}
 
 
 def _combine(shares: list[np.ndarray]) -> np.ndarray:
@@ -138,7 +153,12 @@ def _borrowed(kind: str, parameters: Mapping[str, Any], seed: bytes) -> Item:
     mask = parameters.get("fixed")
     if kind != "product" or mask is None:
         return {}
-    return {"b": _cut(seed, mask, {"b": Field(tuple(parameters["right"]))})["b"]}
+    return {"b": _mask_of(seed, mask, tuple(parameters["right"]))}
+
+
+def _mask_of(seed: bytes, index: int, shape: Shape) -> np.ndarray:
+    """This party's share of the first mask of an earlier item."""
+    return _cut(seed, index, {"mask": Field(shape)})["mask"]
 
 
 def _freeze(value: Any) -> Any:
@@ -219,20 +239,28 @@ def _prefix_tables() -> np.ndarray:
     return np.asarray((masked << v.astype(LONG)).sum(axis=1, dtype=LONG))
 
 
-def _comparison_masks(shape: Shape, thresholds: int, bits: int, select: bool) -> dict[str, Field]:
-    many = (*shape, thresholds)
-    masks = {"r": Field(shape), "m2": Field((*many, 4), BYTE), "m3": Field(many, BYTE)}
+def _comparison_masks(
+    shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
+) -> dict[str, Field]:
+    masks = {"r": Field(shape)}
+    if tree:
+        many = (*shape, thresholds)
+        masks |= {"m2": Field((*many, 4), BYTE), "m3": Field(many, BYTE)}
     return masks | ({"rho": Field(shape, BYTE)} if select else {})
 
 
-def _comparison_derived(shape: Shape, thresholds: int, bits: int, select: bool) -> dict[str, Field]:
+def _comparison_derived(
+    shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
+) -> dict[str, Field]:
     many = (*shape, thresholds)
-    fields = {
-        "digits": Field((*shape, 16), WORD),
-        "less2": Field((*many, 4), LONG),
-        "equal2": Field((*many, 4), HALF),
-        "less3": Field(many, LONG),
-    }
+    fields = {"flip": Field(shape, BYTE)}
+    if tree:
+        fields = {
+            "digits": Field((*shape, 16), WORD),
+            "less2": Field((*many, 4), LONG),
+            "equal2": Field((*many, 4), HALF),
+            "less3": Field(many, LONG),
+        }
     if bits or select:
         fields |= {"high": Field(shape), "top": Field(shape)}
     if select:
@@ -240,26 +268,31 @@ def _comparison_derived(shape: Shape, thresholds: int, bits: int, select: bool) 
     return fields
 
 
-def _comparison(masks: Item, shape: Shape, thresholds: int, bits: int, select: bool) -> Item:
+def _comparison(
+    masks: Item, shape: Shape, thresholds: int, bits: int, select: bool, tree: bool
+) -> Item:
     r = masks["r"].view(LONG)
-    digits = hex_digits(r & LOW_62).astype(WORD)
-    one = np.uint32(1)
-    # Bit v says v < digit, bit 16 + v says v = digit.
-    tables = ((one << digits) - one) | (one << (digits + np.uint32(16)))
-    prefix = _prefix_tables()
-    flip = (((r >> np.uint64(62)) & np.uint64(1)) * np.uint64(2**64 - 1))[..., None]
-    derived = {
-        "digits": tables,
-        "less2": prefix[masks["m2"] & 63],
-        "equal2": np.uint16(1) << (((masks["m2"] >> 3) & 15) ^ 15).astype(HALF),
-        "less3": prefix[masks["m3"] & 63] ^ flip,
-    }
+    flip = ((r >> np.uint64(62)) & np.uint64(1)).astype(BYTE)
+    derived = _tree_tables(masks, r, flip) if tree else {"flip": flip}
     if bits or select:
         derived["high"], derived["top"] = _split(masks["r"], bits)
     if select:
-        bit = (masks["rho"] & 1).astype(RING)
+        bit = _bits_of(masks)
         derived |= {"bit": bit, "bit_high": bit * derived["high"], "bit_top": bit * derived["top"]}
     return derived
+
+
+def _tree_tables(masks: Item, r: np.ndarray, flip: np.ndarray) -> Item:
+    digits = hex_digits(r & LOW_62).astype(WORD)
+    one = np.uint32(1)
+    prefix = _prefix_tables()
+    return {
+        # Bit v says v < digit, bit 16 + v says v = digit.
+        "digits": ((one << digits) - one) | (one << (digits + np.uint32(16))),
+        "less2": prefix[masks["m2"] & 63],
+        "equal2": np.uint16(1) << (((masks["m2"] >> 3) & 15) ^ 15).astype(HALF),
+        "less3": prefix[masks["m3"] & 63] ^ (flip * np.uint64(2**64 - 1))[..., None],
+    }
 
 
 def hex_digits(values: np.ndarray) -> np.ndarray:
@@ -280,17 +313,21 @@ def _selection(masks: Item, bits: Shape, values: Shape) -> Item:
     return {"bit": bit, "bit_a": bit * masks["a"]}
 
 
-@lru_cache(maxsize=1)
-def _winner_tables() -> np.ndarray:
-    """For each mask of the 6 comparisons of 4 values, the truth table of "value i wins": [64, 4]."""
-    v = np.arange(64)
-    # Bits: 0>=1, 0>=2, 0>=3, 1>=2, 1>=3, 2>=3.
-    a, b, c, d, e, f = ((v >> bit) & 1 for bit in range(6))
-    wins = np.stack(
-        [a & b & c, (1 - a) & d & e, (1 - b) & (1 - d) & f, (1 - c) & (1 - e) & (1 - f)]
-    )
-    masked = wins[:, v[:, None] ^ v[None, :]].astype(LONG)  # [value, mask, masked input]
-    return np.asarray((masked << v.astype(LONG)).sum(axis=2, dtype=LONG).T)
+# Comparisons of 4 values: 0>=1, 0>=2, 0>=3, 1>=2, 1>=3, 2>=3. Value i wins if these three say so.
+WINNER_INPUTS = np.array([[0, 1, 2], [0, 3, 4], [1, 3, 5], [2, 4, 5]])
+_WINNER_BITS = np.array([0b111, 0b110, 0b100, 0b000])
+
+
+def winner_index(inputs: np.ndarray) -> np.ndarray:
+    """For each of 4 values, its three comparisons as a number: bits ``[..., 6] -> [..., 4]``."""
+    return np.asarray((inputs[..., WINNER_INPUTS] * np.array([1, 2, 4])).sum(axis=-1))
+
+
+def _winner(masks: Item, shape: Shape, width: int) -> Item:
+    mask = winner_index((masks["m"][..., None] >> np.arange(6)) & 1)  # [..., 4]
+    wins = np.arange(8) ^ mask[..., None] == _WINNER_BITS[:, None]  # [..., 4, masked input]
+    wins = wins.astype(RING)
+    return {"wins": wins, "wins_a": wins[..., None] * masks["a"][..., None, :]}
 
 
 def _unit_vectors(masks: Item, shape: Shape, shift: int, bits: int) -> Item:
@@ -312,6 +349,11 @@ KINDS: dict[str, Kind] = {
         _truncation,
     ),
     "comparison": Kind(_comparison_masks, _comparison_derived, _comparison),
+    "comparison_keys": Kind(
+        lambda shape, of: {"root": Field((*shape, 2), LONG)},
+        lambda shape, of: function_sharing.fields(shape),
+        lambda masks, shape, of: {},
+    ),
     "bit": Kind(
         lambda shape: {"rho": Field(shape, BYTE)},
         lambda shape: {"bit": Field(shape)},
@@ -326,9 +368,12 @@ KINDS: dict[str, Kind] = {
         _selection,
     ),
     "winner": Kind(
-        lambda shape: {"m": Field(shape, BYTE)},
-        lambda shape: {"wins": Field((*shape, 4), LONG)},
-        lambda masks, shape: {"wins": _winner_tables()[masks["m"] & 63]},
+        lambda shape, width: {"m": Field(shape, BYTE), "a": Field((*shape, 4, width))},
+        lambda shape, width: {
+            "wins": Field((*shape, 4, 8)),
+            "wins_a": Field((*shape, 4, 8, width)),
+        },
+        _winner,
     ),
     "unit": Kind(
         lambda shape, shift, bits: {"r": Field(shape)},

@@ -40,7 +40,7 @@ from holdfast.private.mpc.tables import (
     on_lines,
     signed_places,
 )
-from holdfast.private.mpc.tensor import SharedTensor, check_domain
+from holdfast.private.mpc.tensor import SharedTensor, check_domain, no_gradient
 
 # --- Functions of a bounded argument -------------------------------------------------------------
 
@@ -263,17 +263,20 @@ def reciprocal(
 
 def rsqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
     """1 / sqrt(x) for x in [low, high]: 9 rounds."""
-    return _by_exponent(x, "rsqrt", low, high, lambda m: m**-0.5, lambda e: 2.0 ** (-e / 2))
+    out = _by_exponent(x, "rsqrt", low, high, lambda m: m**-0.5, lambda e: 2.0 ** (-e / 2))
+    return out.recorded((x, lambda g: g * out**3 * -0.5))
 
 
 def sqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
     """The square root for 0, and for x in [low, high]: 9 rounds."""
-    return _by_exponent(x, "sqrt", low, high, np.sqrt, lambda e: 2.0 ** (e / 2))
+    out = _by_exponent(x, "sqrt", low, high, np.sqrt, lambda e: 2.0 ** (e / 2))
+    return out.recorded((x, no_gradient("sqrt")))
 
 
 def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
     """The natural logarithm for x in [low, high]: 8 rounds."""
-    return _by_exponent(x, "log", low, high, np.log, lambda e: e * math.log(2), combine="add")
+    out = _by_exponent(x, "log", low, high, np.log, lambda e: e * math.log(2), combine="add")
+    return out.recorded((x, lambda g: g * reciprocal(x, low=low, high=high)))
 
 
 # --- Softmax and normalizations ------------------------------------------------------------------
@@ -432,7 +435,7 @@ def max_pool2d(
     n, channels, _, _, oh, ow = windows.shape
     values = windows.permute(0, 1, 4, 5, 2, 3).reshape(n, channels, oh, ow, -1)
     with x.scope("max_pool2d"):
-        return x.like(values).max(-1)
+        return x.like(values).max(-1).recorded((x, no_gradient("max_pool2d")))
 
 
 def avg_pool2d(
@@ -443,8 +446,10 @@ def avg_pool2d(
 ) -> SharedTensor:
     """Mean over windows; padding counts as zeros. No communication."""
     size, step = _pair(kernel), _pair(kernel if stride is None or stride == [] else stride)
-    windows = ring.patches(x.share, size, step, _pair(padding), (1, 1))
-    return x.like(windows.sum(dim=(2, 3))) * (1.0 / (size[0] * size[1]))
+    channels = x.shape[1]
+    kernel_of_ones = torch.full((channels, 1, *size), 1.0 / (size[0] * size[1]))
+    options = (("stride", step), ("padding", _pair(padding)), ("groups", channels))
+    return x.product(kernel_of_ones, "conv2d", options)
 
 
 def batch_norm(

@@ -37,6 +37,8 @@ def simulate(
     options: dict[str, Any] = {"mode": "insecure-local"} | settings
     channels = channels or local_channels(parties)
     supplies = local_supplies(parties)
+    for supply, channel in zip(supplies, channels, strict=True):
+        supply.ledger = channel.ledger
     results: list[Any] = [None] * parties
     errors: list[BaseException | None] = [None] * parties
     failed: list[int] = []

@@ -55,8 +55,8 @@ class Party:
             raise _invalid("fraction_bits", fraction_bits, "8 to 26")
         if mode == "replicated3" and channel.parties != 3:
             raise _invalid("parties", channel.parties, "3 parties in mode replicated3")
-        if comparison == "dcf" and channel.parties != 2:
-            raise _invalid("comparison", comparison, "dcf needs exactly 2 parties with a dealer")
+        if comparison == "dcf" and channel.parties != 2 and mode != "replicated3":
+            raise _invalid("comparison", comparison, "tree, or dcf with 2 parties or replicated3")
         if debug not in (None, "ranges"):
             raise _invalid("debug", debug, "ranges")
         if debug and mode != "insecure-local":
@@ -152,9 +152,12 @@ class Party:
             size = tuple(shape) if shape is not None else self._announce(owner, value, scale)
         if shape is None and self.rank != owner:
             scale, *size = size  # type: ignore[misc]
-        share = self.streams.share(owner, tuple(size), value)
-        if self.group is not None:
-            share = self._to_pair(share)
+        if self.mode == "replicated3":
+            from holdfast.private.mpc.replicated import share_in_pair
+
+            share = share_in_pair(self, owner, tuple(size), value)
+        else:
+            share = self.streams.share(owner, tuple(size), value)
         return SharedTensor(self, share, scale, _policy(reveal_to, self.parties))
 
     def _announce(self, owner: int, value: Tensor | None, scale: int) -> tuple[int, ...]:
@@ -167,11 +170,6 @@ class Party:
             if peer != self.rank:
                 self.channel.send(peer, header)
         return tuple(value.shape)
-
-    def _to_pair(self, share: Tensor) -> Tensor:
-        from holdfast.private.mpc.replicated import to_pair
-
-        return to_pair(self, share)
 
     def public(self, values: Any, scale: int | None = None) -> SharedTensor:
         """A value that all parties know, as a shared tensor."""

@@ -210,11 +210,22 @@ def product_shape(
     op: str, left: tuple[int, ...], right: tuple[int, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[int, ...]:
     """The shape of a product, from the shapes of its operands."""
-    x = torch.empty(left, dtype=torch.int64, device="meta")
-    y = torch.empty(right, dtype=torch.int64, device="meta")
-    return tuple(bilinear(op, options)(x, y).shape)
-
-
-def to_bytes(share: Tensor) -> np.ndarray:
-    """A share as a contiguous array that a channel sends."""
-    return share.contiguous().numpy()
+    given = dict(options)
+    if op == "mul":
+        return tuple(np.broadcast_shapes(left, right))
+    if op == "matmul":
+        rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
+        return (*np.broadcast_shapes(left[:-2], right[:-2]), *rows, *columns)
+    if op == "conv2d_input":
+        return (left[0], right[1] * given.get("groups", 1), *given["size"])
+    if op == "conv2d_weight":
+        return (right[1], left[1] // given.get("groups", 1), *given["kernel"])
+    sizes = zip(
+        left[2:],
+        right[2:],
+        given.get("stride", (1, 1)),
+        given.get("padding", (0, 0)),
+        given.get("dilation", (1, 1)),
+        strict=True,
+    )
+    return (left[0], right[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes))

@@ -129,7 +129,7 @@ class SharedTensor:
 
     # --- Fractional bits -------------------------------------------------------------------------
 
-    def _narrow(self) -> Rounds[Tensor]:
+    def narrow(self) -> Rounds[Tensor]:
         """The share with at most the party's fractional bits."""
         surplus = self.scale - self.party.fraction_bits
         if surplus <= 0:
@@ -141,7 +141,7 @@ class SharedTensor:
         bits = min(self.scale, self.party.fraction_bits)
         if bits == self.scale:
             return self
-        share = self.run("truncate", self._narrow())
+        share = self.run("truncate", self.narrow())
         self.share, self.scale = share, bits  # whoever holds this tensor gains from it
         return self
 
@@ -275,7 +275,7 @@ class SharedTensor:
         right = self.lift(other)
 
         def protocol() -> Rounds[Tensor]:
-            x, y = yield from parallel(self._narrow(), right._narrow())
+            x, y = yield from parallel(self.narrow(), right.narrow())
             fixed = None
             if right.fixed is not None:
                 fixed = right.fixed.setdefault(op, arithmetic.Fixed())
@@ -310,7 +310,7 @@ class SharedTensor:
         """x^2: one round, half the bytes of a product."""
 
         def protocol() -> Rounds[Tensor]:
-            x = yield from self._narrow()
+            x = yield from self.narrow()
             return (yield from arithmetic.square(self.party, x))
 
         scale = 2 * min(self.scale, self.party.fraction_bits)
@@ -403,7 +403,7 @@ class SharedTensor:
         if self.party.debug:
             _check_range(self, "max", ring.LIMIT_BITS - 1)
         best = self.run("max", comparison.maximum(self.party, values))
-        out = self.like(best[..., 0])
+        out = self.like(best[..., 0]).recorded((self, no_gradient("max")))
         return out.unsqueeze(dim) if keepdim else out
 
     def argmax(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
@@ -515,6 +515,20 @@ def _public_factor(value: Any, fraction_bits: int) -> tuple[Tensor, int]:
     return ring.encode(given, bits, "factor"), bits
 
 
+def no_gradient(op: str) -> Gradient:
+    """For operations that cannot be trained through: an error in `backward`, not a gradient of zero."""
+
+    def refuse(g: SharedTensor) -> SharedTensor:
+        raise InputError(
+            f"{op} has no gradient",
+            code="unsupported",
+            found=op,
+            remedy="train through other operations, or call detach() before it",
+        )
+
+    return refuse
+
+
 def gradients(
     op: str, x: SharedTensor, y: Any, options: arithmetic.Options
 ) -> tuple[Gradient, Gradient]:
@@ -536,9 +550,7 @@ def gradients(
             lambda g: g.product(y, "conv2d_input", (*options, ("size", size))),
             lambda g: x.product(g, "conv2d_weight", (*options, ("kernel", kernel))),
         )
-    raise InputError(
-        f"no gradient of {op}", code="unsupported", found=op, expected="mul, matmul, conv2d"
-    )
+    return no_gradient(op), no_gradient(op)
 
 
 def _turned(y: Any) -> Any:
