@@ -95,8 +95,7 @@ def evaluate(key: dict[str, Any], rank: int, v: np.ndarray) -> np.ndarray:
     block = _leaf(state) ^ key["leaf"][..., None, :] * control[..., None].astype(_LONG)
     place = v & _LONG(127)
     half = np.where(place < 64, block[..., 0], block[..., 1])
-    total ^= ((half >> (place & _LONG(63))) & _LONG(1)).astype(np.uint8)
-    return total
+    return np.asarray(total ^ _low_bit(half >> (place & _LONG(63))))
 
 
 def _below(r: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -138,7 +137,11 @@ def _cleared(blocks: np.ndarray) -> np.ndarray:
 
 
 def _bit(numbers: np.ndarray, place: int) -> np.ndarray:
-    return np.asarray(((numbers >> _LONG(place)) & _LONG(1)).astype(np.uint8))
+    return _low_bit(numbers >> _LONG(place))
+
+
+def _low_bit(numbers: np.ndarray) -> np.ndarray:
+    return np.asarray((numbers & _LONG(1)).astype(np.uint8))
 
 
 def _like(bit: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -55,9 +55,7 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     given = torch.as_tensor(values).detach()
     if not given.is_floating_point():
         whole = given.to(torch.int64)
-        _check(
-            given.abs() if given.dtype == torch.bool else whole, whole.double().abs(), bits, name
-        )
+        _check(whole, whole.double().abs(), bits, name)
         return whole << bits
     real = given.to(torch.float64)
     if not bool(torch.isfinite(real).all()):

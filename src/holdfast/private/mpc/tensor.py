@@ -74,6 +74,9 @@ class SharedTensor:
     def __len__(self) -> int:
         return len(self.share)
 
+    def __iter__(self) -> Iterator[SharedTensor]:
+        return (self[number] for number in range(len(self)))
+
     # --- Making results --------------------------------------------------------------------------
 
     def like(self, share: Tensor, scale: int | None = None) -> SharedTensor:
