@@ -87,23 +87,21 @@ def _tree(public: np.ndarray, item: dict[str, np.ndarray]) -> Rounds[Bits]:
     digits = hex_digits(public)  # [..., thresholds, 16]
     tables = item["digits"][..., None, :] >> digits
     less, equal = (tables & 1).astype(np.uint8), ((tables >> 16) & 1).astype(np.uint8)
-    # 16 digits to 4.
-    four = (*less.shape[:-1], 4, 4)
-    less, equal = less.reshape(four), equal.reshape(four)
+    # 16 digits to 4, then 4 to 1; the last table includes bit 62 of r.
     v = opened_xor((yield _inputs(less, equal) ^ item["m2"]))
-    less = _look_up(item["less2"], v & 63) ^ less[..., 3]
+    less = _look_up(item["less2"], v & 63) ^ less[..., 3::4]
     equal = _look_up(item["equal2"], (v >> 3) & 15)
-    # 4 to 1; the table includes bit 62 of r.
-    v = opened_xor((yield _inputs(less, equal) ^ item["m3"]))
+    v = opened_xor((yield _inputs(less, equal)[..., 0] ^ item["m3"]))
     return _look_up(item["less3"], v & 63) ^ less[..., 3]
 
 
 def _inputs(less: np.ndarray, equal: np.ndarray) -> np.ndarray:
-    """The 7 inputs of one step of the tree, for 4 digits on the last axis, as one byte."""
-    weights = np.array([1, 2, 4], dtype=np.uint8)
-    low = (less[..., :3] * weights).sum(axis=-1, dtype=np.uint8)
-    high = (equal * np.array([64, 8, 16, 32], dtype=np.uint8)).sum(axis=-1, dtype=np.uint8)
-    return np.asarray(low | high)
+    """The 7 inputs of one step of the tree for each 4 digits, as one byte: ``[..., 4 n] -> [..., n]``."""
+    packed = equal[..., 0::4] << 6
+    for place in (0, 1, 2):
+        packed |= less[..., place::4] << place
+        packed |= equal[..., place + 1 :: 4] << (place + 3)
+    return packed
 
 
 def _look_up(table: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -61,13 +61,12 @@ def generate(r: np.ndarray, roots: list[np.ndarray]) -> dict[str, np.ndarray]:
         bits[level] = correction | (to_left << 1) | (to_right << 2)
         value = value ^ np.where(bit == 1, xors[1][1], xors[0][1]) ^ correction
         keep = np.where(bit == 1, to_right, to_left)
+        right_kept = bit == 1
         for party in (0, 1):
-            chosen = [
-                np.where(_like(bit, a), b, a)
-                for a, b in zip(left[party], right[party], strict=True)
-            ]
-            at[party] = chosen[0] ^ lost_state * control[party][..., None].astype(_LONG)
-            control[party] = chosen[2] ^ control[party] * keep
+            state = np.where(right_kept[..., None], right[party][0], left[party][0])
+            flag = np.where(right_kept, right[party][2], left[party][2])
+            at[party] = state ^ lost_state * control[party][..., None].astype(_LONG)
+            control[party] = flag ^ control[party] * keep
     return {"states": states, "bits": bits, "leaf": _leaf(at[0]) ^ _leaf(at[1]) ^ _below(r, value)}
 
 
@@ -95,7 +94,7 @@ def evaluate(key: dict[str, Any], rank: int, v: np.ndarray) -> np.ndarray:
     block = _leaf(state) ^ key["leaf"][..., None, :] * control[..., None].astype(_LONG)
     place = v & _LONG(127)
     half = np.where(place < 64, block[..., 0], block[..., 1])
-    return np.asarray(total ^ _low_bit(half >> (place & _LONG(63))))
+    return np.asarray(total ^ _bit(half >> (place & _LONG(63)), 0))
 
 
 def _below(r: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -137,12 +136,5 @@ def _cleared(blocks: np.ndarray) -> np.ndarray:
 
 
 def _bit(numbers: np.ndarray, place: int) -> np.ndarray:
-    return _low_bit(numbers >> _LONG(place))
-
-
-def _low_bit(numbers: np.ndarray) -> np.ndarray:
-    return np.asarray((numbers & _LONG(1)).astype(np.uint8))
-
-
-def _like(bit: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return bit == 1 if values.ndim == bit.ndim else (bit == 1)[..., None]
+    bits = (numbers >> _LONG(place)) & _LONG(1)
+    return np.asarray(bits.astype(np.uint8))
