@@ -105,7 +105,7 @@ def test_the_recorder_notices_an_opening_without_a_mask():
 
 def test_every_share_of_a_constant_is_uniform():
     def main(party):
-        x = party.secret(torch.full((20_000,), 1.5) if party.rank == 0 else None, owner=0)
+        x = party.secret(torch.full((5_000,), 1.5) if party.rank == 0 else None, owner=0)
         shares = [x.share, (x * x).share, x.relu().share, (x > 1).share, functions.sigmoid(x).share]
         return [each.contiguous().numpy().tobytes() for each in shares]
 

@@ -39,7 +39,7 @@ class Fixed:
 def opened(share: Tensor) -> Rounds[Tensor]:
     """The sum of all parties' shares: callers mask it, or are `reveal`."""
     received = yield share.contiguous().numpy()
-    return torch.from_numpy(opened_sum(received))
+    return torch.as_tensor(opened_sum(received))
 
 
 def product(
@@ -57,7 +57,7 @@ def product(
     if fixed is None:
         b = _tensor(item["b"])
         both = np.concatenate([_flat(x - a), _flat(y - b)])
-        total = torch.from_numpy(opened_sum((yield both)))
+        total = torch.as_tensor(opened_sum((yield both)))
         e, d = total[: x.numel()].reshape(x.shape), total[x.numel() :].reshape(y.shape)
     else:
         b, d = fixed.mask, fixed.delta
@@ -88,7 +88,7 @@ def truncate(party: Party, x: Tensor, bits: int) -> Rounds[Tensor]:
 
 def masked(party: Party, x: Tensor, r: np.ndarray) -> Tensor:
     """This party's share of x + 2^62 + r."""
-    share = x + torch.from_numpy(r)
+    share = x + torch.as_tensor(r)
     return share + (1 << 62) if party.lead else share
 
 
@@ -98,7 +98,7 @@ def quotient(party: Party, c: Tensor, item: dict[str, np.ndarray], bits: int) ->
     With c', r' modulo 2^63: X = c' - r' + 2^63 [c' < r'], and as X < 2^63, [c' < r'] = c_63 xor r_63.
     """
     low, sign = halves(c)
-    high, top = torch.from_numpy(item["high"]), torch.from_numpy(item["top"])
+    high, top = torch.as_tensor(item["high"]), torch.as_tensor(item["top"])
     borrow = (1 - 2 * sign) * top  # shares of c_63 xor r_63, less the public part
     share = borrow * (1 << (63 - bits)) - high
     if party.lead:
@@ -117,7 +117,7 @@ def halves(c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tensor(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values)
+    return torch.as_tensor(values)
 
 
 def _flat(share: Tensor) -> np.ndarray:

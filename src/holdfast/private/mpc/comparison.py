@@ -117,7 +117,7 @@ def to_arithmetic(party: Party, bits: Bits) -> Rounds[Tensor]:
     """Arithmetic shares of bits: one round, 1 byte."""
     item = party.take("bit", shape=tuple(bits.shape))
     v = _public_bits((yield bits ^ item["rho"]))  # the bytes' other bits stay masked
-    share = (1 - 2 * v) * torch.from_numpy(item["bit"])
+    share = (1 - 2 * v) * torch.as_tensor(item["bit"])
     return share + v if party.lead else share
 
 
@@ -133,28 +133,26 @@ def select_with_bits(party: Party, bits: Bits, x: Tensor) -> Rounds[tuple[Tensor
     """
     item = party.take("selection", bits=tuple(bits.shape), values=tuple(x.shape))
     first = (bits ^ item["rho"]).reshape(-1)
-    second = (x - torch.from_numpy(item["a"])).contiguous().numpy().reshape(-1)
+    second = (x - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
     received = yield np.concatenate([first, second.view(np.uint8)])
     cut = first.size
     v = _public_bits([each[:cut] for each in received]).reshape(bits.shape)
     values = [np.ascontiguousarray(each[cut:]).view(np.int64) for each in received]
-    e = torch.from_numpy(opened_sum(values)).reshape(x.shape)
-    rho, rho_a = torch.from_numpy(item["bit"]), torch.from_numpy(item["bit_a"])
+    e = torch.as_tensor(opened_sum(values)).reshape(x.shape)
+    rho, rho_a = torch.as_tensor(item["bit"]), torch.as_tensor(item["bit_a"])
     flipped = (1 - 2 * v) * rho
     return v * x + flipped * e + (1 - 2 * v) * rho_a, flipped + v if party.lead else flipped
 
 
 def _public_bits(received: list[np.ndarray]) -> Tensor:
-    return torch.from_numpy(opened_xor(received) & 1).to(torch.int64)
+    return torch.as_tensor(opened_xor(received) & 1).to(torch.int64)
 
 
-def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[Tensor]:
-    """max(x, 0) / 2^bits: 4 rounds, 14 bytes; truncation, comparison and product share one opening."""
-    return (yield from relu_with_bits(party, x, bits))[0]
+def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
+    """max(x, 0) / 2^bits, and the bits of x >= 0: 4 rounds, 14 bytes.
 
-
-def relu_with_bits(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
-    """max(x, 0) / 2^bits and the bits of x >= 0."""
+    Truncation, comparison and product share one opening.
+    """
     at = yield from _compare(party, x, (0,), bits, select=True)
     sign = at.bits[..., 0]
     v = _public_bits((yield sign ^ at.item["rho"]))
@@ -162,7 +160,7 @@ def relu_with_bits(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tenso
     y = quotient(party, at.c, at.item, bits)
     low, s = halves(at.c)
     rho, rho_high, rho_top = (
-        torch.from_numpy(at.item[name]) for name in ("bit", "bit_high", "bit_top")
+        torch.as_tensor(at.item[name]) for name in ("bit", "bit_high", "bit_top")
     )
     rho_y = public_quotient(low, s, bits) * rho - rho_high
     rho_y += (1 - 2 * s) * rho_top * (1 << (63 - bits))
@@ -216,7 +214,7 @@ def _winners(party: Party, values: Tensor) -> Rounds[Tensor]:
     alone = values[..., n - 1 :, :] if last == 1 else values[..., n:, :]
     heads = values[..., : n - 1, :] if last == 1 else values
     padding = (0, 0, 0, 4 * inputs.shape[-2] - heads.shape[-2])
-    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, -1, 4, k)
+    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, inputs.shape[-2], 4, k)
     best = yield from _pick(party, inputs, heads)
     return torch.cat([best, alone], dim=-2)
 
@@ -230,15 +228,15 @@ def _pick(party: Party, inputs: np.ndarray, values: Tensor) -> Rounds[Tensor]:
     item = party.take("winner", shape=inputs.shape[:-1], width=values.shape[-1])
     packed = (inputs * (1 << np.arange(6)).astype(np.uint8)).sum(axis=-1, dtype=np.uint8)
     first = (packed ^ item["m"]).reshape(-1)
-    second = (values - torch.from_numpy(item["a"])).contiguous().numpy().reshape(-1)
+    second = (values - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
     received = yield np.concatenate([first, second.view(np.uint8)])
     v = opened_xor([each[: first.size] for each in received]).reshape(packed.shape)
     parts = [np.ascontiguousarray(each[first.size :]).view(np.int64) for each in received]
-    e = torch.from_numpy(opened_sum(parts)).reshape(values.shape)
-    place = torch.from_numpy(winner_index((v[..., None] >> np.arange(6)) & 1))[
+    e = torch.as_tensor(opened_sum(parts)).reshape(values.shape)
+    place = torch.as_tensor(winner_index((v[..., None] >> np.arange(6)) & 1))[
         ..., None
     ]  # [..., 4, 1]
-    wins = torch.from_numpy(item["wins"]).gather(-1, place)
+    wins = torch.as_tensor(item["wins"]).gather(-1, place)
     wide = place[..., None].expand(*place.shape, values.shape[-1])
-    wins_a = torch.from_numpy(item["wins_a"]).gather(-2, wide)[..., 0, :]
+    wins_a = torch.as_tensor(item["wins_a"]).gather(-2, wide)[..., 0, :]
     return (wins * e + wins_a).sum(-2)

@@ -40,7 +40,7 @@ from holdfast.private.mpc.tables import (
     on_lines,
     signed_places,
 )
-from holdfast.private.mpc.tensor import SharedTensor, check_domain, no_gradient
+from holdfast.private.mpc.tensor import SharedTensor, check_domain, chosen_by, no_gradient
 
 # --- Functions of a bounded argument -------------------------------------------------------------
 
@@ -315,7 +315,7 @@ def layer_norm(
     bias: Any = None,
     eps: float = 1e-5,
 ) -> SharedTensor:
-    """Layer normalization over the last ``len(shape)`` dimensions; variances from 2^-12 to 2^14."""
+    """Layer normalization over the last ``len(shape)`` dimensions, of a variance up to 2^20."""
     dims = tuple(range(-len(shape), 0))
     with x.scope("layer_norm"):
         x = x.fractional()
@@ -338,7 +338,7 @@ def _normalized(
 ) -> SharedTensor:
     variance = x.square().mean(dims, keepdim=True)
     variance = variance + x.party.public(eps, scale=variance.scale)
-    out = x * rsqrt(variance, low=2.0**-12, high=2.0**14)
+    out = x * rsqrt(variance, low=2.0**-20)
     if weight is not None:
         out = out * weight
     return out if bias is None else out + bias
@@ -459,7 +459,7 @@ def batch_norm(
     shape = (1, -1, *[1] * (x.ndim - 2))
     with x.scope("batch_norm"):
         if isinstance(variance, SharedTensor):
-            inverse: Any = rsqrt(variance + eps).reshape(*shape)
+            inverse: Any = rsqrt(variance + eps, low=2.0**-16).reshape(*shape)
         else:
             inverse = torch.rsqrt(torch.as_tensor(variance, dtype=torch.float64) + eps).reshape(
                 shape
@@ -471,6 +471,7 @@ def batch_norm(
 
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
     """Unit vectors of secret integers from 0 to ``classes - 1``: ``[...] -> [..., classes]``. One round."""
+    check_domain(index, "one_hot", 0, classes - 1)
     bits = max(1, (classes - 1).bit_length())
     table = torch.eye(1 << bits, dtype=torch.int64)[:, :classes]
     return index.like(index.run("one_hot", look_up(index.party, index.share, table, 0, bits)), 0)
@@ -489,10 +490,20 @@ def where(condition: SharedTensor, x: Any, y: Any) -> SharedTensor:
 
 
 def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) -> SharedTensor:
-    """X limited to [low, high]: 4 rounds per limit."""
-    if low is not None:
-        x = (x - low).relu() + low
-    return x if high is None else high - (high - x).relu()
+    """X limited to [low, high]: 4 rounds."""
+    ends = [int(ring.encode(end, x.scale)) for end in (low, high) if end is not None]
+    if low is None:  # min(x, high) = -max(-x, -high)
+        return -clamp(-x, -high) if high is not None else x
+
+    def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
+        bits = np.moveaxis((yield from comparison.at_least(x.party, x.share, ends)), -1, 0)
+        over = torch.stack([x.share - (end if x.party.lead else 0) for end in ends])
+        chosen = yield from comparison.select(x.party, bits, over)
+        return (chosen[0] - chosen[1:].sum(0)), np.bitwise_xor.reduce(bits)
+
+    share, inside = x.run("clamp", protocol())
+    out = x.like(share + (ends[0] if x.party.lead else 0))
+    return out.recorded((x, lambda g: chosen_by(inside, g)))
 
 
 def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:

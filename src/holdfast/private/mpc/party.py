@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MODES = ("dealer", "replicated3", "insecure-local")
 COMPARISONS = ("tree", "dcf")
 FRACTION_BITS = range(8, 27)
-_HEADER = struct.Struct("<10q")  # scale, dimensions, up to 8 sizes
+_DIMENSIONS = 8
+_HEADER = struct.Struct(f"<{2 + _DIMENSIONS}q")  # scale, dimensions, sizes
 
 
 class Party:
@@ -93,7 +94,7 @@ class Party:
                 payload = next(protocol) if answer is None else protocol.send(answer)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = self._open(np.ascontiguousarray(payload))
+            answer = self._open(np.array(payload, order="C", copy=None))
 
     def _open(self, payload: np.ndarray) -> list[np.ndarray]:
         if self.group is None:
@@ -137,6 +138,8 @@ class Party:
             raise _invalid("owner", owner, f"a rank from 0 to {self.parties - 1}")
         value, scale = None, 0 if integer else self.fraction_bits
         if self.rank == owner:
+            if values is None:
+                raise _invalid(name, None, f"values at party {owner}, which owns them")
             given = torch.as_tensor(values)
             scale = self.fraction_bits if given.is_floating_point() else 0
             if shape is not None and integer != (scale == 0):
@@ -148,6 +151,8 @@ class Party:
                     "invalid shape of a secret", code="invalid-value", place=name,
                     found=str(tuple(value.shape)), expected=str(tuple(shape)),
                 )  # fmt: skip
+        if value is not None and value.ndim > _DIMENSIONS:
+            raise _invalid(name, f"{value.ndim} dimensions", f"at most {_DIMENSIONS}")
         with self.channel.scope("secret"):
             size = tuple(shape) if shape is not None else self._announce(owner, value, scale)
         if shape is None and self.rank != owner:
@@ -165,7 +170,7 @@ class Party:
         if value is None:
             words = _HEADER.unpack(self.channel.receive(owner, _HEADER.size))
             return (words[0], *words[2 : 2 + words[1]])
-        header = _HEADER.pack(scale, value.ndim, *value.shape, *[0] * (8 - value.ndim))
+        header = _HEADER.pack(scale, value.ndim, *value.shape, *[0] * (_DIMENSIONS - value.ndim))
         for peer in range(self.parties):
             if peer != self.rank:
                 self.channel.send(peer, header)

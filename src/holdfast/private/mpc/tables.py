@@ -38,13 +38,13 @@ def look_up(party: Party, x: Tensor, tables: Tensor, shift: int, bits: int) -> R
         ``[*x.shape, k]``.
     """
     item = party.take("unit", shape=tuple(x.shape), shift=shift, bits=bits)
-    masked = (x + torch.from_numpy(item["r"])).contiguous().numpy()
+    masked = (x + torch.as_tensor(item["r"])).contiguous().numpy()
     width = shift + bits
     kind = next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(t).bits >= width)
     received = yield masked.astype(kind)
     total = opened_sum(received)
-    places = torch.from_numpy(((total >> kind(shift)) & kind((1 << bits) - 1)).astype(np.int64))
-    unit = torch.from_numpy(item["unit"]).reshape(-1, 1 << bits)
+    places = torch.as_tensor(((total >> kind(shift)) & kind((1 << bits) - 1)).astype(np.int64))
+    unit = torch.as_tensor(item["unit"]).reshape(-1, 1 << bits)
     entries = unit.new_empty((len(unit), tables.shape[1]))
     order = torch.arange(1 << bits)
     step = max(1, _CHUNK >> bits)
@@ -97,7 +97,7 @@ def lines(
         np.round(slope * 2.0**slope_bits),
         np.round(knots * 2.0**scale),
     ]
-    tables = torch.from_numpy(np.stack(columns, axis=1).astype(np.int64))
+    tables = torch.as_tensor(np.stack(columns, axis=1).astype(np.int64))
     return Lines(tables, shift, len(knots).bit_length() - 1, slope_bits)
 
 
@@ -169,11 +169,14 @@ def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> R
 def of_mantissa(
     party: Party, mantissa: Tensor, function: Callable[[np.ndarray], np.ndarray]
 ) -> Rounds[Tensor]:
-    """A function of m in [1, 2) with `MANTISSA_BITS` fractional bits: relative error 2^-13, 3 rounds."""
-    bits = 7
-    shift = MANTISSA_BITS - bits + 1  # step 1/64: places 64 to 128, and 128 is stored at 0
+    """A function of m in [1, 2) with `MANTISSA_BITS` fractional bits: relative error 2^-15, 3 rounds."""
+    bits = 8
+    half = 1 << (bits - 1)
+    shift = MANTISSA_BITS - bits + 1  # places half to 2 half, and the last is stored at 0
     places = np.arange(1 << bits)
-    knots = np.where(places < 64, 2.0, places / 64)
-    table = lines(function, knots, 1 / 64, scale=MANTISSA_BITS, shift=shift, slope_bits=_LINE_BITS)
+    knots = np.where(places < half, 2.0, places / half)
+    table = lines(
+        function, knots, 1 / half, scale=MANTISSA_BITS, shift=shift, slope_bits=_LINE_BITS
+    )
     value = yield from on_lines(party, mantissa, table)
     return (yield from truncate(party, value, _LINE_BITS))

@@ -74,6 +74,15 @@ class SharedTensor:
     def __len__(self) -> int:
         return len(self.share)
 
+    def __bool__(self) -> bool:
+        raise InputError(
+            "a secret cannot decide what runs next",
+            code="secret-condition",
+            found=repr(self),
+            expected="a public value",
+            remedy="use where(condition, x, y), or reveal the condition",
+        )
+
     def __iter__(self) -> Iterator[SharedTensor]:
         return (self[number] for number in range(len(self)))
 
@@ -307,7 +316,10 @@ class SharedTensor:
     matmul = __matmul__
 
     def __rmatmul__(self, other: Value) -> SharedTensor:
-        return (self.T @ torch.as_tensor(other).transpose(-2, -1)).T
+        factor, bits = _public_factor(other, self.party.fraction_bits)
+        x = self.narrowed()
+        out = x.like(ring.matmul(factor, x.share), x.scale + bits)
+        return out.recorded((self, lambda g: _turned(other) @ g))
 
     def square(self) -> SharedTensor:
         """x^2: one round, half the bytes of a product."""
@@ -387,18 +399,14 @@ class SharedTensor:
 
         def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
             surplus = max(0, self.scale - self.party.fraction_bits)
-            return (yield from comparison.relu_with_bits(self.party, self.share, surplus))
+            return (yield from comparison.relu(self.party, self.share, surplus))
 
         if self.party.debug:
             _check_range(self, "relu", ring.LIMIT_BITS)
         share, bits = self.run("relu", protocol())
         out = self.like(share, min(self.scale, self.party.fraction_bits))
 
-        def back(g: SharedTensor) -> SharedTensor:
-            g = g.narrowed()
-            return g.like(g.run("relu_backward", comparison.select(g.party, bits, g.share)))
-
-        return out.recorded((self, back))
+        return out.recorded((self, lambda g: chosen_by(bits, g)))
 
     def max(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
         """Largest value along a dimension."""
@@ -516,6 +524,12 @@ def _public_factor(value: Any, fraction_bits: int) -> tuple[Tensor, int]:
     extra = -math.floor(math.log2(largest)) if 0 < largest < 1 else 0
     bits = fraction_bits + min(extra, 12)
     return ring.encode(given, bits, "factor"), bits
+
+
+def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
+    """A gradient where a bit is 1, zero elsewhere: one round."""
+    g = g.narrowed()
+    return g.like(g.run("backward", comparison.select(g.party, bits, g.share)))
 
 
 def no_gradient(op: str) -> Gradient:

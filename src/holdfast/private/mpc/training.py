@@ -149,8 +149,9 @@ class SGD:
             narrow_together([each for _, move, velocity in moves for each in (move, velocity)])
         for parameter, move, _ in moves:
             # The same tensor object: the optimizer and the model both hold it.
-            parameter.share = (parameter.detach() - move).share
-            parameter.scale = max(parameter.scale, move.scale)
+            new = parameter.detach() - move
+            parameter.share, parameter.scale, parameter.allowed = new.share, new.scale, new.allowed
+            parameter.fixed = None  # a masked value that was opened before is not this one
 
 
 def narrow_together(tensors: list[SharedTensor]) -> None:
