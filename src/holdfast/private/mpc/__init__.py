@@ -16,44 +16,52 @@ from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.forecast import plan
-    from holdfast.private.mpc.importing import PrivateModel, import_model
-    from holdfast.private.mpc.launch import run_dealer, run_local, run_party
+    from holdfast.private.mpc.importing import import_model
+    from holdfast.private.mpc.launch import run_local
     from holdfast.private.mpc.local import simulate
     from holdfast.private.mpc.party import Party
     from holdfast.private.mpc.ring import RangeError
     from holdfast.private.mpc.supply import SupplyError
     from holdfast.private.mpc.tensor import SharedTensor
+    from holdfast.private.mpc.training import (
+        SGD,
+        cross_entropy,
+        load_checkpoint,
+        save_checkpoint,
+    )
     from holdfast.private.mpc.transport import Network, PeerError
 
 _HOMES = {
     "Network": "transport",
     "Party": "party",
     "PeerError": "transport",
-    "PrivateModel": "importing",
     "RangeError": "ring",
+    "SGD": "training",
     "SharedTensor": "tensor",
     "SupplyError": "supply",
+    "cross_entropy": "training",
     "import_model": "importing",
+    "load_checkpoint": "training",
     "plan": "forecast",
-    "run_dealer": "launch",
     "run_local": "launch",
-    "run_party": "launch",
+    "save_checkpoint": "training",
     "simulate": "local",
 }
 
 __all__ = [
+    "SGD",
     "Network",
     "Party",
     "PeerError",
-    "PrivateModel",
     "RangeError",
     "SharedTensor",
     "SupplyError",
+    "cross_entropy",
     "import_model",
+    "load_checkpoint",
     "plan",
-    "run_dealer",
     "run_local",
-    "run_party",
+    "save_checkpoint",
     "simulate",
 ]
 

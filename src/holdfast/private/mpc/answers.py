@@ -58,6 +58,27 @@ def cost_section(rows: Sequence[Mapping[str, Any]], sentence: str, how: How) -> 
     return Section("costs", "What does each layer cost?", sentence, [figure], [table], how)
 
 
+def cost_values(rounds: int, sent: int, offline: int, seconds: float) -> list[Value]:
+    """The figures of a run or forecast."""
+    return [
+        Value("rounds", rounds, better="lower"),
+        Value("bytes_sent", sent, "bytes", better="lower"),
+        Value("offline_bytes", offline, "bytes", better="lower"),
+        Value("seconds", seconds, "s", better="lower"),
+    ]
+
+
+def cost_tiles(values: Sequence[Value], note: str = "") -> list[Tile]:
+    """The same figures under the findings."""
+    rounds, sent, offline, seconds = (each.value for each in values)
+    return [
+        Tile("Rounds", number(rounds)),
+        Tile("Sent per party", size(sent)),
+        Tile("Offline", size(offline)),
+        Tile("Time", duration(seconds), note=note),
+    ]
+
+
 @dataclass(frozen=True)
 class Run(Answer):
     """A run of a script: what it returned, and what it cost.
@@ -113,12 +134,7 @@ class Run(Answer):
 
     def values(self) -> Sequence[Value]:
         """Rounds, bytes and time."""
-        return [
-            Value("rounds", self.rounds, better="lower"),
-            Value("bytes_sent", self._sent, "bytes", better="lower"),
-            Value("offline_bytes", self._offline, "bytes", better="lower"),
-            Value("seconds", self.seconds, "s", better="lower"),
-        ]
+        return cost_values(self.rounds, self._sent, self._offline, self.seconds)
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Who computed, and what they had to trust."""
@@ -129,12 +145,7 @@ class Run(Answer):
 
     def tiles(self) -> Sequence[Tile]:
         """Rounds, bytes, time."""
-        return [
-            Tile("Rounds", number(self.rounds)),
-            Tile("Sent per party", size(self._sent)),
-            Tile("Offline", size(self._offline)),
-            Tile("Time", duration(self.seconds)),
-        ]
+        return cost_tiles(self.values())
 
     def sections(self) -> Sequence[Section]:
         """The result, and the costs."""

@@ -27,7 +27,7 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unk
 from holdfast.errors import InputError
 from holdfast.files import read_whole
 from holdfast.numbers import duration, number, size
-from holdfast.private.mpc.answers import MODES, cost_row, cost_section
+from holdfast.private.mpc.answers import MODES, cost_row, cost_section, cost_tiles, cost_values
 from holdfast.private.mpc.importing import Graph, PrivateModel, prepare
 from holdfast.private.mpc.launch import run_local
 from holdfast.private.mpc.party import Party
@@ -113,12 +113,8 @@ class Forecast(Answer):
 
     def values(self) -> Sequence[Value]:
         """Rounds, bytes, time."""
-        return [
-            Value("rounds", self.rounds, better="lower"),
-            Value("bytes", self.bytes, "bytes", better="lower"),
-            Value("offline_bytes", self.offline_bytes, "bytes", better="lower"),
-            Value("seconds", self.seconds(self.network), "s", better="lower"),
-        ]
+        seconds = self.seconds(self.network)
+        return cost_values(self.rounds, self.bytes, self.offline_bytes, seconds)
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The model, its input, and whom the parties trust."""
@@ -130,12 +126,7 @@ class Forecast(Answer):
 
     def tiles(self) -> Sequence[Tile]:
         """Rounds, bytes, time."""
-        return [
-            Tile("Rounds", number(self.rounds)),
-            Tile("Sent per party", size(self.bytes)),
-            Tile("Offline", size(self.offline_bytes)),
-            Tile("Time", duration(self.seconds(self.network)), note=_described(self.network)),
-        ]
+        return cost_tiles(self.values(), _described(self.network))
 
     def sections(self) -> Sequence[Section]:
         """By layer; by network; against a measurement."""

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
 from holdfast.private.mpc.functions import transposed_weight
-from holdfast.private.mpc.operations import KEPT, OPERATIONS, SHAPES, with_height
+from holdfast.private.mpc.operations import KEPT, NO_GRADIENT, OPERATIONS, SHAPES, with_height
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.transport import PeerError
 
@@ -107,7 +107,7 @@ def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = F
         InputError: ``unsupported`` with all operations that are missing, by module.
     """
     program = _exported(module, tuple(example))
-    missing = _missing(program.graph)
+    missing = _missing(program.graph, trainable)
     if missing:
         raise InputError(
             f"{len(missing)} operations of the model are not supported",
@@ -147,13 +147,13 @@ def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
         module.train(training)
 
 
-def _missing(graph: Any) -> list[str]:
+def _missing(graph: Any, trainable: bool) -> list[str]:
     """Operations on the input that are not supported, with their module."""
     found: dict[str, None] = {}
     for node in graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem:
             continue
-        if _touches_input(node) and (problem := _problem(node)):
+        if _touches_input(node) and (problem := _problem(node, trainable)):
             found[f"{problem} in {_module_of(node) or 'the model itself'}"] = None
     return list(found)
 
@@ -171,11 +171,13 @@ def _touches_input(node: Any) -> bool:
     return bool(reached)
 
 
-def _problem(node: Any) -> str | None:
+def _problem(node: Any, trainable: bool) -> str | None:
     known = OPERATIONS.get(node.target)
     if known is None:
         return str(node.target).removesuffix(".default").replace("aten.", "")
     reason = known.refuses(*node.args, **node.kwargs) if known.refuses else None
+    if trainable and known.name in NO_GRADIENT:
+        reason = "no gradient"
     return f"{known.name} ({reason})" if reason else None
 
 

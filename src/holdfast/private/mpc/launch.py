@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -46,6 +47,7 @@ from holdfast.private.mpc.supply import Supply, live_supply, serve
 from holdfast.private.mpc.transport import Channel, Network
 
 Main = Callable[[Any], Any]
+_FACTS = ("peer", "op", "round")
 _GRACE_S = 30.0  # for the others to notice that a party has died
 
 
@@ -254,9 +256,16 @@ def run_local(
         processes = {}
         for rank in ranks:
             store = None if stores is None else store_path(stores, rank)
-            task = _Task(session, rank, script.resolve(), store, network, threads)
             processes[rank] = context.Process(
-                target=_process, args=(task, listeners[rank]), name=_name(rank), daemon=True
+                target=_process,
+                args=(session, rank, listeners[rank]),
+                kwargs={
+                    "script": script.resolve(),
+                    "store": store,
+                    "network": network,
+                    "threads": threads,
+                },
+                daemon=True,
             )
             processes[rank].start()
         for listener in listeners.values():
@@ -265,55 +274,30 @@ def run_local(
         return _collect(folder, {rank: each.exitcode for rank, each in processes.items()})
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What one process of a local run does."""
-
-    session: Session
-    rank: int
-    script: Path
-    store: Path | None
-    network: Network | None
-    threads: int
-
-    @property
-    def report(self) -> Path:
-        return self.session.folder / f"report{self.rank}.json"
-
-
-def _process(task: _Task, listener: socket.socket) -> None:
+def _process(session: Session, rank: int, listener: socket.socket, **settings: Any) -> None:
     """The body of a party's or dealer's process; leaves its result or error in a file."""
     try:
-        if task.rank == DEALER:
-            run_dealer(task.session, listener)
-            content: Any = {}
+        if rank == DEALER:
+            run_dealer(session, listener)
+            content: dict[str, Any] = {}
         else:
-            result = run_party(
-                task.session,
-                task.rank,
-                task.script,
-                store=task.store,
-                listener=listener,
-                network=task.network,
-                threads=task.threads,
-            )
-            content = dataclasses.asdict(result)
+            content = dataclasses.asdict(run_party(session, rank, listener=listener, **settings))
     except HoldfastError as error:
         facts = {"code": error.code, "message": str(error)}
-        for name in ("peer", "op", "round"):
-            if hasattr(error, name):
-                facts[name] = getattr(error, name)
+        facts |= {name: value for name, value in vars(error).items() if name in _FACTS}
         content = {"error": facts}
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:
-        import traceback
-
         traceback.print_exc()
         content = {"error": {"code": "script", "message": f"{type(error).__name__}: {error}"}}
-    write_whole(task.report, json.dumps(content).encode())
+    write_whole(_report(session.folder, rank), json.dumps(content).encode())
     if "error" in content:
         sys.exit(2)
+
+
+def _report(folder: Path, rank: int) -> Path:
+    return folder / f"report{rank}.json"
 
 
 def _wait_for(processes: Sequence[Any]) -> None:
@@ -338,7 +322,7 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
     failures: dict[int, dict[str, Any]] = {}
     results = []
     for rank, code in exit_codes.items():
-        path = folder / f"report{rank}.json"
+        path = _report(folder, rank)
         content = json.loads(path.read_text()) if path.exists() else {}
         if "error" in content:
             failures[rank] = content["error"]

@@ -65,30 +65,6 @@ def with_height(weight: Any) -> Any:
     return weight.fixed_height
 
 
-def _padding_problem(*args: Any, **_: Any) -> str | None:
-    return "padding by name" if len(args) > 4 and isinstance(args[4], str) else None
-
-
-def _transposed_problem(*args: Any, **_: Any) -> str | None:
-    return "transposed" if args[6] else None
-
-
-def _convolution(
-    party: Any,
-    x: SharedTensor,
-    weight: Any,
-    bias: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> SharedTensor:
-    convolve = _conv1d if x.ndim == 3 else _call(functions.conv2d)
-    return convolve(party, x, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
-
-
 def _batch_norm(party: Any, x: SharedTensor, scale: Any, shift: Any) -> Any:
     """Scale and shift per channel: what the import has made of the stored statistics."""
     shape = (1, -1, *[1] * (x.ndim - 2))
@@ -197,20 +173,12 @@ def _finite(value: Any) -> Any:
     return torch.as_tensor(value).clamp(-1024.0, 1024.0)
 
 
-def _clamp(party: Any, x: SharedTensor, low: float | None = None, high: float | None = None) -> Any:
-    return functions.clamp(x, low, high)
-
-
 def _leaky_relu(party: Any, x: SharedTensor, slope: float = 0.01) -> SharedTensor:
     return x * slope + x.relu() * (1 - slope)
 
 
 def _hard_sigmoid(party: Any, x: SharedTensor) -> SharedTensor:
     return functions.clamp(x + 3.0, 0.0, 6.0) * (1 / 6)
-
-
-def _power(party: Any, x: SharedTensor, power: Any) -> SharedTensor:
-    return x ** int(power)
 
 
 def _power_problem(x: Any, power: Any) -> str | None:
@@ -303,16 +271,15 @@ _LOG_SOFTMAX = Operation("log_softmax", _log_softmax)
 _RESHAPE = Operation("reshape", _method("reshape"))
 _COPY = Operation("copy", _identity, _kind_problem)
 _MEAN, _SUM = Operation("mean", _mean), Operation("sum", _sum)
-_CLAMP, _SPLIT = Operation("clamp", _clamp), Operation("split", _split)
+_CLAMP, _SPLIT = Operation("clamp", _call(functions.clamp)), Operation("split", _split)
 _MUL, _DIV = Operation("mul", _call(operator.mul)), Operation("div", _call(operator.truediv))
 _ADD, _SUB = Operation("add", _add), Operation("sub", _subtract)
 _MATMUL = Operation("matmul", _call(operator.matmul))
 
 OPERATIONS: dict[Any, Operation] = {
     aten.linear.default: _LINEAR,
-    aten.conv1d.default: Operation("conv1d", _conv1d, _padding_problem),
-    aten.conv2d.default: Operation("conv2d", _call(functions.conv2d), _padding_problem),
-    aten.convolution.default: Operation("convolution", _convolution, _transposed_problem),
+    aten.conv1d.default: Operation("conv1d", _conv1d),
+    aten.conv2d.default: Operation("conv2d", _call(functions.conv2d)),
     aten._native_batch_norm_legit_no_training.default: Operation("batch_norm", _batch_norm),
     aten.max_pool2d.default: Operation("max_pool2d", _call(functions.max_pool2d), _pool_problem),
     aten.avg_pool2d.default: Operation(
@@ -369,7 +336,9 @@ OPERATIONS: dict[Any, Operation] = {
     aten.div.Tensor: _DIV,
     aten.div.Scalar: _DIV,
     aten.neg.default: Operation("neg", _call(operator.neg)),
-    aten.pow.Tensor_Scalar: Operation("pow", _power, _power_problem),
+    aten.pow.Tensor_Scalar: Operation(
+        "pow", lambda party, x, power: x ** int(power), _power_problem
+    ),
     aten.where.self: Operation("where", _where),
     aten.masked_fill.Scalar: Operation(
         "where", lambda party, x, mask, value: _where(party, mask, value, x)
@@ -417,6 +386,9 @@ OPERATIONS: dict[Any, Operation] = {
 
 SHAPES = {"reshape", "permute", "expand", "slice", "split", "cat", "stack", "copy", "pad"}
 """Operations that only move elements: not worth a row among the costs."""
+
+NO_GRADIENT = {"argmax", "batch_norm", "max", "max_pool2d", "sqrt"}
+"""Operations that a model can use but not be trained through."""
 
 KEPT = (
     aten.linear.default,

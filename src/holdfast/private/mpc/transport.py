@@ -267,7 +267,7 @@ class Channel:
             self._pump(link, start)
         (length, sequence, round_, checksum, sent_at), data = link.frames.popleft()
         if sequence == _ABORT:
-            raise self._error(link, f"stopped: {data.decode(errors='replace')}", "peer-aborted")
+            raise self._aborted(link, data)
         if (sequence, length, checksum) != (link.received, nbytes, self._checksum()):
             raise self._error(
                 link,
@@ -309,10 +309,11 @@ class Channel:
         """The error for a peer that has closed the connection: its own words, if it left any."""
         for (_, sequence, *_rest), data in link.frames:
             if sequence == _ABORT:
-                return self._error(
-                    link, f"stopped: {data.decode(errors='replace')}", "peer-aborted"
-                )
+                return self._aborted(link, data)
         return self._error(link, "closed the connection", "peer-lost")
+
+    def _aborted(self, link: _Link, reason: bytearray) -> PeerError:
+        return self._error(link, f"stopped: {reason.decode(errors='replace')}", "peer-aborted")
 
     def _checksum(self) -> int:
         return zlib.crc32(self.path().encode())
