@@ -20,16 +20,7 @@ def test_every_operation_takes_scalars_and_empty_tensors(shape, kind):
     def main(party):
         x = party.secret(values if party.rank == 0 else None, owner=0)
         return [
-            each.reveal()
-            for each in (
-                x + 1,
-                x * x,
-                x.relu(),
-                x > 1,
-                functions.exp(x),
-                functions.gelu(x),
-                functions.log(x),
-            )
+            each.reveal() for each in (x + 1, x * x, x.relu(), x > 1, *(call(x) for call in calls))
         ]
 
     got = simulate(2, main, comparison=kind)[1]

@@ -7,10 +7,10 @@ import os
 import numpy as np
 import torch
 
-from holdfast.errors import InputError
 from holdfast.private.mpc import SharedTensor
 from holdfast.private.mpc.comparison import to_arithmetic
 from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.ring import invalid
 
 RANDOM_BITS = 20
 """Fractional bits of uniform numbers: epsilon is rounded to a multiple of 2^-20."""
@@ -23,17 +23,9 @@ def check_settings(arms: int, epsilon: float) -> None:
         InputError: ``out-of-range``.
     """
     if arms < 2:
-        raise InputError(
-            "invalid arms", code="out-of-range", place="arms", found=str(arms), expected="2 or more"
-        )
+        raise invalid("arms", arms, "2 or more", "out-of-range")
     if not 0.0 <= epsilon <= 1.0:
-        raise InputError(
-            "invalid epsilon",
-            code="out-of-range",
-            place="epsilon",
-            found=str(epsilon),
-            expected="0 to 1: the probability of exploring",
-        )
+        raise invalid("epsilon", epsilon, "0 to 1: the probability of exploring", "out-of-range")
 
 
 class Coins:
@@ -46,13 +38,7 @@ class Coins:
 
     def __init__(self, party: Party, seed: int | None = None) -> None:
         if seed is not None and party.mode != "insecure-local":
-            raise InputError(
-                "a seed makes exploration predictable",
-                code="conflict",
-                place="seed",
-                found=f"mode {party.mode}",
-                expected="mode insecure-local",
-            )
+            raise invalid("seed", f"mode {party.mode}", "mode insecure-local", "conflict")
         self.party = party
         self._generator = None if seed is None else np.random.default_rng([seed, party.rank])
 

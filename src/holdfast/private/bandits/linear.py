@@ -16,6 +16,7 @@ from holdfast.private.bandits.exploration import Coins, check_settings, explore
 from holdfast.private.mpc import SharedTensor
 from holdfast.private.mpc.functions import cat, one_hot, reciprocal
 from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.ring import invalid
 
 
 class LinearBandit:
@@ -52,13 +53,7 @@ class LinearBandit:
         check_settings(arms, epsilon)
         for name, rank in (("arm_party", arm_party), ("reward_party", reward_party)):
             if rank not in range(party.parties):
-                raise InputError(
-                    f"invalid {name}",
-                    code="out-of-range",
-                    place=name,
-                    found=str(rank),
-                    expected=f"0 to {party.parties - 1}",
-                )
+                raise invalid(name, rank, f"0 to {party.parties - 1}", "out-of-range")
         self.party, self.arms, self.features, self.epsilon = party, arms, features, epsilon
         self.arm_party, self.reward_party = arm_party, reward_party
         self.largest_norm = largest_norm

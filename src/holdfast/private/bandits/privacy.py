@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
-from holdfast.errors import InputError
 from holdfast.private.bandits.exploration import check_settings
+from holdfast.private.mpc.ring import invalid
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,7 @@ def privacy_loss(arms: int, epsilon: float, steps: int, delta: float = 1e-6) -> 
         ("delta", delta, 0 < delta < 1, "between 0 and 1"),
     ):
         if not good:
-            raise InputError(
-                f"invalid {name}",
-                code="out-of-range",
-                place=name,
-                found=str(value),
-                expected=expected,
-            )
+            raise invalid(name, value, expected, "out-of-range")
     if epsilon == 0:
         claim = "none: without exploring, an action shows which arm is greedy"
         return PrivacyLoss(arms, epsilon, steps, math.inf, math.inf, delta, claim)

@@ -10,17 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.errors import InputError
 from holdfast.private.mpc import randomness, ring
+from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.rounds import Result, Rounds
 
 if TYPE_CHECKING:
     from holdfast.private.mpc.dealing import Item
     from holdfast.private.mpc.tensor import SharedTensor
 
-MODES = ("dealer", "replicated3", "insecure-local")
-COMPARISONS = ("tree", "dcf")
-FRACTION_BITS = range(8, 27)
 _DIMENSIONS = 8
 _HEADER = struct.Struct(f"<{2 + _DIMENSIONS}q")  # scale, dimensions, sizes
 
@@ -50,18 +47,20 @@ class Party:
         comparison: Literal["tree", "dcf"] = "tree",
         debug: Literal["ranges"] | None = None,
     ) -> None:
-        _one_of("mode", mode, MODES)
-        _one_of("comparison", comparison, COMPARISONS)
-        if fraction_bits not in FRACTION_BITS:
-            raise _invalid("fraction_bits", fraction_bits, "8 to 26")
+        for name, value, choices in (
+            ("mode", mode, ("dealer", "replicated3", "insecure-local")),
+            ("comparison", comparison, ("tree", "dcf")),
+            ("fraction_bits", fraction_bits, range(8, 27)),
+            ("debug", debug, (None, "ranges")),
+        ):
+            if value not in choices:
+                raise invalid(name, value, f"one of {list(choices)}")
         if mode == "replicated3" and channel.parties != 3:
-            raise _invalid("parties", channel.parties, "3 parties in mode replicated3")
+            raise invalid("parties", channel.parties, "3 parties in mode replicated3")
         if comparison == "dcf" and channel.parties != 2 and mode != "replicated3":
-            raise _invalid("comparison", comparison, "tree, or dcf with 2 parties or replicated3")
-        if debug not in (None, "ranges"):
-            raise _invalid("debug", debug, "ranges")
+            raise invalid("comparison", comparison, "tree, or dcf with 2 parties or replicated3")
         if debug and mode != "insecure-local":
-            raise _invalid("debug", debug, "mode insecure-local: it opens every operand")
+            raise invalid("debug", debug, "mode insecure-local: it opens every operand")
         self.channel, self.mode, self.debug = channel, mode, debug
         self.fraction_bits, self.comparison = fraction_bits, comparison
         self.rank: int = channel.rank
@@ -135,11 +134,11 @@ class Party:
         from holdfast.private.mpc.tensor import SharedTensor
 
         if owner not in range(self.parties):
-            raise _invalid("owner", owner, f"a rank from 0 to {self.parties - 1}")
+            raise invalid("owner", owner, f"a rank from 0 to {self.parties - 1}")
         value, scale = None, 0 if integer else self.fraction_bits
         if self.rank == owner:
             if values is None:
-                raise _invalid(name, None, f"values at party {owner}, which owns them")
+                raise invalid(name, None, f"values at party {owner}, which owns them")
             given = torch.as_tensor(values)
             scale = self.fraction_bits if given.is_floating_point() else 0
             if shape is not None and integer != (scale == 0):
@@ -147,12 +146,9 @@ class Party:
                 given = given.to(torch.int64 if integer else torch.float64)
             value = ring.encode(given, scale, name)
             if shape is not None and tuple(value.shape) != tuple(shape):
-                raise InputError(
-                    "invalid shape of a secret", code="invalid-value", place=name,
-                    found=str(tuple(value.shape)), expected=str(tuple(shape)),
-                )  # fmt: skip
+                raise invalid(name, f"shape {tuple(value.shape)}", f"shape {tuple(shape)}")
         if value is not None and value.ndim > _DIMENSIONS:
-            raise _invalid(name, f"{value.ndim} dimensions", f"at most {_DIMENSIONS}")
+            raise invalid(name, f"{value.ndim} dimensions", f"at most {_DIMENSIONS}")
         with self.channel.scope("secret"):
             size = tuple(shape) if shape is not None else self._announce(owner, value, scale)
         if shape is None and self.rank != owner:
@@ -193,16 +189,5 @@ def _policy(reveal_to: Collection[int] | None, parties: int) -> frozenset[int] |
         return None
     for rank in reveal_to:
         if rank not in range(parties):
-            raise _invalid("reveal_to", rank, f"ranks from 0 to {parties - 1}")
+            raise invalid("reveal_to", rank, f"ranks from 0 to {parties - 1}")
     return frozenset(reveal_to)
-
-
-def _invalid(name: str, found: Any, expected: str) -> InputError:
-    return InputError(
-        f"invalid {name}", code="invalid-value", place=name, found=str(found), expected=expected
-    )
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise _invalid(name, value, ", ".join(allowed))

@@ -41,6 +41,11 @@ class RangeError(HoldfastError):
         )
 
 
+def invalid(name: str, found: Any, expected: str, code: str = "invalid-value") -> InputError:
+    """The error for an argument that does not fit."""
+    return InputError(f"invalid {name}", code=code, place=name, found=str(found), expected=expected)
+
+
 def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     """Integers that represent real numbers, rounded to the nearest.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -116,26 +116,22 @@ class SharedTensor:
         self.fixed = {}
         return self
 
-    @contextmanager
-    def scope(self, op: str) -> Iterator[None]:
+    def scope(self, op: str) -> AbstractContextManager[None]:
         """Count what runs inside as one operation."""
-        with self.party.channel.scope(op):
-            yield
+        return self.party.channel.scope(op)  # type: ignore[no-any-return]
 
     def run(self, op: str, protocol: Rounds[Any]) -> Any:
         """Run a protocol, counted as `op`."""
-        with self.party.channel.scope(op):
+        with self.scope(op):
             return self.party.run(protocol)
 
     def lift(self, value: Value) -> SharedTensor:
         """A value of any kind as a shared tensor; numbers become public values."""
         if isinstance(value, SharedTensor):
             if value.party is not self.party:
-                raise InputError(
-                    "tensors of different parties in one operation", code="conflict",
-                    found=f"parties {self.party.rank} and {value.party.rank}",
-                    expected="tensors of this party",
-                )  # fmt: skip
+                raise ring.invalid(
+                    "operand", "a tensor of another party", "this party's", "conflict"
+                )
             return value
         return self.party.public(value)
 
@@ -337,9 +333,7 @@ class SharedTensor:
 
     def __pow__(self, power: int) -> SharedTensor:
         if not isinstance(power, int) or power < 1:
-            raise InputError(
-                "unsupported power", code="unsupported", found=str(power), expected="1, 2, 3, ..."
-            )
+            raise ring.invalid("power", power, "1, 2, 3, ...", "unsupported")
         if power == 1:
             return self
         half = (self ** (power // 2)).square() if power > 3 else self.square()

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
+from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.tensor import SharedTensor
 
 if TYPE_CHECKING:
@@ -206,13 +207,7 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
     size = int.from_bytes(plain[:8], "little")
     header = json.loads(plain[8 : 8 + size])["__metadata__"]
     if int(header["rank"]) != party.rank:
-        raise InputError(
-            "checkpoint of another party",
-            code="conflict",
-            path=path,
-            found=f"party {header['rank']}",
-            expected=f"party {party.rank}",
-        )
+        raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
     facts = json.loads(header["tensors"])
     return {
         name: SharedTensor(
@@ -231,10 +226,5 @@ def _ranks(tensor: SharedTensor) -> list[int] | None:
 
 def _cipher(key: bytes) -> AESGCM:
     if len(key) not in (16, 32):
-        raise InputError(
-            "invalid key",
-            code="invalid-value",
-            found=f"{len(key)} bytes",
-            expected="16 or 32 bytes",
-        )
+        raise invalid("key", f"{len(key)} bytes", "16 or 32 bytes")
     return AESGCM(key)
