@@ -303,7 +303,7 @@ def log_softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
     with x.scope("log_softmax"):
         x = x.fractional().narrowed()
-        shifted = x - x.max(dim, keepdim=True)
+        shifted = x - x.detach().max(dim, keepdim=True)
         total = exp(shifted, at_most_zero=True).sum(dim, keepdim=True)
         return shifted - log(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
 

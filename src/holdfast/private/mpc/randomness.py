@@ -7,7 +7,7 @@ index * 2^64, so streams never overlap and any of them can be made again from (s
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
 SEED_BYTES = 16
-
-
-class Exchange(Protocol):
-    """What key agreement needs of a channel."""
-
-    @property
-    def rank(self) -> int:
-        """This party."""
-        ...
-
-    def exchange(self, payload: bytes) -> list[bytes]:
-        """Send to all peers and receive from all, by rank."""
-        ...
 
 
 def new_seed() -> bytes:
@@ -54,7 +41,7 @@ def uniform(seed: bytes, index: int, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(stream(seed, index, 8 * count).view(np.int64)).reshape(shape)
 
 
-def agree(channel: Exchange) -> list[bytes]:
+def agree(channel: Any) -> list[bytes]:
     """A seed shared with each peer, by rank (empty at this party's own place): X25519 and HKDF, one round.
 
     The channel must be authenticated: TLS with pinned certificates is.

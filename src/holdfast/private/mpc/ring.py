@@ -17,6 +17,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, InputError
 
+Pair = Sequence[int]
 LIMIT_BITS = 62
 """Encoded values stay below 2^62 in magnitude: exact truncation and comparison need the two top bits."""
 
@@ -103,13 +104,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     return torch.matmul(x, y)
 
 
-def patches(
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Tensor:
+def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
     """Windows of images: ``[N, C, H, W] -> [N, C, kh, kw, oh, ow]``, padded with zeros (im2col)."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel, stride, padding, dilation
     x = torch.nn.functional.pad(x, (pw, pw, ph, ph)).contiguous()
@@ -122,16 +117,15 @@ def patches(
     )
 
 
-def conv2d(
-    x: Tensor,
-    w: Tensor,
-    *,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-) -> Tensor:
+def _geometry(
+    stride: Pair = (1, 1), padding: Pair = (0, 0), dilation: Pair = (1, 1), groups: int = 1
+) -> tuple[Pair, Pair, Pair, int]:
+    return stride, padding, dilation, groups
+
+
+def conv2d(x: Tensor, w: Tensor, **options: Any) -> Tensor:
     """Convolution ``[N, C, H, W], [O, C/groups, kh, kw] -> [N, O, oh, ow]``."""
+    stride, padding, dilation, groups = _geometry(**options)
     windows = patches(x, w.shape[2:], stride, padding, dilation)
     n, _, _, _, oh, ow = windows.shape
     columns = _columns(windows, groups)  # [groups, C/groups kh kw, N oh ow]
@@ -140,23 +134,14 @@ def conv2d(
     return product.reshape(w.shape[0], n, oh, ow).transpose(0, 1)
 
 
-def conv2d_input(
-    grad: Tensor,
-    w: Tensor,
-    *,
-    size: Sequence[int],
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-) -> Tensor:
+def conv2d_input(grad: Tensor, w: Tensor, *, size: Pair, **options: Any) -> Tensor:
     """Gradient of a convolution for its input of `size` (H, W): also a transposed convolution."""
+    (sh, sw), (ph, pw), (dh, dw), groups = _geometry(**options)
     n, outputs, oh, ow = grad.shape
     _, channels, kh, kw = w.shape
     rows = grad.transpose(0, 1).reshape(groups, outputs // groups, n * oh * ow)
     weights = w.reshape(groups, outputs // groups, -1).transpose(1, 2)
     columns = torch.matmul(weights, rows).reshape(groups * channels, kh, kw, n, oh, ow)
-    (sh, sw), (ph, pw), (dh, dw) = stride, padding, dilation
     folded = grad.new_zeros((groups * channels, n, size[0] + 2 * ph, size[1] + 2 * pw))
     for i in range(kh):
         for j in range(kw):
@@ -166,17 +151,9 @@ def conv2d_input(
     return folded[:, :, ph : ph + size[0], pw : pw + size[1]].transpose(0, 1)
 
 
-def conv2d_weight(
-    x: Tensor,
-    grad: Tensor,
-    *,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-) -> Tensor:
+def conv2d_weight(x: Tensor, grad: Tensor, *, kernel: Pair, **options: Any) -> Tensor:
     """Gradient of a convolution for its weight."""
+    stride, padding, dilation, groups = _geometry(**options)
     n, outputs, oh, ow = grad.shape
     windows = patches(x, kernel, stride, padding, dilation)[..., :oh, :ow]
     columns = _columns(windows, groups)
@@ -223,12 +200,6 @@ def product_shape(
         return (left[0], right[1] * given.get("groups", 1), *given["size"])
     if op == "conv2d_weight":
         return (right[1], left[1] // given.get("groups", 1), *given["kernel"])
-    sizes = zip(
-        left[2:],
-        right[2:],
-        given.get("stride", (1, 1)),
-        given.get("padding", (0, 0)),
-        given.get("dilation", (1, 1)),
-        strict=True,
-    )
+    stride, padding, dilation, _ = _geometry(**given)
+    sizes = zip(left[2:], right[2:], stride, padding, dilation, strict=True)
     return (left[0], right[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes))
