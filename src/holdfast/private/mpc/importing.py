@@ -479,10 +479,11 @@ def import_model(
         InputError: ``unsupported`` with all missing operations, before anything is sent.
         PeerError: ``handshake`` if another party has another architecture.
     """
-    if weights is not None and party.rank == owner:
-        load_weights(module, Path(weights))
-    given = [example] if isinstance(example, Tensor) else list(example)
-    graph = prepare(module, given, trainable=trainable)
+    with party.channel.scope("import"):
+        if weights is not None and party.rank == owner:
+            load_weights(module, Path(weights))
+        given = [example] if isinstance(example, Tensor) else list(example)
+        graph = prepare(module, given, trainable=trainable)
     return PrivateModel(party, graph, owner, trainable=trainable)
 
 

@@ -42,7 +42,7 @@ from holdfast.private.mpc.handshake import (
     compare,
     meet,
 )
-from holdfast.private.mpc.store import Store, store_path
+from holdfast.private.mpc.store import Store, state_folder, store_path
 from holdfast.private.mpc.supply import Supply, live_supply, serve
 from holdfast.private.mpc.transport import Channel, Network
 
@@ -107,7 +107,7 @@ def run_party(
     listener: socket.socket | None = None,
     network: Network | None = None,
     threads: int | None = None,
-    main: Main | None = None,
+    state: Path | None = None,
 ) -> PartyResult:
     """Run a script as one party, in this process.
 
@@ -119,7 +119,7 @@ def run_party(
         listener: a bound socket for this party, where the launcher has made one.
         network: to imitate; only if all parties are on this machine.
         threads: of torch; by default torch decides.
-        main: instead of the script's.
+        state: where claims of stores are noted besides; by default the user's state folder.
 
     Raises:
         PeerError: if another party fails or differs.
@@ -131,13 +131,13 @@ def run_party(
 
     if threads:
         torch.set_num_threads(threads)
-    main = main or load_script(script)
+    main = load_script(script)
     meeting = Meeting(session, rank, listener)
     agreement = _agreement(session, script)
     preprocessed = None
     if store is not None:
         try:
-            preprocessed = _open_store(store, session, rank)
+            preprocessed = _checked(Store(store, state), session, rank)
         except HoldfastError as error:
             # The others end at once, rather than wait for this party.
             with contextlib.suppress(HoldfastError):
@@ -264,6 +264,7 @@ def run_local(
                     "store": store,
                     "network": network,
                     "threads": threads,
+                    "state": state_folder(),
                 },
                 daemon=True,
             )
@@ -339,15 +340,15 @@ def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResul
     return results
 
 
-def _open_store(path: Path, session: Session, rank: int) -> Store:
-    store = Store(path)
-    if (store.rank, store.parties) != (rank, len(session.party)):
+def _checked(store: Store, session: Session, rank: int) -> Store:
+    parties = len(session.party)
+    if (store.rank, store.parties) != (rank, parties):
         raise InputError(
             "the store was made for another party",
             code="conflict",
-            path=path,
+            path=store.path,
             found=f"party {store.rank} of {store.parties}",
-            expected=f"party {rank} of {len(session.party)}",
+            expected=f"party {rank} of {parties}",
         )
     return store
 

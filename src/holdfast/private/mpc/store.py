@@ -47,6 +47,12 @@ def store_path(folder: Path, rank: int) -> Path:
     return folder / f"party{rank}.store"
 
 
+def state_folder() -> Path:
+    """Where this user's claims are noted besides."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "holdfast" / "stores"
+
+
 def write_stores(folder: Path, items: Items, parties: int, runs: int) -> list[Path]:
     """Deal the items of a number of runs into one store per party.
 
@@ -142,7 +148,7 @@ class Store:
 
     Args:
         path: the file.
-        state: the user's state folder; by default ``$XDG_STATE_HOME/holdfast``.
+        state: where claims are noted besides; by default `state_folder`.
 
     Raises:
         InputError: if the file is damaged, or another process uses it.
@@ -153,8 +159,7 @@ class Store:
         self.path = path
         self._header = _read_header(path)
         self._lock = Lock(_beside(path).with_suffix(".lock"))
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        folder = state or Path(home) / "holdfast" / "stores"
+        folder = state or state_folder()
         folder.mkdir(parents=True, exist_ok=True)
         self._state = folder / f"{self.identity}.{self.rank}"
         used, known = _noted(_beside(path)), _noted(self._state) or 0

@@ -29,6 +29,7 @@ from holdfast.private.mpc.accounting import Ledger
 _HEADER = struct.Struct("<QIIId")
 HEADER_BYTES = _HEADER.size
 TIMEOUT_S = 60.0
+_FAREWELL_S = 1.0
 _ABORT = 0xFFFFFFFF  # sequence number of the frame by which a party says why it stops
 _LARGEST = 1 << 36
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -237,11 +238,20 @@ class Channel:
 
     def abort(self, reason: str) -> None:
         """Tell the peers why this party stops, as far as they still listen, and close."""
+        text = reason.encode()
+        frame = memoryview(_HEADER.pack(len(text), _ABORT, self.round, 0, self.clock.now()) + text)
+        deadline = time.monotonic() + _FAREWELL_S
         for link in self._links.values():
-            text = reason.encode()
-            header = _HEADER.pack(len(text), _ABORT, self.round, 0, self.clock.now())
-            link.out.append(memoryview(header + text))
+            link.out.append(frame)
             link.move()
+            with suppress(OSError):
+                link.socket.shutdown(socket.SHUT_WR)
+        for link in self._links.values():
+            # A connection that is closed before everything was read drops what was sent.
+            with suppress(OSError):
+                link.socket.settimeout(max(0.01, deadline - time.monotonic()))
+                while link.socket.recv(1 << 16):
+                    pass
         self.close()
 
     def close(self) -> None:
