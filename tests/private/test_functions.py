@@ -36,11 +36,11 @@ CASES = {
     "gelu": (functions.gelu, lambda x: x * special.ndtr(x), line(-1000, 1000), 0, 2.0**-10),
     "gelu near 0": (functions.gelu, lambda x: x * special.ndtr(x), line(-6, 6), 0, 2.0**-10),
     "silu": (functions.silu, lambda x: x * special.expit(x), line(-40, 40), 0, 2.0**-10),
-    "reciprocal": (functions.reciprocal, lambda x: 1 / x, powers(-10, 20), 2.0**-12, 2 * ULP),
-    "quotient": (lambda x: 1 / x, lambda x: 1 / x, powers(-10, 20) * signs(), 2.0**-12, 2 * ULP),
-    "rsqrt": (functions.rsqrt, lambda x: x**-0.5, powers(-10, 20), 2.0**-12, 2 * ULP),
-    "sqrt": (functions.sqrt, np.sqrt, np.append(powers(-10, 20), 0), 2.0**-12, 2 * ULP),
-    "log": (functions.log, np.log, powers(-10, 20), 0, 2.0**-12),
+    "reciprocal": (functions.reciprocal, lambda x: 1 / x, powers(-10, 20), 2.0**-14, 2 * ULP),
+    "quotient": (lambda x: 1 / x, lambda x: 1 / x, powers(-10, 20) * signs(), 2.0**-14, 2 * ULP),
+    "rsqrt": (functions.rsqrt, lambda x: x**-0.5, powers(-10, 20), 2.0**-14, 2 * ULP),
+    "sqrt": (functions.sqrt, np.sqrt, np.append(powers(-10, 20), 0), 2.0**-14, 2 * ULP),
+    "log": (functions.log, np.log, powers(-10, 20), 0, 2.0**-14),
 }
 
 

@@ -6,9 +6,9 @@ table says "saturates", else an undefined result; ``debug="ranges"`` raises `Ran
 | function | domain | largest error | outside |
 |-|-|-|-|
 | exp | -16 to 16 | relative 2^-12, plus 2^-15 | 0 below, saturates above |
-| reciprocal, rsqrt | 2^-10 to 2^20 | relative 2^-12, plus 2^-15 | 0 below |
-| sqrt | 0, 2^-10 to 2^20 | relative 2^-12, plus 2^-15 | 0 below |
-| log | 2^-10 to 2^20 | 2^-12 | 0 below |
+| reciprocal, rsqrt | 2^-10 to 2^20 | relative 2^-14, plus 2^-15 | 0 below |
+| sqrt | 0, 2^-10 to 2^20 | relative 2^-14, plus 2^-15 | 0 below |
+| log | 2^-10 to 2^20 | 2^-14 | 0 below |
 | sigmoid, tanh | all | 2^-10 | |
 | erf, gelu | all | 2^-10 | |
 | silu | all | 2^-10 | |
@@ -32,12 +32,12 @@ from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.rounds import Rounds, parallel
 from holdfast.private.mpc.tables import (
     MANTISSA_BITS,
-    Lines,
-    lines,
+    Parabolas,
     look_up,
     normalize,
     of_mantissa,
-    on_lines,
+    on_parabolas,
+    parabolas,
     signed_places,
 )
 from holdfast.private.mpc.tensor import SharedTensor, check_domain, chosen_by, no_gradient
@@ -54,7 +54,6 @@ class Curve:
         radius: power of two.
         bits: width of the table's places.
         tail: multiple of x that the function is above the radius; 0 where it is constant there.
-        slope: derivative, from x and the value, for training; None where training does not need it.
     """
 
     def __init__(
@@ -62,53 +61,42 @@ class Curve:
         name: str,
         function: Callable[[np.ndarray], np.ndarray],
         radius: int,
-        bits: int = 8,
+        bits: int = 6,
         tail: float = 0.0,
     ) -> None:
         self.name, self.function, self.radius = name, function, radius
         self.bits, self.tail = bits, tail
-        self.step = 2.0 * radius / (1 << bits)
-        self.low, self.high = (
-            float(function(np.array(at))) for at in (-2.0 * radius, 2.0 * radius)
-        )
-        if tail:
-            self.low = self.high = 0.0
+        ends = (float(function(np.array(at))) for at in (-2.0 * radius, 2.0 * radius))
+        self.low, self.high = ends if not tail else (0.0, 0.0)
         self.table = lru_cache(maxsize=8)(self._table)
 
-    def _table(self, scale: int) -> Lines:
-        knots = signed_places(self.bits) * self.step
-        shift = scale - round(math.log2(1 / self.step))
-        return lines(
-            self.function, knots, self.step, scale=scale, shift=shift, slope_bits=min(scale, 16)
-        )
+    def _table(self, scale: int) -> Parabolas:
+        step = 2.0 * self.radius / (1 << self.bits)
+        shift = scale + round(math.log2(step))
+        return parabolas(self.function, signed_places(self.bits) * step, shift, scale)
 
     def __call__(self, x: SharedTensor) -> SharedTensor:
-        """The function of a tensor: 4 rounds."""
+        """The function of a tensor: 5 rounds."""
         x = x.fractional().narrowed()
         table = self.table(x.scale)
-        out = x.like(
-            x.run(self.name, self._protocol(x.party, x.share, x.scale, table)),
-            x.scale + table.slope_bits,
-        )
+        with x.scope(self.name):
+            share = x.party.run(self._protocol(x.party, x.share, x.scale, table))
+            out = x.like(share, table.scale).narrowed()
         return out.recorded((x, lambda g: self._gradient(x, g)))
 
-    def _protocol(self, party: Party, x: Tensor, scale: int, table: Lines) -> Rounds[Tensor]:
+    def _protocol(self, party: Party, x: Tensor, scale: int, table: Parabolas) -> Rounds[Tensor]:
         # The top step belongs to the tail, as its places may be rounded up beyond the table.
-        limits = (
-            -self.radius << scale,
-            (self.radius << scale) - (1 << table.shift),
-        )
+        limits = (-self.radius << scale, (self.radius << scale) - (1 << table.shift))
         value, bits = yield from parallel(
-            on_lines(party, x, table), comparison.at_least(party, x, limits)
+            on_parabolas(party, x, table), comparison.at_least(party, x, limits)
         )
         above = bits[..., 1]
         inside = bits[..., 0] ^ above
-        out_scale = scale + table.slope_bits
         if self.tail:
-            both = torch.stack([value, x << table.slope_bits])
+            both = torch.stack([value, x << (table.scale - scale)])
             chosen = yield from comparison.select(party, np.stack([inside, above]), both)
             return chosen.sum(0)
-        low, high = (int(ring.encode(each, out_scale)) for each in (self.low, self.high))
+        low, high = (int(ring.encode(each, table.scale)) for each in (self.low, self.high))
         if party.lead:
             value = value - low
         chosen, over = yield from parallel(
@@ -143,7 +131,7 @@ sigmoid = Curve("sigmoid", special.expit, 8)
 tanh = Curve("tanh", np.tanh, 4)
 erf = Curve("erf", special.erf, 4)
 gelu = Curve("gelu", _gelu, 4, tail=1.0)
-silu = Curve("silu", _silu, 16, bits=9, tail=1.0)
+silu = Curve("silu", _silu, 16, bits=7, tail=1.0)
 
 
 # --- Exponential ---------------------------------------------------------------------------------
@@ -151,16 +139,11 @@ silu = Curve("silu", _silu, 16, bits=9, tail=1.0)
 _EXP_BITS = 8  # table places, 1/8 apart, from -16 to 16
 
 
-def exp(x: SharedTensor, *, at_most_zero: bool = False) -> SharedTensor:
-    """e^x on [-16, 16): 5 rounds. A table of e^k at multiples k of 1/8, times a parabola for the rest.
-
-    Args:
-        x: any shape.
-        at_most_zero: whether x is known not to be positive, as in softmax.
-    """
+def exp(x: SharedTensor) -> SharedTensor:
+    """e^x on [-16, 16): 5 rounds. A table of e^k at multiples k of 1/8, times a parabola for the rest."""
     x = x.fractional().narrowed()
-    check_domain(x, "exp", -math.inf, 0.0 if at_most_zero else _largest_exponent(x.scale))
-    share = x.run("exp", _exp(x.party, x.share, x.scale, at_most_zero))
+    check_domain(x, "exp", -math.inf, _largest_exponent(x.scale))
+    share = x.run("exp", _exp(x.party, x.share, x.scale))
     out = x.like(share, 2 * x.scale)
     return out.recorded((x, lambda g: g * out))
 
@@ -170,20 +153,29 @@ def _largest_exponent(scale: int) -> float:
     return min(16.0 - 2.0**-3, math.floor(8 * math.log(2) * (61 - 2 * scale)) / 8 - 2.0**-3)
 
 
-def _exp(party: Party, x: Tensor, scale: int, at_most_zero: bool) -> Rounds[Tensor]:
+def _exp(party: Party, x: Tensor, scale: int) -> Rounds[Tensor]:
     top = _largest_exponent(scale)
-    limits = [-16 << scale] + ([] if at_most_zero else [int(top * 2**scale)])
+    limits = [-16 << scale, int(top * 2**scale)]
     value, bits = yield from parallel(
         _exp_inside(party, x, scale, top), comparison.at_least(party, x, limits)
     )
-    inside = bits[..., 0] if at_most_zero else bits[..., 0] ^ bits[..., 1]
-    if at_most_zero:
-        return (yield from comparison.select(party, inside, value))
     largest = torch.zeros_like(value)
     if party.lead:
         largest += round(math.exp(top) * 2 ** (2 * scale))
-    pair = np.stack([inside, bits[..., 1]])
+    pair = np.stack([bits[..., 0] ^ bits[..., 1], bits[..., 1]])
     return (yield from comparison.select(party, pair, torch.stack([value, largest]))).sum(0)
+
+
+def _exp_at_most_zero(party: Party, x: Tensor, scale: int) -> Rounds[Tensor]:
+    """e^x for x <= 0, with `scale` fractional bits: 0 below -16. Half the table, and one round less."""
+    places = np.arange(128.0)  # x = 0 is stored at place 0, where -16 would be
+    table = parabolas(np.exp, np.where(places == 0, 0.0, places / 8 - 16), scale - 3, scale)
+    value, bits = yield from parallel(
+        on_parabolas(party, x, table),
+        comparison.at_least(party, x, [(-16 << scale) + (1 << table.shift)]),
+    )
+    chosen = yield from comparison.select(party, bits[..., 0], value)
+    return (yield from arithmetic.truncate(party, chosen, table.scale - scale))
 
 
 def _exp_inside(party: Party, x: Tensor, scale: int, top: float) -> Rounds[Tensor]:
@@ -241,13 +233,14 @@ def _by_exponent(
         return (yield from arithmetic.product(x.party, "mul", value, scaled))
 
     scale = MANTISSA_BITS + (0 if combine == "add" else bits)
-    return x.like(x.run(name, protocol()), scale)
+    with x.scope(name):
+        return x.like(x.party.run(protocol()), scale).narrowed()
 
 
 def reciprocal(
     x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20, signed: bool = False
 ) -> SharedTensor:
-    """1 / x for x in [low, high]: 9 rounds.
+    """1 / x for x in [low, high]: 11 rounds.
 
     Args:
         x: any shape.
@@ -262,19 +255,19 @@ def reciprocal(
 
 
 def rsqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """1 / sqrt(x) for x in [low, high]: 9 rounds."""
+    """1 / sqrt(x) for x in [low, high]: 11 rounds."""
     out = _by_exponent(x, "rsqrt", low, high, lambda m: m**-0.5, lambda e: 2.0 ** (-e / 2))
     return out.recorded((x, lambda g: g * out**3 * -0.5))
 
 
 def sqrt(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """The square root for 0, and for x in [low, high]: 9 rounds."""
+    """The square root for 0, and for x in [low, high]: 11 rounds."""
     out = _by_exponent(x, "sqrt", low, high, np.sqrt, lambda e: 2.0 ** (e / 2))
     return out.recorded((x, no_gradient("sqrt")))
 
 
 def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> SharedTensor:
-    """The natural logarithm for x in [low, high]: 8 rounds."""
+    """The natural logarithm for x in [low, high]: 10 rounds."""
     out = _by_exponent(x, "log", low, high, np.log, lambda e: e * math.log(2), combine="add")
     return out.recorded((x, lambda g: g * reciprocal(x, low=low, high=high)))
 
@@ -282,12 +275,17 @@ def log(x: SharedTensor, *, low: float = 2.0**-10, high: float = 2.0**20) -> Sha
 # --- Softmax and normalizations ------------------------------------------------------------------
 
 
+def _powers(x: SharedTensor) -> SharedTensor:
+    x = x.narrowed()
+    return x.like(x.party.run(_exp_at_most_zero(x.party, x.share, x.scale)))
+
+
 def softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     """Softmax along a dimension: the maximum is subtracted first."""
     with x.scope("softmax"):
         x = x.fractional().narrowed()
         shifted = x.detach() - x.detach().max(dim, keepdim=True)
-        powers = exp(shifted, at_most_zero=True)
+        powers = _powers(shifted)
         total = powers.sum(dim, keepdim=True)
         inverse = reciprocal(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
         out = powers * inverse
@@ -303,9 +301,11 @@ def log_softmax(x: SharedTensor, dim: int = -1) -> SharedTensor:
     """Logarithm of the softmax along a dimension."""
     with x.scope("log_softmax"):
         x = x.fractional().narrowed()
-        shifted = x - x.detach().max(dim, keepdim=True)
-        total = exp(shifted, at_most_zero=True).sum(dim, keepdim=True)
-        return shifted - log(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
+        fixed = x.detach()
+        shifted = fixed - fixed.max(dim, keepdim=True)
+        total = _powers(shifted).sum(dim, keepdim=True)
+        out = shifted - log(total, low=1.0, high=float(max(2, x.shape[dim])) + 1)
+    return out.recorded((x, lambda g: g - softmax(fixed, dim) * g.sum(dim, keepdim=True)))
 
 
 def layer_norm(
