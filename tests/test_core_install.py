@@ -68,6 +68,7 @@ def test_the_core_and_what_it_lacks(tmp_path: Path) -> None:
         ["data", "records", "info", str(tmp_path), "--json"],
         ["runs", "report", str(EVENTS), "--json"],
         ["sparse", "bench", "--json"],
+        ["private", "run", "--local", "2", "script.py", "--json"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", CODE, json.dumps([absent, lines])],
@@ -80,7 +81,7 @@ def test_the_core_and_what_it_lacks(tmp_path: Path) -> None:
     assert json.loads(found[1][1])["mttf"]["failures"] > 0
     assert (tmp_path / "page.html").exists()
     for (code, out, err), extra in zip(
-        found[3:], ["sim", "automata", "lm", "records", "runs", "sparse"], strict=True
+        found[3:], ["sim", "automata", "lm", "records", "runs", "sparse", "private"], strict=True
     ):
         assert (code, out) == (2, "")
         error = json.loads(err[err.index('{\n  "error"') :])["error"]

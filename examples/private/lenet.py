@@ -7,7 +7,8 @@ from holdfast.private import mpc
 
 
 def model():
-    torch.manual_seed(1)  # stands for the weights that party 1 has trained
+    """The architecture, and at party 1 its weights."""
+    torch.manual_seed(1)  # stands for weights that party 1 has trained
     return nn.Sequential(
         nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -16,8 +17,8 @@ def model():
 
 
 def main(party):
-    torch.manual_seed(2)
-    image = torch.rand(1, 1, 28, 28)
+    """What every party runs."""
+    image = torch.rand(1, 1, 28, 28, generator=torch.Generator().manual_seed(2))
     private = mpc.import_model(party, model(), image, owner=1)
     logits = private(party.secret(image, owner=0))
     return {"class": logits.argmax(-1).reveal(to=0)}

@@ -21,6 +21,7 @@ from holdfast import automata as fa
 from holdfast import carbon, fleet, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
+from holdfast.private import bandits, mpc
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -31,6 +32,8 @@ ROOMS: dict[str, ModuleType] = {
     "data.croissant": croissant,
     "data.records": records,
     "sparse": sparse,
+    "private.bandits": bandits,
+    "private.mpc": mpc,
 }
 CLASSES = {
     *("Assumptions", "LemonDetector", "RunRecorder", "Query", "Fst", "SymbolTable", "Arc"),
@@ -42,6 +45,8 @@ LOAD_TORCH = {
     *("inspect", "install", "load", "pack", "pack_file", "save"),
 }
 """Names that are not touched: torch takes seconds to load."""
+TORCH_ROOMS = {"holdfast.private.bandits", "holdfast.private.mpc"}
+"""Rooms of which that holds for every name."""
 
 
 def names() -> dict[str, dict[str, Any]]:
@@ -53,7 +58,11 @@ def names() -> dict[str, dict[str, Any]]:
 
 
 def _parameters(module: ModuleType, name: str) -> list[str] | None:
-    if (name[0].isupper() and name not in CLASSES) or name in LOAD_TORCH:
+    if (
+        module.__name__ in TORCH_ROOMS
+        or (name[0].isupper() and name not in CLASSES)
+        or name in LOAD_TORCH
+    ):
         return None
     given = getattr(module, name)
     return list(inspect.signature(given).parameters) if callable(given) else None

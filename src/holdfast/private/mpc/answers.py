@@ -109,15 +109,17 @@ class Run(Answer):
         return max(each.seconds for each in self.parties)
 
     def costs(self) -> list[dict[str, Any]]:
-        """Costs by module and operation: the largest of all parties."""
-        rows: dict[tuple[str, str], dict[str, Any]] = {}
-        for party in self.parties:
-            for cost in party.costs:
-                row = rows.setdefault((cost.module, cost.op), cost_row(cost))
-                for name, value in cost_row(cost).items():
-                    if not isinstance(value, str):
-                        row[name] = max(row[name], value)
-        return list(rows.values())
+        """Costs of the party with the most rounds, with the largest offline bytes of any party."""
+        rows = [cost_row(cost) for cost in max(self.parties, key=lambda each: each.rounds).costs]
+        for row in rows:
+            same = [
+                cost.offline_bytes
+                for party in self.parties
+                for cost in party.costs
+                if (cost.module, cost.op) == (row["module"], row["op"])
+            ]
+            row["offline_bytes"] = max(same)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``."""
