@@ -53,7 +53,7 @@ def product(
         yield from fixed.open(party, y)
     names = {"op": op, "left": tuple(x.shape), "right": tuple(y.shape), "options": options}
     item = party.take("product", **names, fixed=fixed.mask_index if fixed else None)
-    a, c = _tensor(item["a"]), _tensor(item["c"])
+    a = _tensor(item["a"])
     if fixed is None:
         b = _tensor(item["b"])
         both = np.concatenate([_flat(x - a), _flat(y - b)])
@@ -63,7 +63,7 @@ def product(
         b, d = fixed.mask, fixed.delta
         e = yield from opened(x - a)
     multiply = bilinear(op, options)
-    return c + multiply(e, b + d if party.lead else b) + multiply(a, d)
+    return _tensor(item["c"]) + multiply(e, b + d if party.lead else b) + multiply(a, d)
 
 
 def square(party: Party, x: Tensor) -> Rounds[Tensor]:
