@@ -82,10 +82,13 @@ class Ledger:
         """The sum of all rows."""
         total = Cost("", "total")
         for row in self.rows.values():
-            total.rounds += row.rounds
-            total.bytes_sent += row.bytes_sent
-            total.offline_bytes += row.offline_bytes
-            total.seconds += row.seconds
-            total.waiting_s += row.waiting_s
-            total.offline_s += row.offline_s
+            for name in (
+                "rounds",
+                "bytes_sent",
+                "offline_bytes",
+                "seconds",
+                "waiting_s",
+                "offline_s",
+            ):
+                setattr(total, name, getattr(total, name) + getattr(row, name))
         return total

@@ -42,10 +42,7 @@ def cost_section(rows: Sequence[Mapping[str, Any]], sentence: str, how: How) -> 
     shown = [{**row, "milliseconds": 1e3 * row["seconds"]} for row in rows]
     largest = sorted(rows, key=lambda row: -row["bytes"])[:25]
     figure = bars(
-        [
-            {"layer": f"{row['module']} {row['op']}".strip(), "bytes": row["bytes"]}
-            for row in largest
-        ],
+        [{"layer": layer_name(row), "bytes": row["bytes"]} for row in largest],
         "layer",
         "bytes",
         "Bytes sent per party",
@@ -182,6 +179,11 @@ class Run(Answer):
         return max(each.offline_bytes for each in self.parties)
 
 
+def layer_name(row: Mapping[str, Any]) -> str:
+    """An operation and its module: ``relu (features.1)``."""
+    return f"{row['op']} ({row['module']})" if row["module"] else str(row["op"])
+
+
 def cost_row(cost: Cost) -> dict[str, Any]:
     """A row of the ledger as JSON shows it."""
     row = asdict(cost)
@@ -202,10 +204,6 @@ class Certificate(Answer):
     certificate: Path
     key: Path
     sha256: str
-
-    def written(self) -> Mapping[str, Path]:
-        """Both files."""
-        return {"certificate": self.certificate, "key": self.key}
 
     def sections(self) -> Sequence[Section]:
         """What to do with them."""

@@ -79,17 +79,11 @@ class Graph:
     def text(self) -> str:
         """What must be the same at all parties, as text: operations and shapes."""
         lines = [f"{name} {tuple(shape)}" for name, shape in self.inputs]
-        lines += [
-            f"{name} {tuple(each.value.shape)} {each.value.dtype}"
-            for name, each in self.constants.items()
-        ]
-        public = [
-            f"{name} {each.value.flatten().tolist()}"
-            for name, each in self.constants.items()
-            if not each.secret
-        ]
+        for name, each in self.constants.items():
+            known = "secret" if each.secret else each.value.tolist()
+            lines.append(f"{name} {tuple(each.value.shape)} {each.value.dtype} {known}")
         lines += [repr((s.result, s.op, s.module, s.args, s.kwargs)) for s in self.steps]
-        return "\n".join([*lines, *public, repr(self.outputs)])
+        return "\n".join([*lines, repr(self.outputs)])
 
 
 # --- From a module to a graph --------------------------------------------------------------------
@@ -151,8 +145,8 @@ def _missing(graph: Any, trainable: bool) -> list[str]:
     """Operations on the input that are not supported, with their module."""
     found: dict[str, None] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
-            continue
+        if node.op != "call_function" or node.target is operator.getitem or not node.users:
+            continue  # what nobody uses, such as checks of types, is not computed
         if _touches_input(node) and (problem := _problem(node, trainable)):
             found[f"{problem} in {_module_of(node) or 'the model itself'}"] = None
     return list(found)
@@ -201,7 +195,7 @@ def _folded(program: Any, trainable: bool) -> Graph:
                 inputs.append((node.name, node.meta["val"].shape))
         elif node.op == "output":
             outputs = list(_refs(node.args[0]))
-        else:
+        elif node.users:
             args, kwargs = _refs(node.args), dict(_refs(node.kwargs))
             used = list(_named((args, kwargs)))
             is_parameter = trainable and any(constants.get(name, _PUBLIC).secret for name in used)
@@ -349,18 +343,12 @@ def _max_pool_before_relu(graph: Graph) -> None:
 
 
 def _rename(graph: Graph, renamed: Mapping[str, str]) -> None:
-    def change(value: Any) -> Any:
-        if isinstance(value, Ref):
-            return Ref(renamed.get(value.name, value.name))
-        if isinstance(value, (tuple, list)):
-            return type(value)(change(each) for each in value)
-        if isinstance(value, dict):
-            return {key: change(each) for key, each in value.items()}
-        return value
+    def changed(value: Any) -> Any:
+        return _filled(value, {name: Ref(renamed.get(name, name)) for name in _named(value)})
 
     for step in graph.steps:
-        step.args, step.kwargs = change(step.args), change(step.kwargs)
-    graph.outputs[:] = change(graph.outputs)
+        step.args, step.kwargs = changed(step.args), changed(step.kwargs)
+    graph.outputs[:] = changed(tuple(graph.outputs))
 
 
 # --- The model at one party ----------------------------------------------------------------------

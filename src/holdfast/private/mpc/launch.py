@@ -253,19 +253,16 @@ def run_local(
             folder=folder,
         )
         threads = threads or max(1, (os.cpu_count() or 1) // parties)
+        settings: dict[str, Any] = {
+            "script": script.resolve(), "network": network, "threads": threads, "state": state_folder(),
+        }  # fmt: skip
         processes = {}
         for rank in ranks:
             store = None if stores is None else store_path(stores, rank)
             processes[rank] = context.Process(
                 target=_process,
                 args=(session, rank, listeners[rank]),
-                kwargs={
-                    "script": script.resolve(),
-                    "store": store,
-                    "network": network,
-                    "threads": threads,
-                    "state": state_folder(),
-                },
+                kwargs={"store": store, **settings},
                 daemon=True,
             )
             processes[rank].start()

@@ -209,9 +209,6 @@ def _select(party: Any, x: SharedTensor, dim: int, index: int) -> SharedTensor:
 
 
 def _split(party: Any, x: SharedTensor, sizes: Any, dim: int = 0) -> tuple[SharedTensor, ...]:
-    length = x.shape[dim]
-    if isinstance(sizes, int):
-        sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     return tuple(
         _slice(party, x, dim, start, start + size)
@@ -266,12 +263,9 @@ def _method(name: str) -> Callable[..., Any]:
 # --- The table -----------------------------------------------------------------------------------
 
 _LINEAR = Operation("linear", _call(functions.linear))
-_SOFTMAX = Operation("softmax", _softmax)
-_LOG_SOFTMAX = Operation("log_softmax", _log_softmax)
-_RESHAPE = Operation("reshape", _method("reshape"))
 _COPY = Operation("copy", _identity, _kind_problem)
 _MEAN, _SUM = Operation("mean", _mean), Operation("sum", _sum)
-_CLAMP, _SPLIT = Operation("clamp", _call(functions.clamp)), Operation("split", _split)
+_CLAMP = Operation("clamp", _call(functions.clamp))
 _MUL, _DIV = Operation("mul", _call(operator.mul)), Operation("div", _call(operator.truediv))
 _ADD, _SUB = Operation("add", _add), Operation("sub", _subtract)
 _MATMUL = Operation("matmul", _call(operator.matmul))
@@ -318,10 +312,8 @@ OPERATIONS: dict[Any, Operation] = {
     aten.hardswish.default: Operation("hardswish", lambda party, x: x * _hard_sigmoid(party, x)),
     aten.clamp.default: _CLAMP,
     aten.clamp_min.default: _CLAMP,
-    aten.softmax.int: _SOFTMAX,
-    aten._softmax.default: _SOFTMAX,
-    aten.log_softmax.int: _LOG_SOFTMAX,
-    aten._log_softmax.default: _LOG_SOFTMAX,
+    aten.softmax.int: Operation("softmax", _softmax),
+    aten.log_softmax.int: Operation("log_softmax", _log_softmax),
     aten.matmul.default: _MATMUL,
     aten.mm.default: _MATMUL,
     aten.bmm.default: _MATMUL,
@@ -330,19 +322,20 @@ OPERATIONS: dict[Any, Operation] = {
     aten.add.Scalar: _ADD,
     aten.sub.Tensor: _SUB,
     aten.sub.Scalar: _SUB,
-    aten.rsub.Scalar: Operation("sub", lambda party, x, y, alpha=1: y - x),
     aten.mul.Tensor: _MUL,
     aten.mul.Scalar: _MUL,
     aten.div.Tensor: _DIV,
     aten.div.Scalar: _DIV,
+    aten.gt.Scalar: Operation("gt", _call(operator.gt)),
+    aten.ge.Scalar: Operation("ge", _call(operator.ge)),
+    aten.lt.Scalar: Operation("lt", _call(operator.lt)),
+    aten.le.Scalar: Operation("le", _call(operator.le)),
+    aten.abs.default: Operation("abs", lambda party, x: x.relu() * 2 - x),
     aten.neg.default: Operation("neg", _call(operator.neg)),
     aten.pow.Tensor_Scalar: Operation(
         "pow", lambda party, x, power: x ** int(power), _power_problem
     ),
     aten.where.self: Operation("where", _where),
-    aten.masked_fill.Scalar: Operation(
-        "where", lambda party, x, mask, value: _where(party, mask, value, x)
-    ),
     aten.mean.default: _MEAN,
     aten.mean.dim: _MEAN,
     aten.sum.default: _SUM,
@@ -357,34 +350,24 @@ OPERATIONS: dict[Any, Operation] = {
         lambda party, x, dim, keepdim=False: x.argmax(dim, keepdim),
         lambda x, dim=None, *_: "over all dimensions" if dim is None else None,
     ),
-    aten.view.default: _RESHAPE,
-    aten._unsafe_view.default: _RESHAPE,
-    aten.reshape.default: _RESHAPE,
-    aten.flatten.using_ints: Operation("reshape", _method("flatten")),
+    aten.view.default: Operation("reshape", _method("reshape")),
     aten.permute.default: Operation("permute", _method("permute")),
-    aten.transpose.int: Operation("permute", _method("transpose")),
-    aten.t.default: Operation("permute", lambda party, x: x.T),
     aten.unsqueeze.default: Operation("reshape", _method("unsqueeze")),
     aten.squeeze.dims: Operation("reshape", _squeeze),
-    aten.squeeze.dim: Operation("reshape", _squeeze),
     aten.expand.default: Operation("expand", _expand),
     aten.slice.Tensor: Operation("slice", _slice),
     aten.select.int: Operation("slice", _select),
-    aten.split.Tensor: _SPLIT,
-    aten.split_with_sizes.default: _SPLIT,
+    aten.split_with_sizes.default: Operation("split", _split),
     aten.cat.default: Operation("cat", _call(functions.cat)),
-    aten.stack.default: Operation("stack", _call(functions.stack)),
     aten.constant_pad_nd.default: Operation("pad", _padded),
     aten.clone.default: _COPY,
     aten.alias.default: _COPY,
-    aten.contiguous.default: _COPY,
-    aten.detach.default: _COPY,
     aten.dropout.default: Operation("copy", _identity),
     aten._to_copy.default: _COPY,
 }
 """ATen operation -> what computes it."""
 
-SHAPES = {"reshape", "permute", "expand", "slice", "split", "cat", "stack", "copy", "pad"}
+SHAPES = {"reshape", "permute", "expand", "slice", "split", "cat", "copy", "pad"}
 """Operations that only move elements: not worth a row among the costs."""
 
 NO_GRADIENT = {"argmax", "batch_norm", "max", "max_pool2d", "sqrt"}
