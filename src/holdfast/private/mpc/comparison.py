@@ -136,8 +136,8 @@ def select_with_bits(party: Party, bits: Bits, x: Tensor) -> Rounds[tuple[Tensor
     second = (x - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
     received = yield np.concatenate([first, second.view(np.uint8)])
     cut = first.size
-    v = _public_bits([each[:cut] for each in received]).reshape(bits.shape)
-    values = [np.ascontiguousarray(each[cut:]).view(np.int64) for each in received]
+    v = _public_bits([message[:cut] for message in received]).reshape(bits.shape)
+    values = [np.ascontiguousarray(message[cut:]).view(np.int64) for message in received]
     e = torch.as_tensor(opened_sum(values)).reshape(x.shape)
     rho, rho_a = torch.as_tensor(item["bit"]), torch.as_tensor(item["bit_a"])
     flipped = (1 - 2 * v) * rho
@@ -230,8 +230,8 @@ def _pick(party: Party, inputs: np.ndarray, values: Tensor) -> Rounds[Tensor]:
     first = (packed ^ item["m"]).reshape(-1)
     second = (values - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
     received = yield np.concatenate([first, second.view(np.uint8)])
-    v = opened_xor([each[: first.size] for each in received]).reshape(packed.shape)
-    parts = [np.ascontiguousarray(each[first.size :]).view(np.int64) for each in received]
+    v = opened_xor([message[: first.size] for message in received]).reshape(packed.shape)
+    parts = [np.ascontiguousarray(message[first.size :]).view(np.int64) for message in received]
     e = torch.as_tensor(opened_sum(parts)).reshape(values.shape)
     place = torch.as_tensor(winner_index((v[..., None] >> np.arange(6)) & 1))[
         ..., None

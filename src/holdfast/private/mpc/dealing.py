@@ -27,7 +27,7 @@ from holdfast.private.mpc.ring import bilinear, product_shape
 Shape = tuple[int, ...]
 Item = dict[str, np.ndarray]
 RING, BYTE, HALF, WORD, LONG = (
-    np.dtype(each) for each in (np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+    np.dtype(name) for name in (np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 )
 LOW_62 = np.uint64(2**62 - 1)
 COMMON = frozenset({"comparison_keys"})
@@ -186,7 +186,7 @@ def _mask_of(seed: bytes, index: int, shape: Shape) -> np.ndarray:
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return tuple(_freeze(each) for each in value)
+        return tuple(_freeze(part) for part in value)
     return value
 
 

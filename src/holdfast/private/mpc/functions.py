@@ -94,15 +94,15 @@ class Curve:
         inside = bits[..., 0] ^ above
         if self.tail:
             both = torch.stack([value, x << (table.scale - scale)])
-            chosen = yield from comparison.select(party, np.stack([inside, above]), both)
-            return chosen.sum(0)
-        low, high = (int(ring.encode(each, table.scale)) for each in (self.low, self.high))
+            selected = yield from comparison.select(party, np.stack([inside, above]), both)
+            return selected.sum(0)
+        low, high = (int(ring.encode(end, table.scale)) for end in (self.low, self.high))
         if party.lead:
             value = value - low
-        chosen, over = yield from parallel(
+        selected, over = yield from parallel(
             comparison.select(party, inside, value), comparison.to_arithmetic(party, above)
         )
-        total = chosen + over * (high - low)
+        total = selected + over * (high - low)
         return total + low if party.lead else total
 
     def _gradient(self, x: SharedTensor, g: SharedTensor) -> SharedTensor:
@@ -174,8 +174,8 @@ def _exp_at_most_zero(party: Party, x: Tensor, scale: int) -> Rounds[Tensor]:
         on_parabolas(party, x, table),
         comparison.at_least(party, x, [(-16 << scale) + (1 << table.shift)]),
     )
-    chosen = yield from comparison.select(party, bits[..., 0], value)
-    return (yield from arithmetic.truncate(party, chosen, table.scale - scale))
+    selected = yield from comparison.select(party, bits[..., 0], value)
+    return (yield from arithmetic.truncate(party, selected, table.scale - scale))
 
 
 def _exp_inside(party: Party, x: Tensor, scale: int, top: float) -> Rounds[Tensor]:
@@ -498,8 +498,8 @@ def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) 
     def protocol() -> Rounds[tuple[Tensor, comparison.Bits]]:
         bits = np.moveaxis((yield from comparison.at_least(x.party, x.share, ends)), -1, 0)
         over = torch.stack([x.share - (end if x.party.lead else 0) for end in ends])
-        chosen = yield from comparison.select(x.party, bits, over)
-        return (chosen[0] - chosen[1:].sum(0)), np.bitwise_xor.reduce(bits)
+        selected = yield from comparison.select(x.party, bits, over)
+        return (selected[0] - selected[1:].sum(0)), np.bitwise_xor.reduce(bits)
 
     share, inside = x.run("clamp", protocol())
     out = x.like(share + (ends[0] if x.party.lead else 0))
@@ -523,12 +523,14 @@ def _joined(
     *,
     stacked: bool,
 ) -> SharedTensor:
-    scale = max(each.scale for each in tensors)
-    out = tensors[0].like(join([each.share << (scale - each.scale) for each in tensors]), scale)
+    scale = max(tensor.scale for tensor in tensors)
+    out = tensors[0].like(
+        join([tensor.share << (scale - tensor.scale) for tensor in tensors]), scale
+    )
     start, sources = 0, []
-    for number, each in enumerate(tensors):
-        out = out.combined(each, out.share)
-        width = 1 if stacked else each.shape[dim]
+    for number, tensor in enumerate(tensors):
+        out = out.combined(tensor, out.share)
+        width = 1 if stacked else tensor.shape[dim]
 
         def part(
             g: SharedTensor, number: int = number, start: int = start, width: int = width
@@ -537,6 +539,6 @@ def _joined(
             index[dim] = number if stacked else slice(start, start + width)
             return g[tuple(index)]
 
-        sources.append((each, part))
+        sources.append((tensor, part))
         start += width
     return out.recorded(*sources)

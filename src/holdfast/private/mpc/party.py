@@ -102,7 +102,9 @@ class Party:
             received = self.channel.exchange(payload, group=self.group)
         else:  # party 2 of replicated3 walks the protocol to deal its items, and sees no opening
             return [np.zeros_like(payload)] * len(self.group)
-        return [np.frombuffer(each, payload.dtype).reshape(payload.shape) for each in received]
+        return [
+            np.frombuffer(message, payload.dtype).reshape(payload.shape) for message in received
+        ]
 
     # --- Inputs ----------------------------------------------------------------------------------
 
@@ -139,12 +141,12 @@ class Party:
         if self.rank == owner:
             if values is None:
                 raise invalid(name, None, f"values at party {owner}, which owns them")
-            given = torch.as_tensor(values)
-            scale = self.fraction_bits if given.is_floating_point() else 0
+            tensor = torch.as_tensor(values)
+            scale = self.fraction_bits if tensor.is_floating_point() else 0
             if shape is not None and integer != (scale == 0):
                 scale = self.fraction_bits * (not integer)
-                given = given.to(torch.int64 if integer else torch.float64)
-            value = ring.encode(given, scale, name)
+                tensor = tensor.to(torch.int64 if integer else torch.float64)
+            value = ring.encode(tensor, scale, name)
             if shape is not None and tuple(value.shape) != tuple(shape):
                 raise invalid(name, f"shape {tuple(value.shape)}", f"shape {tuple(shape)}")
         if value is not None and value.ndim > _DIMENSIONS:
@@ -176,10 +178,10 @@ class Party:
         """A value that all parties know, as a shared tensor."""
         from holdfast.private.mpc.tensor import SharedTensor
 
-        given = torch.as_tensor(values)
+        tensor = torch.as_tensor(values)
         if scale is None:
-            scale = self.fraction_bits if given.is_floating_point() else 0
-        encoded = ring.encode(given, scale)
+            scale = self.fraction_bits if tensor.is_floating_point() else 0
+        encoded = ring.encode(tensor, scale)
         share = encoded if self.lead else torch.zeros_like(encoded)
         return SharedTensor(self, share, scale, None)
 

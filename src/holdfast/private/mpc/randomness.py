@@ -48,7 +48,7 @@ def agree(channel: Any) -> list[bytes]:
     """
     private = X25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
-    keys = [bytes(each) for each in channel.exchange(public)]
+    keys = [bytes(key) for key in channel.exchange(public)]
     seeds = [b""] * len(keys)
     for peer, key in enumerate(keys):
         if peer != channel.rank:

@@ -58,12 +58,12 @@ def encode(values: Any, bits: int, name: str = "input") -> Tensor:
     Raises:
         InputError: ``not-finite`` or ``overflow``, with the index of the first such value.
     """
-    given = torch.as_tensor(values).detach()
-    if not given.is_floating_point():
-        whole = given.to(torch.int64)
-        _check(whole, whole.double().abs(), bits, name)
-        return whole << bits
-    real = given.to(torch.float64)
+    tensor = torch.as_tensor(values).detach()
+    if not tensor.is_floating_point():
+        integers = tensor.to(torch.int64)
+        _check(integers, integers.double().abs(), bits, name)
+        return integers << bits
+    real = tensor.to(torch.float64)
     if not bool(torch.isfinite(real).all()):
         _refuse(real, ~torch.isfinite(real), "not-finite", name, "finite numbers")
     _check(real, real.abs(), bits, name)
@@ -83,7 +83,7 @@ def _check(values: Tensor, magnitude: Tensor, bits: int, name: str) -> None:
 
 
 def _refuse(values: Tensor, bad: Tensor, code: str, name: str, expected: str) -> None:
-    index = [int(each) for each in torch.nonzero(bad)[0]] if bad.ndim else []
+    index = [int(place) for place in torch.nonzero(bad)[0]] if bad.ndim else []
     raise InputError(
         "the value cannot be represented",
         code=code,
@@ -190,16 +190,16 @@ def product_shape(
     op: str, left: tuple[int, ...], right: tuple[int, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[int, ...]:
     """The shape of a product, from the shapes of its operands."""
-    given = dict(options)
+    settings = dict(options)
     if op == "mul":
         return tuple(np.broadcast_shapes(left, right))
     if op == "matmul":
         rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
         return (*np.broadcast_shapes(left[:-2], right[:-2]), *rows, *columns)
     if op == "conv2d_input":
-        return (left[0], right[1] * given.get("groups", 1), *given["size"])
+        return (left[0], right[1] * settings.get("groups", 1), *settings["size"])
     if op == "conv2d_weight":
-        return (right[1], left[1] // given.get("groups", 1), *given["kernel"])
-    stride, padding, dilation, _ = _geometry(**given)
+        return (right[1], left[1] // settings.get("groups", 1), *settings["kernel"])
+    stride, padding, dilation, _ = _geometry(**settings)
     sizes = zip(left[2:], right[2:], stride, padding, dilation, strict=True)
     return (left[0], right[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes))

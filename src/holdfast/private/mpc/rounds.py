@@ -34,15 +34,15 @@ def parallel(*protocols: Rounds[Any]) -> Rounds[list[Any]]:
             answers[number] = yield payload
         elif waiting:
             flat = [
-                np.ascontiguousarray(each).view(np.uint8).reshape(-1) for each in waiting.values()
+                np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in waiting.values()
             ]
             received = yield np.concatenate(flat)
             start = 0
             for (number, payload), part in zip(waiting.items(), flat, strict=True):
                 cut = slice(start, start + part.size)
                 answers[number] = [
-                    np.ascontiguousarray(each[cut]).view(payload.dtype).reshape(payload.shape)
-                    for each in received
+                    np.ascontiguousarray(array[cut]).view(payload.dtype).reshape(payload.shape)
+                    for array in received
                 ]
                 start += part.size
         waiting = {}

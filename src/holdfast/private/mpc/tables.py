@@ -144,8 +144,8 @@ def normalize(party: Party, x: Tensor, first: int, last: int, signed: bool) -> R
     parts, flags = yield from select_with_bits(party, bits, x[..., None])
     weights = torch.tensor([1 << (last - e) for e in exponents])
 
-    def one_hot(each: Tensor) -> Tensor:
-        return each - torch.nn.functional.pad(each[..., 1:], (0, 1))
+    def one_hot(steps: Tensor) -> Tensor:
+        return steps - torch.nn.functional.pad(steps[..., 1:], (0, 1))
 
     scaled = (one_hot(parts[..., :n]) * weights).sum(-1)
     exponent = one_hot(flags[..., :n])

@@ -470,7 +470,7 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
     """The sum of all shares, at the parties of these ranks."""
     mine = share.contiguous().numpy()
     if len(ranks) == party.parties:
-        received = [np.frombuffer(each, np.int64) for each in party.channel.exchange(mine)]
+        received = [np.frombuffer(message, np.int64) for message in party.channel.exchange(mine)]
         return torch.from_numpy(opened_sum(received)).reshape(share.shape)
     for rank in ranks:
         if rank != party.rank:
@@ -486,8 +486,8 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 
 
 def _dims(dim: int | Sequence[int] | None, ndim: int) -> list[int]:
-    given = range(ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    return [axis % ndim for axis in given]
+    dims = range(ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    return [axis % ndim for axis in dims]
 
 
 def _summed_to(shape: torch.Size) -> Gradient:
@@ -511,13 +511,13 @@ def _indices(shape: torch.Size, index: Any) -> tuple[Tensor, ...]:
 
 def _public_factor(value: Any, fraction_bits: int) -> tuple[Tensor, int]:
     """A public factor as integers, with more fractional bits where it is small (1/768)."""
-    given = torch.as_tensor(value)
-    if not given.is_floating_point():
-        return ring.encode(given, 0, "factor"), 0
-    largest = float(given.abs().max()) if given.numel() else 0.0
+    tensor = torch.as_tensor(value)
+    if not tensor.is_floating_point():
+        return ring.encode(tensor, 0, "factor"), 0
+    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     extra = -math.floor(math.log2(largest)) if 0 < largest < 1 else 0
     bits = fraction_bits + min(extra, 12)
-    return ring.encode(given, bits, "factor"), bits
+    return ring.encode(tensor, bits, "factor"), bits
 
 
 def chosen_by(bits: comparison.Bits, g: SharedTensor) -> SharedTensor:
@@ -571,7 +571,7 @@ def _turned(y: Any) -> Any:
 # --- Checks of ranges (debug) --------------------------------------------------------------------
 
 
-def shown(x: SharedTensor) -> Tensor:
+def opened_values(x: SharedTensor) -> Tensor:
     """The values, opened to all parties: only with ``debug="ranges"``, in one process."""
     with x.party.channel.scope("debug"):
         total = _collect(x.party, x.share, list(range(x.party.parties)))
@@ -583,7 +583,7 @@ def check_domain(x: SharedTensor, op: str, low: float, high: float) -> None:
     """Raise `RangeError` where a value lies outside the domain of a function; only with debug."""
     if not x.party.debug or not x.numel():
         return
-    values = shown(x)
+    values = opened_values(x)
     if bool((values < low).any()) or bool((values > high).any()):
         found = f"{float(values.min()):g} to {float(values.max()):g}"
         raise ring.RangeError(_place(x, op), found, f"{low:g} to {high:g}")
@@ -601,7 +601,7 @@ def _check_product(
     scale: int,
     op: str,
 ) -> None:
-    result = multiply(shown(x), shown(y))
+    result = multiply(opened_values(x), opened_values(y))
     limit = 2.0 ** (ring.LIMIT_BITS - scale)
     if bool((result.abs() > limit).any()):
         found = f"{float(result.min()):g} to {float(result.max()):g}"

@@ -106,8 +106,8 @@ class Loss(SharedTensor):
     def value(self) -> SharedTensor:
         """The mean of -log softmax at the targets."""
         with self.scope("cross_entropy"):
-            chosen = log_softmax(self._logits) * self._targets
-            return -chosen.sum() * (1.0 / self._logits.shape[0])
+            selected = log_softmax(self._logits) * self._targets
+            return -selected.sum() * (1.0 / self._logits.shape[0])
 
 
 class SGD:
@@ -147,7 +147,7 @@ class SGD:
         if not moves:
             return
         with moves[0][0].scope("sgd"):
-            narrow_together([each for _, move, velocity in moves for each in (move, velocity)])
+            narrow_together([tensor for _, move, velocity in moves for tensor in (move, velocity)])
         for parameter, move, _ in moves:
             # The same tensor object: the optimizer and the model both hold it.
             new = parameter.detach() - move
@@ -160,7 +160,7 @@ def narrow_together(tensors: list[SharedTensor]) -> None:
     from holdfast.private.mpc.rounds import parallel
 
     party = tensors[0].party
-    shares = party.run(parallel(*(each.narrow() for each in tensors)))
+    shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
     for tensor, share in zip(tensors, shares, strict=True):
         tensor.share, tensor.scale = share, min(tensor.scale, party.fraction_bits)
 
@@ -176,10 +176,12 @@ def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: 
         tensors: by name.
         key: 16 or 32 bytes that this party keeps.
     """
-    facts = {name: {"scale": each.scale, "allowed": _ranks(each)} for name, each in tensors.items()}
-    parties = {each.party.rank for each in tensors.values()}
+    facts = {
+        name: {"scale": tensor.scale, "allowed": _ranks(tensor)} for name, tensor in tensors.items()
+    }
+    parties = {tensor.party.rank for tensor in tensors.values()}
     header = {"rank": str(*parties), "tensors": json.dumps(facts)}
-    shares = {name: each.share.contiguous() for name, each in tensors.items()}
+    shares = {name: tensor.share.contiguous() for name, tensor in tensors.items()}
     nonce = os.urandom(_NONCE_BYTES)
     sealed = _cipher(key).encrypt(nonce, safetensors.torch.save(shares, header), _MAGIC)
     write_whole(path, _MAGIC, nonce, sealed)
