@@ -1,7 +1,7 @@
 """What SPU 0.9.5 runs for `private_mpc.py`, in its own environment; prints JSON.
 
-Protocol SEMI2K (semi-honest, 2 parties, triples by a trusted first party, as CrypTen's default), 64-bit ring.
-The parties are threads with a link in memory, as in SPU's own simulator: no network, no encryption.
+Protocol SEMI2K (semi-honest, 2 parties, triples by a trusted first party, as CrypTen's default), 64-bit
+ring. The parties are threads with a link in memory, as in SPU's own simulator: no network, no encryption.
 """
 
 from __future__ import annotations
