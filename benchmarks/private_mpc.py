@@ -326,7 +326,7 @@ def _notes(
         "holdfast: two processes, TLS 1.3, preprocessing in stores that a dealer made before, which is not "
         f"timed. With a dealer that is online LeNet takes {live['seconds']:.2f} s; the corrections of a "
         f"call are {live['offline_bytes'] / 1e6:.1f} MB.",
-        "CrypTen: two processes, gloo without encryption; party 0 makes the triples in the same time, which "
+        "CrypTen: two processes, gloo without encryption; party 0 makes the triples meanwhile, which "
         "gives it both inputs. It has neither GELU nor layer normalization.",
         "SPU: SEMI2K; parties are threads and messages stay in memory, as in its own simulator.",
         "Processor time of a party per call, ms, holdfast / CrypTen: "

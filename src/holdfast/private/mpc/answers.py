@@ -109,13 +109,9 @@ class Run(Answer):
         """Costs of the party with the most rounds, with the largest offline bytes of any party."""
         rows = [cost_row(cost) for cost in max(self.parties, key=lambda each: each.rounds).costs]
         for row in rows:
-            same = [
-                cost.offline_bytes
-                for party in self.parties
-                for cost in party.costs
-                if (cost.module, cost.op) == (row["module"], row["op"])
-            ]
-            row["offline_bytes"] = max(same)
+            key = (row["module"], row["op"])
+            costs = (cost for party in self.parties for cost in party.costs)
+            row["offline_bytes"] = max(c.offline_bytes for c in costs if (c.module, c.op) == key)
         return rows
 
     def to_dict(self) -> dict[str, Any]:
