@@ -62,7 +62,7 @@ def expand(
     parameters: Mapping[str, Any],
     seed: bytes,
     index: int,
-    corrections: bytes | Callable[[], bytes] | None,
+    corrections: bytes | None,
 ) -> Item:
     """A party's part of an item.
 
@@ -72,31 +72,12 @@ def expand(
         seed: this party's seed.
         index: number of the item in this run.
         corrections: what `deal` returned, at the last party, and at all for kinds in `COMMON`; else None.
-            A function is called when a derived value is first used, which is after the round in which the
-            masked values are opened: a dealer that is online works meanwhile.
     """
     masks, derived = _fields(kind, _key(parameters))
     item = _cut(seed, index, masks | ({} if corrections is not None else derived))
-    item |= _borrowed(kind, parameters, seed)
-    if corrections is None:
-        return item
-    return _Pending(item, corrections if callable(corrections) else lambda: corrections, derived)
-
-
-class _Pending(Item):
-    """An item whose derived values are fetched when one of them is first used."""
-
-    def __init__(
-        self, item: Item, fetch: Callable[[], bytes], derived: Mapping[str, Field]
-    ) -> None:
-        super().__init__(item)
-        self._fetch, self._derived = fetch, derived
-
-    def __missing__(self, name: str) -> np.ndarray:
-        if name not in self._derived:
-            raise KeyError(name)
-        self.update(_views(np.frombuffer(bytearray(self._fetch()), dtype=np.uint8), self._derived))
-        return self[name]
+    if corrections is not None:
+        item |= _views(np.frombuffer(bytearray(corrections), dtype=np.uint8), derived)
+    return item | _borrowed(kind, parameters, seed)
 
 
 def deal(kind: str, parameters: Mapping[str, Any], seeds: list[bytes], index: int) -> bytes:

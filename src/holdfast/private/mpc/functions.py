@@ -119,19 +119,11 @@ def _derivative(curve: Curve) -> Curve:
     return Curve(f"{curve.name}_backward", slope, curve.radius, curve.bits)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return x * special.ndtr(x)
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    return x * special.expit(x)
-
-
 sigmoid = Curve("sigmoid", special.expit, 8)
 tanh = Curve("tanh", np.tanh, 4)
 erf = Curve("erf", special.erf, 4)
-gelu = Curve("gelu", _gelu, 4, tail=1.0)
-silu = Curve("silu", _silu, 16, bits=7, tail=1.0)
+gelu = Curve("gelu", lambda x: x * special.ndtr(x), 4, tail=1.0)
+silu = Curve("silu", lambda x: x * special.expit(x), 16, bits=7, tail=1.0)
 
 
 # --- Exponential ---------------------------------------------------------------------------------

@@ -40,15 +40,13 @@ def simulate(
     for supply, channel in zip(supplies, channels, strict=True):
         supply.ledger = channel.ledger
     results: list[Any] = [None] * parties
-    errors: list[BaseException | None] = [None] * parties
-    failed: list[int] = []
+    errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
             results[rank] = main(Party(channels[rank], supplies[rank], **options))
         except BaseException as error:
-            errors[rank] = error
-            failed.append(rank)
+            errors.append(error)
         finally:
             channels[rank].close()
 
@@ -57,8 +55,6 @@ def simulate(
         thread.start()
     for thread in threads:
         thread.join()
-    for rank in failed[:1]:
-        error = errors[rank]
-        assert error is not None
-        raise error
+    if errors:
+        raise errors[0]
     return results

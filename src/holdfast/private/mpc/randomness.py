@@ -6,7 +6,6 @@ index * 2^64, so streams never overlap and any of them can be made again from (s
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
 SEED_BYTES = 16
-
-
-def new_seed() -> bytes:
-    """A seed from the operating system."""
-    return os.urandom(SEED_BYTES)
 
 
 def stream(seed: bytes, index: int, size: int) -> np.ndarray:

@@ -177,7 +177,8 @@ def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: 
         key: 16 or 32 bytes that this party keeps.
     """
     facts = {
-        name: {"scale": tensor.scale, "allowed": _ranks(tensor)} for name, tensor in tensors.items()
+        name: (tensor.scale, None if tensor.allowed is None else sorted(tensor.allowed))
+        for name, tensor in tensors.items()
     }
     parties = {tensor.party.rank for tensor in tensors.values()}
     header = {"rank": str(*parties), "tensors": json.dumps(facts)}
@@ -210,20 +211,12 @@ def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, Sha
     header = json.loads(plain[8 : 8 + size])["__metadata__"]
     if int(header["rank"]) != party.rank:
         raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
-    facts = json.loads(header["tensors"])
-    return {
-        name: SharedTensor(
-            party,
-            share,
-            facts[name]["scale"],
-            None if facts[name]["allowed"] is None else frozenset(facts[name]["allowed"]),
-        )
-        for name, share in safetensors.torch.load(plain).items()
-    }
-
-
-def _ranks(tensor: SharedTensor) -> list[int] | None:
-    return None if tensor.allowed is None else sorted(tensor.allowed)
+    tensors = {}
+    for name, share in safetensors.torch.load(plain).items():
+        scale, ranks = json.loads(header["tensors"])[name]
+        allowed = None if ranks is None else frozenset(ranks)
+        tensors[name] = SharedTensor(party, share, scale, allowed)
+    return tensors
 
 
 def _cipher(key: bytes) -> AESGCM:
