@@ -202,8 +202,8 @@ def _results(
             compared("one step, processor time of a party", private["cpu_s"], "CrypTen", crypten["cpu_s"]),
         ],
         "limits": [
-            limited("reward below plaintext (median of 5 seeds)", below(float(np.median(plain))), "%", 1),
-            limited("reward below MABWiser (median of 5 seeds)", below(float(np.median(mabwiser))), "%", 2),
+            limited("reward below plaintext, other seeds", below(float(np.median(plain))), "%"),
+            limited("reward below MABWiser, other seeds", below(float(np.median(mabwiser))), "%"),
         ],
         "figures": {
             "private": private, "plain": plain, "mabwiser": mabwiser, "crypten": crypten,
@@ -217,8 +217,9 @@ def _results(
         },
         "notes": [
             f"Load after: {host['load_after']}. The private bandit's exploration comes from both parties "
-            "and cannot be seeded here; with seeds (`tests/private/test_bandits.py`) it pulls the arms of "
-            "the plaintext one.",
+            "and cannot be seeded here, so rewards differ as those of seeds do: plaintext "
+            f"{min(plain):.0f} to {max(plain):.0f}, MABWiser {min(mabwiser):.0f} to {max(mabwiser):.0f}. "
+            "With seeds (`tests/private/test_bandits.py`) the reward of 1,000 steps is within 1 % of plaintext's.",
             "holdfast: two processes, TLS 1.3, 20 fractional bits, preprocessing in stores made before, "
             "which is not timed. CrypTen: the same method by its operators, updating all arms as "
             "published; party 0 makes the triples in the same time. Processor time of a party per step: "
