@@ -219,7 +219,8 @@ def _results(
             f"Load after: {host['load_after']}. The private bandit's exploration comes from both parties "
             "and cannot be seeded here, so rewards differ as those of seeds do: plaintext "
             f"{min(plain):.0f} to {max(plain):.0f}, MABWiser {min(mabwiser):.0f} to {max(mabwiser):.0f}. "
-            "With seeds (`tests/private/test_bandits.py`) the reward of 1,000 steps is within 1 % of plaintext's.",
+            "With seeds (`tests/private/test_bandits.py`) the reward of 1,000 steps is within 1 % of "
+            "plaintext's.",
             "holdfast: two processes, TLS 1.3, 20 fractional bits, preprocessing in stores made before, "
             "which is not timed. CrypTen: the same method by its operators, updating all arms as "
             "published; party 0 makes the triples in the same time. Processor time of a party per step: "
