@@ -69,6 +69,7 @@ def test_the_core_and_what_it_lacks(tmp_path: Path) -> None:
         ["runs", "report", str(EVENTS), "--json"],
         ["sparse", "bench", "--json"],
         ["profile", "ops", "suite:clip-text", "--json"],
+        ["private", "run", "--local", "2", "script.py", "--json"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", CODE, json.dumps([absent, lines])],
@@ -81,7 +82,9 @@ def test_the_core_and_what_it_lacks(tmp_path: Path) -> None:
     assert json.loads(found[1][1])["mttf"]["failures"] > 0
     assert (tmp_path / "page.html").exists()
     for (code, out, err), extra in zip(
-        found[3:], ["sim", "automata", "lm", "records", "runs", "sparse", "profile"], strict=True
+        found[3:],
+        ["sim", "automata", "lm", "records", "runs", "sparse", "profile", "private"],
+        strict=True,
     ):
         assert (code, out) == (2, "")
         error = json.loads(err[err.index('{\n  "error"') :])["error"]

@@ -45,6 +45,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.sparse.cli",
         "Pruned networks that are smaller and faster: schedules, packing, kernels.",
     ),
+    "private": (
+        "holdfast.private.cli",
+        "Computing on secrets: parties that see only their own input.",
+    ),
     "fst": (
         "holdfast.automata.cli",
         "Weighted finite-state transducers: OpenFST's operations and files.",
@@ -56,7 +60,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "profile", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 EXTRAS = {
@@ -66,6 +70,7 @@ EXTRAS = {
     "fst": "automata",
     "lm": "lm",
     "profile": "profile",
+    "private": "private",
     "runs": "runs",
     "sparse": "sparse",
 }

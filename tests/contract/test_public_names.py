@@ -21,6 +21,7 @@ from holdfast import automata as fa
 from holdfast import carbon, fleet, profile, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
+from holdfast.private import bandits, mpc
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -32,6 +33,8 @@ ROOMS: dict[str, ModuleType] = {
     "data.records": records,
     "sparse": sparse,
     "profile": profile,
+    "private.bandits": bandits,
+    "private.mpc": mpc,
 }
 CLASSES = {
     *("Assumptions", "LemonDetector", "RunRecorder", "Query", "Fst", "SymbolTable", "Arc"),
@@ -44,6 +47,8 @@ LOAD_TORCH = {
     *("inspect", "install", "load", "pack", "pack_file", "save"),
 }
 """Names that are not touched: torch takes seconds to load."""
+TORCH_ROOMS = {"holdfast.private.bandits", "holdfast.private.mpc"}
+"""Rooms of which that holds for every name."""
 
 
 def names() -> dict[str, dict[str, Any]]:
@@ -55,7 +60,11 @@ def names() -> dict[str, dict[str, Any]]:
 
 
 def _parameters(module: ModuleType, name: str) -> list[str] | None:
-    if (name[0].isupper() and name not in CLASSES) or name in LOAD_TORCH:
+    if (
+        module.__name__ in TORCH_ROOMS
+        or (name[0].isupper() and name not in CLASSES)
+        or name in LOAD_TORCH
+    ):
         return None
     given = getattr(module, name)
     return list(inspect.signature(given).parameters) if callable(given) else None

@@ -1,0 +1,239 @@
+"""What the commands return: certificates, deals, and runs with their costs by module and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Value
+from holdfast.numbers import duration, number, size
+from holdfast.private.mpc.accounting import Cost
+from holdfast.private.mpc.launch import PartyResult
+from holdfast.report.figures import bars
+
+MODES = {
+    "dealer": "semi-honest parties and a trusted dealer that colludes with none of them",
+    "replicated3": "three semi-honest parties of which no two collude",
+    "insecure-local": "no security: all parties in one process",
+}
+
+COST_COLUMNS = {
+    "module": ColumnFormat("Module"),
+    "op": ColumnFormat("Operation"),
+    "rounds": ColumnFormat("Rounds"),
+    "bytes": ColumnFormat("Sent", "bytes"),
+    "offline_bytes": ColumnFormat("Offline", "bytes"),
+    "milliseconds": ColumnFormat("Time", "ms", digits=1),
+}
+
+
+def cost_section(rows: Sequence[Mapping[str, Any]], sentence: str, how: How) -> Section:
+    """Costs by layer: bars of bytes sent, and the table.
+
+    Args:
+        rows: `module`, `op`, `rounds`, `bytes`, `offline_bytes`, `seconds`, in order of execution.
+        sentence: the answer.
+        how: the fold-out.
+    """
+    shown = [{**row, "milliseconds": 1e3 * row["seconds"]} for row in rows]
+    largest = sorted(rows, key=lambda row: -row["bytes"])[:25]
+    figure = bars(
+        [{"layer": layer_name(row), "bytes": row["bytes"]} for row in largest],
+        "layer",
+        "bytes",
+        "Bytes sent per party",
+    )
+    table = Table(
+        pa.Table.from_pylist(shown),
+        {name: each for name, each in COST_COLUMNS.items() if name in shown[0]} if shown else {},
+        "One row per module and operation, in order of execution.",
+    )
+    return Section("costs", "What does each layer cost?", sentence, [figure], [table], how)
+
+
+def cost_values(rounds: int, sent: int, offline: int, seconds: float) -> list[Value]:
+    """The figures of a run or forecast."""
+    return [
+        Value("rounds", rounds, better="lower"),
+        Value("bytes_sent", sent, "bytes", better="lower"),
+        Value("offline_bytes", offline, "bytes", better="lower"),
+        Value("seconds", seconds, "s", better="lower"),
+    ]
+
+
+def cost_tiles(values: Sequence[Value], note: str = "") -> list[Tile]:
+    """The same figures under the findings."""
+    rounds, sent, offline, seconds = (each.value for each in values)
+    return [
+        Tile("Rounds", number(rounds)),
+        Tile("Sent per party", size(sent)),
+        Tile("Offline", size(offline)),
+        Tile("Time", duration(seconds), note=note),
+    ]
+
+
+@dataclass(frozen=True)
+class Run(Answer):
+    """A run of a script: what it returned, and what it cost.
+
+    Args:
+        mode: security mode.
+        parties: results of the parties that reported: all of a local run, or this one.
+        total_parties: number of parties.
+    """
+
+    mode: str
+    parties: list[PartyResult]
+    total_parties: int
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Private computation"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the party that had most."""
+        return max(each.rounds for each in self.parties)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the slowest party in `main`."""
+        return max(each.seconds for each in self.parties)
+
+    def costs(self) -> list[dict[str, Any]]:
+        """Costs of the party with the most rounds, with the largest offline bytes of any party."""
+        rows = [cost_row(cost) for cost in max(self.parties, key=lambda each: each.rounds).costs]
+        for row in rows:
+            key = (row["module"], row["op"])
+            costs = (cost for party in self.parties for cost in party.costs)
+            row["offline_bytes"] = max(c.offline_bytes for c in costs if (c.module, c.op) == key)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``--json``."""
+        return {
+            "parties": self.total_parties,
+            "mode": self.mode,
+            "rounds": self.rounds,
+            "bytes_sent": [each.bytes_sent for each in self.parties],
+            "offline_bytes": [each.offline_bytes for each in self.parties],
+            "seconds": self.seconds,
+            "result": self.parties[0].result,
+            "costs": self.costs(),
+        }
+
+    def values(self) -> Sequence[Value]:
+        """Rounds, bytes and time."""
+        return cost_values(self.rounds, self._sent, self._offline, self.seconds)
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Who computed, and what they had to trust."""
+        return [
+            ("parties", str(self.total_parties)),
+            ("security", f"{self.mode}: {MODES[self.mode]}"),
+        ]
+
+    def tiles(self) -> Sequence[Tile]:
+        """Rounds, bytes, time."""
+        return cost_tiles(self.values())
+
+    def sections(self) -> Sequence[Section]:
+        """The result, and the costs."""
+        result = repr(self.parties[0].result)
+        shown = result if len(result) <= 300 else f"{result[:300]} ... (--json prints all of it)"
+        sentence = (
+            f"{self.total_parties} parties in mode {self.mode} took {number(self.rounds)} rounds, sent at "
+            f"most {size(self._sent)} each, and needed {duration(self.seconds)}."
+        )
+        how = How(
+            "rounds = longest chain of messages that had to follow each other",
+            notes=(
+                "Counted by the transport. Bytes are payloads and frame headers (28 bytes per message), "
+                "without those of TLS and TCP. Time includes waiting for messages."
+            ),
+        )
+        return [
+            Section(
+                "result",
+                "What was revealed?",
+                f"main returned {shown} at party {self.parties[0].rank}.",
+            ),
+            cost_section(self.costs(), sentence, how),
+        ]
+
+    @property
+    def _sent(self) -> int:
+        return max(each.bytes_sent for each in self.parties)
+
+    @property
+    def _offline(self) -> int:
+        return max(each.offline_bytes for each in self.parties)
+
+
+def layer_name(row: Mapping[str, Any]) -> str:
+    """An operation and its module: ``relu (features.1)``."""
+    return f"{row['op']} ({row['module']})" if row["module"] else str(row["op"])
+
+
+def cost_row(cost: Cost) -> dict[str, Any]:
+    """A row of the ledger as JSON shows it."""
+    row = asdict(cost)
+    row["bytes"] = row.pop("bytes_sent")
+    return row
+
+
+@dataclass(frozen=True)
+class Certificate(Answer):
+    """A new key and certificate.
+
+    Args:
+        certificate: file to give to the other parties.
+        key: file to keep.
+        sha256: fingerprint of the certificate.
+    """
+
+    certificate: Path
+    key: Path
+    sha256: str
+
+    def sections(self) -> Sequence[Section]:
+        """What to do with them."""
+        sentence = (
+            f"Give {self.certificate.name} to the other parties, keep {self.key.name}, and compare the "
+            f"fingerprint by telephone: {self.sha256}."
+        )
+        return [Section("certificate", "What goes where?", sentence)]
+
+
+@dataclass(frozen=True)
+class Deal(Answer):
+    """What a dealer made.
+
+    Args:
+        items: preprocessing items per run.
+        runs: number of runs.
+        correction_bytes: sent or written for the last party, per run.
+        stores: files, by party; none for a live session.
+    """
+
+    items: int
+    runs: int
+    correction_bytes: int
+    stores: list[Path]
+
+    def written(self) -> Mapping[str, Path]:
+        """The stores."""
+        return {f"party {rank}": path for rank, path in enumerate(self.stores)}
+
+    def sections(self) -> Sequence[Section]:
+        """How much it was."""
+        sentence = (
+            f"{number(self.items)} items per run, {number(self.runs)} runs; the corrections of the last "
+            f"party take {size(self.correction_bytes)} per run."
+        )
+        return [Section("deal", "What was dealt?", sentence)]

@@ -1,0 +1,242 @@
+"""Comparison, selection and maximum.
+
+A comparison opens c = x + 2^62 + r, which is uniform, and compares the public c with the dealer's r. The
+dealer shares truth tables of "v is less than a digit of r" for all 16 hexadecimal digits, so looking up the
+public digits costs nothing. Two rounds then combine 16 digits to 4 to 1, again by truth tables: each party
+opens its inputs under a one-time mask and looks up a table that the dealer permuted by that mask.
+
+Three rounds, 8 + 4 + 1 bytes per value. The result is a bit, shared by XOR (uint8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.private.mpc import function_sharing
+from holdfast.private.mpc.arithmetic import (
+    halves,
+    masked,
+    opened,
+    public_quotient,
+    quotient,
+)
+from holdfast.private.mpc.dealing import LOW_62, hex_digits, winner_index
+from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.rounds import Rounds, opened_sum, opened_xor
+
+Bits = np.ndarray
+"""A bit per value, shared by XOR: uint8 of 0 or 1."""
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """A masked value, what the dealer made for it, and the bits of its comparison."""
+
+    c: Tensor
+    item: dict[str, np.ndarray]
+    bits: Bits
+
+
+def at_least(party: Party, x: Tensor, thresholds: Sequence[int] = (0,)) -> Rounds[Bits]:
+    """Bits of x >= t for each public threshold t: ``[...] -> [..., thresholds]``.
+
+    Exact for |x - t| < 2^62. All thresholds share one opening of x.
+    """
+    return (yield from _compare(party, x, thresholds, 0, select=False)).bits
+
+
+def nonnegative(party: Party, x: Tensor) -> Rounds[Bits]:
+    """Bits of x >= 0."""
+    return (yield from at_least(party, x))[..., 0]
+
+
+def _compare(
+    party: Party, x: Tensor, thresholds: Sequence[int], bits: int, select: bool
+) -> Rounds[_Opening]:
+    tree = party.comparison == "tree"
+    index = party.supply.peek_index
+    item = party.take(
+        "comparison",
+        shape=tuple(x.shape),
+        thresholds=len(thresholds),
+        bits=bits,
+        select=select,
+        tree=tree,
+    )
+    keys = None if tree else party.take("comparison_keys", shape=tuple(x.shape), of=index)
+    c = yield from opened(masked(party, x, item["r"]))
+    moved = c.numpy()[..., None] - np.array(thresholds, dtype=np.int64)
+    public = moved.view(np.uint64)  # [..., thresholds]
+    if keys is None:
+        borrow = yield from _tree(public & LOW_62, item)
+    else:
+        borrow = function_sharing.evaluate(keys, party.rank, public & LOW_62)
+        borrow ^= item["flip"][..., None] & 1
+    if party.lead:  # bit 62 of x + 2^62 - t is 1 where x >= t
+        borrow = borrow ^ ((public >> np.uint64(62)) & np.uint64(1)).astype(np.uint8)
+    return _Opening(c, item, borrow)
+
+
+def _tree(public: np.ndarray, item: dict[str, np.ndarray]) -> Rounds[Bits]:
+    """Bits of v < r, plus bit 62 of r, for public v: 62 bits."""
+    digits = hex_digits(public)  # [..., thresholds, 16]
+    tables = item["digits"][..., None, :] >> digits
+    less, equal = (tables & 1).astype(np.uint8), ((tables >> 16) & 1).astype(np.uint8)
+    # 16 digits to 4, then 4 to 1; the last table includes bit 62 of r.
+    v = opened_xor((yield _inputs(less, equal) ^ item["m2"]))
+    less = _look_up(item["less2"], v & 63) ^ less[..., 3::4]
+    equal = _look_up(item["equal2"], (v >> 3) & 15)
+    v = opened_xor((yield _inputs(less, equal)[..., 0] ^ item["m3"]))
+    return _look_up(item["less3"], v & 63) ^ less[..., 3]
+
+
+def _inputs(less: np.ndarray, equal: np.ndarray) -> np.ndarray:
+    """The 7 inputs of one step of the tree for each 4 digits, as one byte: ``[..., 4 n] -> [..., n]``."""
+    packed = equal[..., 0::4] << 6
+    for place in (0, 1, 2):
+        packed |= less[..., place::4] << place
+        packed |= equal[..., place + 1 :: 4] << (place + 3)
+    return packed
+
+
+def _look_up(table: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Bit `index` of each word."""
+    bits = (table >> index.astype(table.dtype)) & table.dtype.type(1)
+    return np.asarray(bits.astype(np.uint8))
+
+
+# --- Bits with values ----------------------------------------------------------------------------
+
+
+def to_arithmetic(party: Party, bits: Bits) -> Rounds[Tensor]:
+    """Arithmetic shares of bits: one round, 1 byte."""
+    item = party.take("bit", shape=tuple(bits.shape))
+    v = _public_bits((yield bits ^ item["rho"]))  # the bytes' other bits stay masked
+    share = (1 - 2 * v) * torch.as_tensor(item["bit"])
+    return share + v if party.lead else share
+
+
+def select(party: Party, bits: Bits, x: Tensor) -> Rounds[Tensor]:
+    """Bits * x, with broadcasting: one round."""
+    return (yield from select_with_bits(party, bits, x))[0]
+
+
+def select_with_bits(party: Party, bits: Bits, x: Tensor) -> Rounds[tuple[Tensor, Tensor]]:
+    """Bits * x, and arithmetic shares of the bits: one round.
+
+    Opens v = bit xor rho and e = x - a; bit x = v x + (1 - 2v) (rho e + rho a).
+    """
+    item = party.take("selection", bits=tuple(bits.shape), values=tuple(x.shape))
+    first = (bits ^ item["rho"]).reshape(-1)
+    second = (x - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
+    received = yield np.concatenate([first, second.view(np.uint8)])
+    cut = first.size
+    v = _public_bits([message[:cut] for message in received]).reshape(bits.shape)
+    values = [np.ascontiguousarray(message[cut:]).view(np.int64) for message in received]
+    e = torch.as_tensor(opened_sum(values)).reshape(x.shape)
+    rho, rho_a = torch.as_tensor(item["bit"]), torch.as_tensor(item["bit_a"])
+    flipped = (1 - 2 * v) * rho
+    return v * x + flipped * e + (1 - 2 * v) * rho_a, flipped + v if party.lead else flipped
+
+
+def _public_bits(received: list[np.ndarray]) -> Tensor:
+    return torch.as_tensor(opened_xor(received) & 1).to(torch.int64)
+
+
+def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
+    """max(x, 0) / 2^bits, and the bits of x >= 0: 4 rounds, 14 bytes.
+
+    Truncation, comparison and product share one opening.
+    """
+    at = yield from _compare(party, x, (0,), bits, select=True)
+    sign = at.bits[..., 0]
+    v = _public_bits((yield sign ^ at.item["rho"]))
+    # bit y = v y + (1 - 2v) rho y, and y = C - high + (1 - 2s) top 2^(63-bits) with C, s public.
+    y = quotient(party, at.c, at.item, bits)
+    low, s = halves(at.c)
+    rho, rho_high, rho_top = (
+        torch.as_tensor(at.item[name]) for name in ("bit", "bit_high", "bit_top")
+    )
+    rho_y = public_quotient(low, s, bits) * rho - rho_high
+    rho_y += (1 - 2 * s) * rho_top * (1 << (63 - bits))
+    return v * y + (1 - 2 * v) * rho_y, sign
+
+
+# --- Maximum -------------------------------------------------------------------------------------
+
+
+_PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+
+
+def maximum(party: Party, values: Tensor) -> Rounds[Tensor]:
+    """The entry with the largest key: ``[..., n, k] -> [..., k]``, where ``[..., 0]`` are the keys.
+
+    Four entries at a time: all 6 comparisons at once (3 rounds), then the winner by a truth table (1). Of
+    equal keys the first wins. Exact where keys differ by less than 2^62.
+    """
+    while values.shape[-2] > 1:
+        values = (
+            yield from _halve(party, values) if values.shape[-2] == 2 else _winners(party, values)
+        )
+    return values[..., 0, :]
+
+
+def _halve(party: Party, values: Tensor) -> Rounds[Tensor]:
+    """The larger of two entries."""
+    first, second = values[..., 0, :], values[..., 1, :]
+    bits = yield from nonnegative(party, first[..., 0] - second[..., 0])
+    larger = yield from select(party, bits[..., None], first - second)
+    return (second + larger)[..., None, :]
+
+
+def _winners(party: Party, values: Tensor) -> Rounds[Tensor]:
+    """The largest entry of each group of 4; the last group may be smaller."""
+    *batch, n, k = values.shape
+    groups, last = divmod(n, 4)
+    keys = values[..., 0]
+    full = keys[..., : 4 * groups].reshape(*batch, groups, 4)
+    differences = [full[..., i] - full[..., j] for i, j in _PAIRS]
+    rest = keys[..., 4 * groups :]
+    pairs = [(i, j) for i, j in _PAIRS if j < last]
+    differences += [(rest[..., i] - rest[..., j])[..., None] for i, j in pairs]
+    bits = yield from nonnegative(party, torch.cat(differences, dim=-1))
+    inputs = np.full((*batch, groups + (last > 1), 6), int(party.lead), dtype=np.uint8)
+    by_pair = bits[..., : 6 * groups].reshape(*batch, 6, groups)
+    inputs[..., :groups, :] = np.moveaxis(by_pair, -2, -1)
+    for number, pair in enumerate(pairs):
+        inputs[..., groups, _PAIRS.index(pair)] = bits[..., 6 * groups + number]
+    # Missing entries of the last group are zeros, and never win: their comparisons are public.
+    alone = values[..., n - 1 :, :] if last == 1 else values[..., n:, :]
+    heads = values[..., : n - 1, :] if last == 1 else values
+    padding = (0, 0, 0, 4 * inputs.shape[-2] - heads.shape[-2])
+    heads = torch.nn.functional.pad(heads, padding).reshape(*batch, inputs.shape[-2], 4, k)
+    best = yield from _pick(party, inputs, heads)
+    return torch.cat([best, alone], dim=-2)
+
+
+def _pick(party: Party, inputs: np.ndarray, values: Tensor) -> Rounds[Tensor]:
+    """The winner of each 4 values by its 6 comparisons: ``[..., 6], [..., 4, k] -> [..., k]``. One round.
+
+    Opens the comparisons under masks, and x - a; a truth table W of each value's three comparisons then
+    gives the sum of W x = W (x - a) + W a.
+    """
+    item = party.take("winner", shape=inputs.shape[:-1], width=values.shape[-1])
+    packed = (inputs * (1 << np.arange(6)).astype(np.uint8)).sum(axis=-1, dtype=np.uint8)
+    first = (packed ^ item["m"]).reshape(-1)
+    second = (values - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
+    received = yield np.concatenate([first, second.view(np.uint8)])
+    v = opened_xor([message[: first.size] for message in received]).reshape(packed.shape)
+    parts = [np.ascontiguousarray(message[first.size :]).view(np.int64) for message in received]
+    e = torch.as_tensor(opened_sum(parts)).reshape(values.shape)
+    place = torch.as_tensor(winner_index((v[..., None] >> np.arange(6)) & 1))[
+        ..., None
+    ]  # [..., 4, 1]
+    wins = torch.as_tensor(item["wins"]).gather(-1, place)
+    wide = place[..., None].expand(*place.shape, values.shape[-1])
+    wins_a = torch.as_tensor(item["wins_a"]).gather(-2, wide)[..., 0, :]
+    return (wins * e + wins_a).sum(-2)

@@ -1,0 +1,379 @@
+"""What a model will cost on secrets, before anybody sends anything.
+
+The costs of the protocols do not depend on values. So one party alone runs the model, on zeros, over a
+channel that only counts (`EchoChannel`): rounds and bytes are those of a real run, and its local seconds
+are measured.
+
+    seconds = local seconds + rounds * round-trip time / 2 + 8 * bytes / bandwidth
+
+A round takes half a round-trip time: both sides send at once.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.errors import InputError
+from holdfast.files import read_whole
+from holdfast.numbers import duration, number, size
+from holdfast.private.mpc.answers import (
+    MODES,
+    cost_row,
+    cost_section,
+    cost_tiles,
+    cost_values,
+    layer_name,
+)
+from holdfast.private.mpc.importing import Graph, PrivateModel, prepare
+from holdfast.private.mpc.launch import run_local
+from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.supply import dry_supply
+from holdfast.private.mpc.transport import EchoChannel, Network
+
+SETUP = ("setup", "import")
+"""Operations that happen once per model, not per call."""
+LAN = Network(0.00025, 1e9)
+WAN = Network(0.020, 100e6)
+
+
+@dataclass(frozen=True)
+class Forecast(Answer):
+    """What one call of a model costs, and what its set-up costs once.
+
+    Args:
+        model: as named.
+        shapes: of the inputs.
+        parties: number of parties.
+        mode: security mode.
+        network: that the time is for; None: none at all.
+        layers: `module`, `op`, `rounds`, `bytes`, `offline_bytes`, `seconds`; of one call.
+        setup: the same, once per model: agreeing on keys, opening the masked weights.
+        items: preprocessing items of set-up and one call.
+        measured: rounds, bytes and seconds of a run on this machine; None if there was none.
+    """
+
+    model: str
+    shapes: list[tuple[int, ...]]
+    parties: int
+    mode: str
+    network: Network | None
+    layers: list[dict[str, Any]]
+    setup: list[dict[str, Any]]
+    items: list[tuple[str, dict[str, Any]]]
+    measured: dict[str, float] | None = None
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Cost of a private model"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of one call."""
+        return sum(row["rounds"] for row in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a party sends for one call."""
+        return sum(row["bytes"] for row in self.layers)
+
+    @property
+    def offline_bytes(self) -> int:
+        """Bytes that the last party gets from the dealer for one call."""
+        return sum(row["offline_bytes"] for row in self.layers)
+
+    @property
+    def local_seconds(self) -> float:
+        """Computation of one party, measured here."""
+        return sum(row["seconds"] for row in self.layers)
+
+    def seconds(self, network: Network | None) -> float:
+        """Time of one call on a network."""
+        network = network or Network()
+        sent = network.transfer_s(self.bytes // (self.parties - 1))  # to each peer
+        return self.local_seconds + self.rounds * network.delay_s + sent
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``--json``."""
+        return {
+            "rounds": self.rounds,
+            "bytes": self.bytes,
+            "offline_bytes": self.offline_bytes,
+            "seconds": self.seconds(self.network),
+            "layers": self.layers,
+            "setup": self.setup,
+            "parties": self.parties,
+            "mode": self.mode,
+            "measured": self.measured,
+        }
+
+    def values(self) -> Sequence[Value]:
+        """Rounds, bytes, time."""
+        seconds = self.seconds(self.network)
+        return cost_values(self.rounds, self.bytes, self.offline_bytes, seconds)
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The model, its input, and whom the parties trust."""
+        return [
+            ("model", self.model),
+            ("input", ", ".join("x".join(map(str, shape)) for shape in self.shapes)),
+            ("security", f"{self.parties} parties, {self.mode}: {MODES[self.mode]}"),
+        ]
+
+    def tiles(self) -> Sequence[Tile]:
+        """Rounds, bytes, time."""
+        return cost_tiles(self.values(), _described(self.network))
+
+    def sections(self) -> Sequence[Section]:
+        """By layer; by network; against a measurement."""
+        heaviest = max(self.layers, key=lambda row: row["bytes"])
+        sentence = (
+            f"One call takes {number(self.rounds)} rounds and {size(self.bytes)} per party; "
+            f"{layer_name(heaviest)} sends most of it: {size(heaviest['bytes'])}."
+        )
+        how = How(
+            "seconds = local seconds + rounds x round-trip time / 2 + 8 x bytes / bandwidth",
+            {
+                "local seconds": f"{self.local_seconds:.3f}, measured on this machine, one party alone",
+            },
+            notes=(
+                "Rounds and bytes are counted while one party runs the protocol on zeros; they do not "
+                "depend on values. Offline bytes go from the dealer to the last party before the call."
+            ),
+        )
+        return [cost_section(self.layers, sentence, how), self._networks(), *self._comparison()]
+
+    def _networks(self) -> Section:
+        choices = {"this machine": Network(), "LAN": LAN, "WAN": WAN}
+        choices |= {} if self.network is None else {"as asked": self.network}
+        rows = [
+            {
+                "network": f"{name} ({_described(network)})",
+                "seconds": self.seconds(network),
+                "delay_s": self.rounds * network.delay_s,
+                "transfer_s": network.transfer_s(self.bytes // (self.parties - 1)),
+            }
+            for name, network in choices.items()
+        ]
+        columns = {
+            "network": ColumnFormat("Network"),
+            "seconds": ColumnFormat("Time", "s", digits=3),
+            "delay_s": ColumnFormat("of that delay", "s", digits=3),
+            "transfer_s": ColumnFormat("of that transfer", "s", digits=3),
+        }
+        caption = "One row per network; the rest of the time is computation."
+        once = size(sum(row["bytes"] for row in self.setup))
+        sentence = (
+            f"One call takes {duration(self.seconds(LAN))} on a LAN and {duration(self.seconds(WAN))} on a "
+            f"WAN; the set-up sends {once} once per model."
+        )
+        table = Table(pa.Table.from_pylist(rows), columns, caption)
+        return Section("networks", "How long does a call take?", sentence, [], [table])
+
+    def _comparison(self) -> list[Section]:
+        if self.measured is None:
+            return []
+        seconds = self.seconds(self.network)
+        forecast = {"rounds": self.rounds, "bytes": self.bytes, "seconds": seconds}
+        rows = [{"": "forecast", **forecast}, {"": "measured", **self.measured}]
+        ratio = self.measured["seconds"] / seconds
+        sentence = (
+            f"{self.parties} parties on this machine ({_described(self.network)}) took "
+            f"{duration(self.measured['seconds'])}, {ratio:.2f} times the forecast."
+        )
+        table = Table(pa.Table.from_pylist(rows), {}, "Figures of one call.")
+        return [Section("measured", "Does the forecast hold?", sentence, [], [table])]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """The dealer's time."""
+        return [
+            Unknown(
+                "The time of the dealer is not in the forecast.",
+                "make stores ahead of time with `holdfast private dealer --items FILE --output DIR`",
+            )
+        ]
+
+
+def dry_run(
+    graph: Graph,
+    *,
+    parties: int = 2,
+    mode: str = "dealer",
+    comparison: str = "tree",
+    fraction_bits: int = 16,
+    example: Sequence[Tensor] = (),
+) -> tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]:
+    """Costs by module and operation, and the preprocessing items, of one call of a model.
+
+    Args:
+        graph: the model.
+        parties: number of parties.
+        mode: security mode.
+        comparison: comparison protocol.
+        fraction_bits: bits after the binary point.
+        example: inputs; their values do not matter.
+    """
+    channel = EchoChannel(0, parties)
+    supply = dry_supply(parties - 1, parties, channel.ledger)  # the last party's offline bytes
+    party = Party(
+        channel,
+        supply,
+        mode=mode,  # type: ignore[arg-type]
+        comparison=comparison,  # type: ignore[arg-type]
+        fraction_bits=fraction_bits,
+    )
+    model = PrivateModel(party, graph, owner=0)
+    _call(model, example)
+    return [cost_row(row) for row in channel.ledger.rows.values()], supply.items
+
+
+def _call(model: PrivateModel, example: Sequence[Tensor]) -> None:
+    """Share the inputs, run the model, reveal its outputs."""
+    given = [
+        model.party.secret(
+            each, owner=0, shape=tuple(each.shape), integer=not each.is_floating_point()
+        )
+        for each in example
+    ]
+    outputs = model(*given)
+    for output in outputs if isinstance(outputs, tuple) else (outputs,):
+        output.reveal()
+
+
+def measure(party: Party, name: str, inputs: str) -> dict[str, float]:
+    """The cost of the fastest of some calls of a model: what ``--measure`` runs at every party."""
+    example = [_example(text) for text in inputs.split(",")]
+    model = PrivateModel(party, prepare(load_model(name), example), owner=0)
+    calls = []
+    for _ in range(4):  # the first one allocates
+        before, start = party.channel.ledger.total(), time.perf_counter()
+        _call(model, example)
+        seconds, after = time.perf_counter() - start, party.channel.ledger.total()
+        # The forecast leaves the dealer out, who may work ahead of time.
+        seconds -= after.offline_s - before.offline_s
+        calls.append((seconds, after.rounds - before.rounds, after.bytes_sent - before.bytes_sent))
+    return dict(zip(("seconds", "rounds", "bytes"), min(calls), strict=True))
+
+
+def plan(
+    model: str,
+    inputs: str,
+    *,
+    network: Network | None = None,
+    parties: int = 2,
+    mode: str = "dealer",
+    comparison: str = "tree",
+    fraction_bits: int = 16,
+    measure: bool = False,
+) -> Forecast:
+    """Forecast the cost of one call of a model.
+
+    Args:
+        model: ``FILE.py:NAME``, a module or a function that returns one.
+        inputs: shapes, such as ``1x1x28x28``; ``int:`` before one for whole numbers.
+        network: to forecast for.
+        parties: number of parties.
+        mode: security mode.
+        comparison: comparison protocol.
+        fraction_bits: bits after the binary point.
+        measure: also run it at parties on this machine, on that network.
+
+    Raises:
+        InputError: if the model or a shape is invalid, or the model has unsupported operations.
+    """
+    example = [_example(text) for text in inputs.split(",")]
+    graph = prepare(load_model(model), example)
+    settings = {"mode": mode, "comparison": comparison, "fraction_bits": fraction_bits}
+    dry_run(graph, parties=parties, example=example, **settings)  # type: ignore[arg-type]
+    # The second run measures: the first one has made the tables that functions look up.
+    rows, items = dry_run(graph, parties=parties, example=example, **settings)  # type: ignore[arg-type]
+    layers = [row for row in rows if row["op"] not in SETUP]
+    setup = [row for row in rows if row["op"] in SETUP]
+    measured = None
+    if measure:
+        measured = _measured(model, inputs, parties, network, settings)
+    shapes = [tuple(each.shape) for each in example]
+    return Forecast(model, shapes, parties, mode, network, layers, setup, items, measured)
+
+
+def load_model(name: str) -> nn.Module:
+    """The module that ``FILE.py:NAME`` stands for.
+
+    Raises:
+        InputError: if there is none.
+    """
+    path, _, attribute = name.rpartition(":")
+    if not path or not attribute.isidentifier():
+        raise InputError(
+            "invalid model",
+            code="invalid-value",
+            place="MODEL",
+            found=name,
+            expected="FILE.py:NAME, a torch module or a function that returns one",
+        )
+    read_whole(path, "a Python file with a model")
+    found = runpy.run_path(path, run_name="holdfast_model").get(attribute)
+    module = found if isinstance(found, nn.Module) else found() if callable(found) else None
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            "not a model",
+            code="unknown-name",
+            path=path,
+            place=attribute,
+            found=type(found).__name__,
+            expected="a torch module, or a function or class that gives one without arguments",
+        )
+    return module
+
+
+def _example(text: str) -> Tensor:
+    kind, _, shape = text.strip().rpartition(":")
+    sizes = shape.split("x")
+    if kind not in ("", "int", "float") or not all(s.isdecimal() and int(s) for s in sizes):
+        raise InputError(
+            "invalid input shape",
+            code="invalid-value",
+            place="--input",
+            found=text,
+            expected="sizes such as 1x1x28x28, or int:1x32 for whole numbers",
+        )
+    return torch.zeros([int(s) for s in sizes], dtype=torch.int64 if kind == "int" else None)
+
+
+_SCRIPT = """
+from holdfast.private.mpc.forecast import measure
+
+def main(party):
+    return measure(party, {model!r}, {inputs!r})
+"""
+
+
+def _measured(
+    model: str, inputs: str, parties: int, network: Network | None, settings: dict[str, Any]
+) -> dict[str, float]:
+    """Rounds, bytes and seconds of a call between processes."""
+    path, _, attribute = model.rpartition(":")
+    with tempfile.TemporaryDirectory(prefix="holdfast-plan-") as folder:
+        script = Path(folder) / "measure.py"
+        name = f"{Path(path).resolve()}:{attribute}"
+        script.write_text(_SCRIPT.format(model=name, inputs=inputs))
+        results = run_local(parties, script, network=network, **settings)
+    return dict(results[-1].result)  # the party that the dealer talks to
+
+
+def _described(network: Network | None) -> str:
+    if network is None or network == Network():
+        return "no delay"
+    rate = "" if network.bits_per_s == float("inf") else f", {network.bits_per_s / 1e6:g} Mbit/s"
+    return f"{2e3 * network.delay_s:g} ms round trip{rate}"

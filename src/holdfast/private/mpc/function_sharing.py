@@ -1,0 +1,140 @@
+"""Comparison by function secret sharing: a distributed comparison function (DCF) with keys from the dealer.
+
+Two keys, one per party, evaluate to bits that XOR to [v < r] at any public v, for an r that neither
+party knows (Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Point Secure Computation",
+2021, figure 1, with bits as outputs). Each party walks a binary tree along the bits of v. The two walks
+have equal states as soon as v leaves the path of r, and correction words keep them different on it.
+
+The last 7 levels are one 128-bit block. A key has 55 correction words of 17 bytes, and that block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+if TYPE_CHECKING:
+    from holdfast.private.mpc.dealing import Field
+
+LEAF_BITS = 7
+LEVELS = 62 - LEAF_BITS
+_FIXED_KEY = bytes(range(16))
+_LONG = np.uint64
+_CLEAR = _LONG(2**64 - 4)  # a state's two lowest bits choose its children
+
+
+def fields(shape: tuple[int, ...]) -> dict[str, Field]:
+    """What both parties get for values of a shape."""
+    from holdfast.private.mpc.dealing import BYTE, LONG, Field
+
+    return {
+        "states": Field((LEVELS, *shape, 2), LONG),
+        "bits": Field((LEVELS, *shape), BYTE),  # value, control bit of the left child, of the right
+        "leaf": Field((*shape, 2), LONG),
+    }
+
+
+def generate(r: np.ndarray, roots: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """The correction words for r.
+
+    Args:
+        r: numbers below 2^62, any shape.
+        roots: the states ``[..., 2]`` at which the parties start: their own randomness.
+    """
+    states = np.empty((LEVELS, *r.shape, 2), dtype=_LONG)
+    bits = np.empty((LEVELS, *r.shape), dtype=np.uint8)
+    at = [_cleared(root) for root in roots]
+    control = [np.zeros(r.shape, dtype=np.uint8), np.ones(r.shape, dtype=np.uint8)]
+    value = np.zeros(r.shape, dtype=np.uint8)  # what the walks along r add up to
+    for level in range(LEVELS):
+        bit = _bit(r, 61 - level)
+        left, right = ([_child(state, np.uint8(side)) for state in at] for side in (0, 1))
+        xors = [tuple(a ^ b for a, b in zip(*children, strict=True)) for children in (left, right)]
+        # The walk that leaves r's path: its states must become equal.
+        lost_state = np.where(bit[..., None] == 1, xors[0][0], xors[1][0])
+        lost_value = np.where(bit == 1, xors[0][1], xors[1][1])
+        correction = lost_value ^ value ^ bit  # leaving to the left means v < r
+        to_left, to_right = xors[0][2] ^ bit ^ 1, xors[1][2] ^ bit
+        states[level] = lost_state
+        bits[level] = correction | (to_left << 1) | (to_right << 2)
+        value = value ^ np.where(bit == 1, xors[1][1], xors[0][1]) ^ correction
+        keep = np.where(bit == 1, to_right, to_left)
+        right_kept = bit == 1
+        for party in (0, 1):
+            state = np.where(right_kept[..., None], right[party][0], left[party][0])
+            flag = np.where(right_kept, right[party][2], left[party][2])
+            at[party] = state ^ lost_state * control[party][..., None].astype(_LONG)
+            control[party] = flag ^ control[party] * keep
+    return {"states": states, "bits": bits, "leaf": _leaf(at[0]) ^ _leaf(at[1]) ^ _below(r, value)}
+
+
+def evaluate(key: dict[str, Any], rank: int, v: np.ndarray) -> np.ndarray:
+    """This party's share of [v < r].
+
+    Args:
+        key: correction words and this party's root, of shape ``[...]``.
+        rank: 0 or 1.
+        v: public numbers below 2^62, ``[..., k]``: one key serves any number of places.
+
+    Returns:
+        Bits ``[..., k]``.
+    """
+    state = np.broadcast_to(_cleared(key["root"])[..., None, :], (*v.shape, 2))
+    control = np.full(v.shape, rank & 1, dtype=np.uint8)
+    total = np.zeros(v.shape, dtype=np.uint8)
+    for level in range(LEVELS):
+        bit = _bit(v, 61 - level)
+        words = key["bits"][level][..., None]
+        state, value, flag = _child(state, bit)
+        total ^= value ^ (control & words & 1)
+        state = state ^ key["states"][level][..., None, :] * control[..., None].astype(_LONG)
+        control = flag ^ (control & (words >> (bit + np.uint8(1))) & 1)
+    block = _leaf(state) ^ key["leaf"][..., None, :] * control[..., None].astype(_LONG)
+    place = v & _LONG(127)
+    half = np.where(place < 64, block[..., 0], block[..., 1])
+    return np.asarray(total ^ _bit(half >> (place & _LONG(63)), 0))
+
+
+def _below(r: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The 128 bits of [v < the last 7 bits of r], each XOR the value so far."""
+    low = r & _LONG(127)
+    one, full = _LONG(1), _LONG(2**64 - 1)
+    first = np.where(low >= 64, full, (one << (low & _LONG(63))) - one)
+    second = np.where(low >= 64, (one << (low & _LONG(63))) - one, _LONG(0))
+    return np.stack([first, second], axis=-1) ^ (value.astype(_LONG) * full)[..., None]
+
+
+def _child(state: np.ndarray, side: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """State, value bit and control bit of a child."""
+    tweaked = state.copy()
+    tweaked[..., 0] |= np.asarray(side).astype(_LONG)
+    block = _hashed(tweaked)
+    low = block[..., 0].astype(np.uint8)
+    return _cleared(block), (low >> 1) & 1, low & 1
+
+
+def _leaf(state: np.ndarray) -> np.ndarray:
+    tweaked = state.copy()
+    tweaked[..., 0] |= _LONG(2)
+    return _hashed(tweaked)
+
+
+def _hashed(blocks: np.ndarray) -> np.ndarray:
+    """AES(x) xor x with a fixed key: one call for all blocks."""
+    given = np.ascontiguousarray(blocks)
+    encryptor = Cipher(algorithms.AES128(_FIXED_KEY), modes.ECB()).encryptor()
+    out = np.frombuffer(encryptor.update(given.data.cast("B")) if given.size else b"", dtype=_LONG)
+    return out.reshape(given.shape) ^ given
+
+
+def _cleared(blocks: np.ndarray) -> np.ndarray:
+    out = blocks.copy()
+    out[..., 0] &= _CLEAR
+    return out
+
+
+def _bit(numbers: np.ndarray, place: int) -> np.ndarray:
+    bits = (numbers >> _LONG(place)) & _LONG(1)
+    return np.asarray(bits.astype(np.uint8))

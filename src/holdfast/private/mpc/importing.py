@@ -1,0 +1,511 @@
+"""PyTorch models on secret weights and secret inputs.
+
+A model is exported (`torch.export`) to a graph of ATen operations, which is prepared in three steps:
+
+1. every operation must be known (`operations.OPERATIONS`): those that are missing are all listed, with the
+   modules that they are in;
+2. what depends on weights alone is computed in plaintext at the owner: positional embeddings, and batch
+   normalization, which is folded into the convolution or linear layer before it;
+3. what is left of the weights is shared, and the parties compare a hash of the graph.
+
+All parties build the same module; only the owner's weights count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import operator
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import InputError
+from holdfast.private.mpc.arithmetic import Fixed
+from holdfast.private.mpc.functions import transposed_weight
+from holdfast.private.mpc.operations import KEPT, NO_GRADIENT, OPERATIONS, SHAPES, with_height
+from holdfast.private.mpc.rounds import parallel
+from holdfast.private.mpc.transport import PeerError
+
+_EXPORTING = threading.Lock()  # torch exports one model at a time; simulated parties are threads
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value that a step computes, or an input."""
+
+    name: str
+
+
+@dataclass
+class Constant:
+    """What depends on the model alone."""
+
+    value: Tensor
+    secret: bool
+    """Whether weights are in it; else it follows from the architecture, which is public."""
+
+
+@dataclass
+class Step:
+    """One operation on a secret: `result` = `call`(party, *args, **kwargs)."""
+
+    result: str
+    op: str
+    module: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass
+class Graph:
+    """A model that is ready to be shared."""
+
+    steps: list[Step]
+    constants: dict[str, Constant]
+    inputs: list[tuple[str, torch.Size]]
+    outputs: list[Any]
+    parameters: dict[str, str] = field(default_factory=dict)
+    """Name of a placeholder -> name of the parameter in the state dict."""
+
+    def text(self) -> str:
+        """What must be the same at all parties, as text: operations and shapes."""
+        lines = [f"{name} {tuple(shape)}" for name, shape in self.inputs]
+        for name, each in self.constants.items():
+            known = "secret" if each.secret else each.value.tolist()
+            lines.append(f"{name} {tuple(each.value.shape)} {each.value.dtype} {known}")
+        lines += [repr((s.result, s.op, s.module, s.args, s.kwargs)) for s in self.steps]
+        return "\n".join([*lines, repr(self.outputs)])
+
+
+# --- From a module to a graph --------------------------------------------------------------------
+
+
+def prepare(module: nn.Module, example: Sequence[Tensor], *, trainable: bool = False) -> Graph:
+    """Export a module and fold everything that depends on its weights alone.
+
+    Args:
+        module: in evaluation mode.
+        example: inputs of the shapes and types that the model will get.
+        trainable: keep every parameter as it is, so that it can be trained.
+
+    Raises:
+        InputError: ``unsupported`` with all operations that are missing, by module.
+    """
+    program = _exported(module, tuple(example))
+    missing = _missing(program.graph, trainable)
+    if missing:
+        raise InputError(
+            f"{len(missing)} operations of the model are not supported",
+            code="unsupported",
+            found="; ".join(missing),
+            expected=f"{', '.join(sorted({each.name for each in OPERATIONS.values()}))}",
+            remedy="replace these modules, or compute that part in plaintext at the owner",
+        )
+    graph = _folded(program, trainable)
+    _fold_batch_norms(graph)
+    _max_pool_before_relu(graph)
+    used = set(_named(([(step.args, step.kwargs) for step in graph.steps], graph.outputs)))
+    graph.constants = {name: graph.constants[name] for name in sorted(used & set(graph.constants))}
+    return graph
+
+
+def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
+    logging.getLogger("torch.export").setLevel(logging.ERROR)
+    training = module.training
+    try:
+        with _EXPORTING, warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of torch's own use of itself
+            table = torch.export.default_decompositions()
+            for kept in KEPT:
+                table.pop(kept, None)
+            return torch.export.export(module.eval(), example).run_decompositions(table)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "the model cannot be exported",
+            code="unsupported",
+            found=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            expected="a module that torch.export takes: no branches on values of tensors",
+        ) from error
+    finally:
+        module.train(training)
+
+
+def _missing(graph: Any, trainable: bool) -> list[str]:
+    """Operations on the input that are not supported, with their module."""
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem or not node.users:
+            continue  # what nobody uses, such as checks of types, is not computed
+        if _touches_input(node) and (problem := _problem(node, trainable)):
+            found[f"{problem} in {_module_of(node) or 'the model itself'}"] = None
+    return list(found)
+
+
+def _touches_input(node: Any) -> bool:
+    """Whether an operation depends on an input of the model, so that it runs on secrets."""
+    reached = node.meta.get("holdfast_input")
+    if reached is None:
+        reached = (
+            any(_touches_input(each) for each in node.all_input_nodes)
+            if node.op != "placeholder"
+            else not node.name.startswith(("p_", "b_", "c_"))
+        )
+        node.meta["holdfast_input"] = reached
+    return bool(reached)
+
+
+def _problem(node: Any, trainable: bool) -> str | None:
+    known = OPERATIONS.get(node.target)
+    if known is None:
+        return str(node.target).removesuffix(".default").replace("aten.", "")
+    reason = known.refuses(*node.args, **node.kwargs) if known.refuses else None
+    if trainable and known.name in NO_GRADIENT:
+        reason = "no gradient"
+    return f"{known.name} ({reason})" if reason else None
+
+
+def _module_of(node: Any) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
+def _folded(program: Any, trainable: bool) -> Graph:
+    """The steps that depend on inputs; everything else is computed here, in plaintext."""
+    constants, inputs, steps = {}, [], []
+    outputs: list[Any] = []
+    names = _placeholders(program)
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            if node.name in names:
+                value = names[node.name][1]
+                secret = value.is_floating_point()
+                constants[node.name] = Constant(value.detach(), secret)
+            else:
+                inputs.append((node.name, node.meta["val"].shape))
+        elif node.op == "output":
+            outputs = list(_refs(node.args[0]))
+        elif node.users:
+            args, kwargs = _refs(node.args), dict(_refs(node.kwargs))
+            used = list(_named((args, kwargs)))
+            is_parameter = trainable and any(constants.get(name, _PUBLIC).secret for name in used)
+            if all(name in constants for name in used) and not is_parameter:
+                value = _evaluated(node, args, kwargs, constants)
+                secret = any(constants[name].secret for name in used)
+                constants[node.name] = Constant(value, secret)
+            else:
+                op = "getitem" if node.target is operator.getitem else OPERATIONS[node.target].name
+                steps.append(Step(node.name, op, _module_of(node), node.target, args, kwargs))
+    parameters = {name: target for name, (target, _) in names.items()}
+    return Graph(steps, constants, inputs, outputs, parameters)
+
+
+_PUBLIC = Constant(torch.zeros(()), False)
+
+
+def _placeholders(program: Any) -> dict[str, tuple[str, Tensor]]:
+    """Placeholder -> name and value of the parameter, buffer or constant that it stands for."""
+    found = {}
+    signature = program.graph_signature
+    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers):
+        for placeholder, target in names.items():
+            value = program.state_dict.get(target)
+            found[placeholder] = (target, program.constants[target] if value is None else value)
+    for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
+        found[placeholder] = (target, program.constants[target])
+    return found
+
+
+def _refs(value: Any) -> Any:
+    """Arguments of a node with references in place of nodes."""
+    if isinstance(value, torch.fx.Node):
+        return Ref(value.name)
+    if isinstance(value, (tuple, list)):
+        return tuple(_refs(each) for each in value)
+    if isinstance(value, Mapping):
+        return {key: _refs(each) for key, each in value.items()}
+    return value
+
+
+def _named(value: Any) -> Iterable[str]:
+    """The names that arguments refer to."""
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _named(each)
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _named(each)
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """Arguments with values in place of references."""
+    if isinstance(value, Ref):
+        return values[value.name]
+    if isinstance(value, tuple):
+        return tuple(_filled(each, values) for each in value)
+    if isinstance(value, Mapping):
+        return {key: _filled(each, values) for key, each in value.items()}
+    return value
+
+
+def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Constant]) -> Any:
+    values = {name: each.value for name, each in constants.items()}
+    with torch.no_grad():
+        filled = [list(a) if isinstance(a, tuple) else a for a in _filled(args, values)]
+        return node.target(*filled, **_filled(kwargs, values))
+
+
+# --- Batch normalization and pooling -------------------------------------------------------------
+
+
+def _users(graph: Graph) -> dict[str, list[Step]]:
+    users: dict[str, list[Step]] = {}
+    for step in graph.steps:
+        for name in _named((step.args, step.kwargs)):
+            users.setdefault(name, []).append(step)
+    return users
+
+
+def _fold_batch_norms(graph: Graph) -> None:
+    """Batch normalization in evaluation is x * scale + shift: part of the layer before, if possible."""
+    makers = {step.result: step for step in graph.steps}
+    users = _users(graph)
+    renamed: dict[str, str] = {}
+    for step in list(graph.steps):
+        if step.op != "batch_norm":
+            continue
+        names = [arg.name if isinstance(arg, Ref) else None for arg in step.args[:5]]
+        weight, bias, mean, variance = (
+            None if name is None else graph.constants[name].value.double() for name in names[1:]
+        )
+        epsilon = step.args[6]
+        assert mean is not None
+        assert variance is not None
+        scale = (1.0 if weight is None else weight) / (variance + epsilon).sqrt()
+        shift = (0.0 if bias is None else bias) - mean * scale
+        before = makers.get(str(names[0]))
+        if (
+            before
+            and before.op in ("conv1d", "conv2d", "linear")
+            and len(users[before.result]) == 1
+        ):
+            _fold_into(graph, before, scale, shift)
+            renamed[step.result] = before.result
+            graph.steps.remove(step)
+        else:
+            for suffix, value in (("scale", scale), ("shift", shift)):
+                graph.constants[f"{step.result}_{suffix}"] = Constant(value.float(), True)
+            step.args = (step.args[0], Ref(f"{step.result}_scale"), Ref(f"{step.result}_shift"))
+            step.kwargs = {}
+    _rename(graph, renamed)
+
+
+def _fold_into(graph: Graph, layer: Step, scale: Tensor, shift: Tensor) -> None:
+    weight = graph.constants[layer.args[1].name].value.double()
+    factor = scale.reshape(-1, *[1] * (weight.ndim - 1))  # outputs are the first dimension
+    old = layer.args[2] if len(layer.args) > 2 else None
+    bias = graph.constants[old.name].value.double() * scale if isinstance(old, Ref) else 0.0
+    graph.constants[f"{layer.result}_weight"] = Constant((weight * factor).float(), True)
+    graph.constants[f"{layer.result}_bias"] = Constant((bias + shift).float(), True)
+    layer.args = (
+        layer.args[0],
+        Ref(f"{layer.result}_weight"),
+        Ref(f"{layer.result}_bias"),
+        *layer.args[3:],
+    )
+
+
+def _max_pool_before_relu(graph: Graph) -> None:
+    """ReLU commutes with maxima: after the pooling it has a quarter of the elements."""
+    users = _users(graph)
+    for place, step in enumerate(graph.steps[:-1]):
+        after = graph.steps[place + 1]
+        follows = users.get(step.result, [])
+        if step.op == "relu" and after.op == "max_pool2d" and follows == [after]:
+            step.op, after.op = after.op, step.op
+            step.target, after.target = after.target, step.target
+            step.module, after.module = after.module, step.module
+            source = step.args[0]
+            step.args, after.args = (source, *after.args[1:]), (after.args[0],)
+            step.kwargs, after.kwargs = after.kwargs, step.kwargs
+
+
+def _rename(graph: Graph, renamed: Mapping[str, str]) -> None:
+    def changed(value: Any) -> Any:
+        return _filled(value, {name: Ref(renamed.get(name, name)) for name in _named(value)})
+
+    for step in graph.steps:
+        step.args, step.kwargs = changed(step.args), changed(step.kwargs)
+    graph.outputs[:] = changed(tuple(graph.outputs))
+
+
+# --- The model at one party ----------------------------------------------------------------------
+
+
+# Layer -> the right operand of its product and the product's name.
+_PRODUCTS: dict[str, Callable[[Any], tuple[Any, str]]] = {
+    "linear": lambda weight: (transposed_weight(weight), "matmul"),
+    "conv2d": lambda weight: (weight, "conv2d"),
+    "conv1d": lambda weight: (with_height(weight), "conv2d"),
+}
+
+
+class PrivateModel:
+    """A model whose weights are secret: call it with shared tensors, at every party.
+
+    Args:
+        party: this party.
+        graph: of `prepare`.
+        owner: rank of the party whose weights count.
+        trainable: keep the weights as parameters that can be trained.
+    """
+
+    def __init__(self, party: Any, graph: Graph, owner: int, *, trainable: bool = False) -> None:
+        self.party, self.graph = party, graph
+        _compare(party, graph)
+        self.values: dict[str, Any] = {}
+        for name, constant in graph.constants.items():
+            if not constant.secret:
+                self.values[name] = constant.value
+                continue
+            shape = tuple(constant.value.shape)
+            shared = party.secret(constant.value, owner=owner, shape=shape, name=name)
+            shared.requires_grad = trainable
+            self.values[name] = shared
+        if not trainable and party.mode != "replicated3":
+            self._open_masked_weights()
+
+    def _open_masked_weights(self) -> None:
+        """Fix the weights of products: their masked values are opened once, all in one round."""
+        protocols = []
+        for step in self.graph.steps:
+            if step.op not in _PRODUCTS or not isinstance(step.args[1], Ref):
+                continue
+            shared = self.values[step.args[1].name]
+            if not hasattr(shared, "fixed") or shared.fixed is not None:
+                continue
+            right, product = _PRODUCTS[step.op](shared.fix())
+            fixed = right.fixed[product] = Fixed()
+            protocols.append(fixed.open(self.party, right.share))
+        with self.party.channel.scope("import"):
+            self.party.run(parallel(*protocols))
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs for inputs of the shapes that the model was exported with.
+
+        Raises:
+            InputError: ``invalid-value`` if an input has another shape.
+        """
+        values = dict(self.values)
+        for (name, shape), given in zip(self.graph.inputs, inputs, strict=True):
+            if tuple(given.shape) != tuple(shape):
+                raise InputError(
+                    "invalid shape of a model's input",
+                    code="invalid-value",
+                    place=name,
+                    found=str(tuple(given.shape)),
+                    expected=str(tuple(shape)),
+                    remedy="import the model with an example of this shape",
+                )
+            values[name] = given
+        for step in self.graph.steps:
+            args, kwargs = _filled(step.args, values), _filled(step.kwargs, values)
+            if step.target is operator.getitem:
+                values[step.result] = args[0][args[1]] if isinstance(args[0], tuple) else args[0]
+                continue
+            free = step.op in SHAPES
+            with nullcontext() if free else self.party.channel.scope(step.op, step.module):
+                values[step.result] = OPERATIONS[step.target].call(self.party, *args, **kwargs)
+        outputs = [_filled(each, values) for each in self.graph.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def named_parameters(self) -> dict[str, Any]:
+        """The shared weights by their names in the state dict, where the model is trainable."""
+        return {
+            target: self.values[name]
+            for name, target in self.graph.parameters.items()
+            if name in self.values and self.graph.constants[name].secret
+        }
+
+    def parameters(self) -> list[Any]:
+        """The shared weights, for an optimizer."""
+        return list(self.named_parameters().values())
+
+
+def import_model(
+    party: Any,
+    module: nn.Module,
+    example: Tensor | Sequence[Tensor],
+    *,
+    owner: int = 0,
+    weights: str | Path | None = None,
+    trainable: bool = False,
+) -> PrivateModel:
+    """Share the weights of a PyTorch model; every party calls this with the same architecture.
+
+    Args:
+        party: this party.
+        module: the architecture; at the owner with its weights.
+        example: one input or several, of the shapes and types that the model will get.
+        owner: rank of the party whose weights count.
+        weights: safetensors file with the state dict, read at the owner only.
+        trainable: keep the weights as parameters that can be trained; batch normalization is not.
+
+    Raises:
+        InputError: ``unsupported`` with all missing operations, before anything is sent.
+        PeerError: ``handshake`` if another party has another architecture.
+    """
+    with party.channel.scope("import"):
+        if weights is not None and party.rank == owner:
+            load_weights(module, Path(weights))
+        given = [example] if isinstance(example, Tensor) else list(example)
+        graph = prepare(module, given, trainable=trainable)
+    return PrivateModel(party, graph, owner, trainable=trainable)
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Load a state dict from a safetensors file.
+
+    Raises:
+        InputError: if the file is damaged, or its names and shapes are not those of the module.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise InputError(
+            "the weights cannot be loaded",
+            code="not-found" if isinstance(error, FileNotFoundError) else "damaged",
+            path=path,
+            found=str(error).splitlines()[-1].strip(),
+            expected="a safetensors file with the state dict of the module",
+        ) from error
+
+
+def _compare(party: Any, graph: Graph) -> None:
+    """All parties have the same graph, or end here."""
+    own = hashlib.sha256(graph.text().encode()).digest()
+    with party.channel.scope("import"):
+        for peer, other in enumerate(party.channel.exchange(own)):
+            if bytes(other) != own:
+                raise PeerError(
+                    "has another model: its operations or shapes differ",
+                    code="handshake",
+                    peer=peer,
+                    op="import",
+                    round=party.channel.round,
+                )

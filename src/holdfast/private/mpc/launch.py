@@ -1,0 +1,396 @@
+"""Runs a script at parties that are processes: all on this machine, or one of them here.
+
+A script defines ``main(party)``. All parties run the same script; the result is what `main` returns at
+party 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from holdfast.config import Duration
+from holdfast.errors import HoldfastError, InputError
+from holdfast.files import read_whole, write_whole
+from holdfast.plain import plain
+from holdfast.private.mpc.accounting import Cost
+from holdfast.private.mpc.certificates import make_certificate
+from holdfast.private.mpc.handshake import (
+    DEALER,
+    Agreement,
+    Comparison,
+    Meeting,
+    Member,
+    Mode,
+    Session,
+    compare,
+    meet,
+)
+from holdfast.private.mpc.store import Store, state_folder, store_path
+from holdfast.private.mpc.supply import Supply, live_supply, serve
+from holdfast.private.mpc.transport import Channel, Network
+
+Main = Callable[[Any], Any]
+_FACTS = ("peer", "op", "round")
+_GRACE_S = 30.0  # for the others to notice that a party has died
+
+
+@dataclass(frozen=True)
+class PartyResult:
+    """What one party reports."""
+
+    rank: int
+    rounds: int
+    bytes_sent: int
+    offline_bytes: int
+    seconds: float
+    result: Any
+    costs: list[Cost]
+    items: list[tuple[str, dict[str, Any]]]
+
+
+class PartyError(HoldfastError):
+    """Parties of a local run failed.
+
+    Args:
+        failures: rank -> the facts of its error: code, message, and peer, op and round where it has them.
+    """
+
+    def __init__(self, failures: dict[int, dict[str, Any]]) -> None:
+        self.failures = failures
+        # The party whose failure is not about another party comes first: it is the cause.
+        ranks = sorted(failures, key=lambda rank: ("peer" in failures[rank], rank))
+        self.code = failures[ranks[0]]["code"]
+        super().__init__("\n".join(f"{_name(rank)}: {failures[rank]['message']}" for rank in ranks))
+
+
+def load_script(path: Path) -> Main:
+    """The function ``main`` of a script.
+
+    Raises:
+        InputError: if there is none.
+    """
+    read_whole(path, "a Python script")
+    main = runpy.run_path(str(path), run_name="holdfast_script").get("main")
+    if not callable(main):
+        raise InputError(
+            "the script does not define main",
+            code="missing-key",
+            path=path,
+            expected="def main(party): ...",
+        )
+    return main
+
+
+def run_party(
+    session: Session,
+    rank: int,
+    script: Path,
+    *,
+    store: Path | None = None,
+    listener: socket.socket | None = None,
+    network: Network | None = None,
+    threads: int | None = None,
+    state: Path | None = None,
+) -> PartyResult:
+    """Run a script as one party, in this process.
+
+    Args:
+        session: addresses, certificates and settings.
+        rank: of this party.
+        script: file with ``main(party)``.
+        store: this party's preprocessing store; by default a dealer is online.
+        listener: a bound socket for this party, where the launcher has made one.
+        network: to imitate; only if all parties are on this machine.
+        threads: of torch; by default torch decides.
+        state: where claims of stores are noted besides; by default the user's state folder.
+
+    Raises:
+        PeerError: if another party fails or differs.
+        SupplyError: if the store does not have what the script needs.
+    """
+    import torch
+
+    from holdfast.private.mpc.party import Party
+
+    if threads:
+        torch.set_num_threads(threads)
+    main = load_script(script)
+    meeting = Meeting(session, rank, listener)
+    agreement = _agreement(session, script)
+    preprocessed = None
+    if store is not None:
+        try:
+            preprocessed = _checked(Store(store, state), session, rank)
+        except HoldfastError as error:
+            # The others end at once, rather than wait for this party.
+            with contextlib.suppress(HoldfastError):
+                meet(meeting, dataclasses.replace(agreement, store=f"refused ({error.code})"), {})
+            raise
+        agreement = dataclasses.replace(agreement, store=preprocessed.identity)
+    position = preprocessed.position if preprocessed else 0
+    links, facts = meet(meeting, agreement, {"position": position})
+    channel = Channel(rank, links, timeout_s=session.timeout, network=network)
+    try:
+        supply = _supply(session, rank, channel, meeting, agreement, preprocessed, facts)
+        start = time.perf_counter()
+        party = Party(
+            channel,
+            supply,
+            mode=session.mode,
+            fraction_bits=session.fraction_bits,
+            comparison=session.comparison,
+        )
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
+            result = plain(main(party))
+        seconds = time.perf_counter() - start
+    except BaseException as error:
+        # The text of an error may quote private values: the others learn its kind only.
+        code = error.code if isinstance(error, HoldfastError) else type(error).__name__
+        channel.abort(f"{code} in {channel.ledger.path} after round {channel.round}")
+        raise
+    finally:
+        if preprocessed:
+            preprocessed.close()
+    channel.close()
+    total = channel.ledger.total()
+    return PartyResult(
+        rank,
+        channel.round,
+        total.bytes_sent,
+        total.offline_bytes,
+        seconds,
+        result,
+        list(channel.ledger.rows.values()),
+        supply.items if supply else [],
+    )
+
+
+def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple[int, int]:
+    """Deal for one session, in this process; the number of items and the bytes of corrections.
+
+    Raises:
+        PeerError: if a party does not come, or belongs to another session.
+    """
+    meeting = Meeting(session, DEALER, listener)
+    links = meeting.accept_all(set(range(len(session.party))))
+    agreement = _dealer_agreement(session)
+    for rank, link in links.items():
+        compare(link, rank, agreement, {"rank": DEALER})
+    return serve(links)
+
+
+def run_local(
+    parties: int,
+    script: Path,
+    *,
+    mode: Mode = "dealer",
+    stores: Path | None = None,
+    network: Network | None = None,
+    fraction_bits: int = 16,
+    comparison: Comparison = "tree",
+    timeout_s: float = 60.0,
+    threads: int | None = None,
+) -> list[PartyResult]:
+    """Run a script at parties on this machine: one process each, and one for the dealer.
+
+    They talk as they would across machines: TLS over loopback sockets, with certificates made for this run.
+
+    Args:
+        parties: number of parties.
+        script: file with ``main(party)``.
+        mode: ``dealer`` or ``replicated3``.
+        stores: folder with a store per party, instead of a dealer.
+        network: to imitate.
+        fraction_bits: bits after the binary point.
+        comparison: ``tree`` or ``dcf``.
+        timeout_s: longest wait for a message.
+        threads: of torch, per party; by default the machine's cores are shared out.
+
+    Raises:
+        PartyError: if a party fails; every process has ended then.
+    """
+    load_script(script)  # what is wrong with it is said once
+    with_dealer = mode == "dealer" and stores is None
+    ranks = [*range(parties), *([DEALER] if with_dealer else [])]
+    listeners = {rank: socket.create_server(("127.0.0.1", 0)) for rank in ranks}
+    context = multiprocessing.get_context("forkserver")
+    # The server imports torch once; the parties are copies of it.
+    context.set_forkserver_preload(
+        ["holdfast.private.mpc.launch", "holdfast.private.mpc.functions"]
+    )
+    with tempfile.TemporaryDirectory(prefix="holdfast-parties-") as name:
+        folder = Path(name)
+        members = {}
+        for rank in ranks:
+            certificate, _ = make_certificate(_name(rank).replace(" ", "-"), folder, days=1)
+            port = listeners[rank].getsockname()[1]
+            members[rank] = Member(f"127.0.0.1:{port}", certificate.name)
+        session = Session(
+            folder.name,
+            [members[rank] for rank in range(parties)],
+            members.get(DEALER),
+            mode=mode,
+            fraction_bits=fraction_bits,
+            comparison=comparison,
+            timeout=Duration(timeout_s),
+            folder=folder,
+        )
+        threads = threads or max(1, (os.cpu_count() or 1) // parties)
+        settings: dict[str, Any] = {
+            "script": script.resolve(), "network": network, "threads": threads, "state": state_folder(),
+        }  # fmt: skip
+        processes = {}
+        for rank in ranks:
+            store = None if stores is None else store_path(stores, rank)
+            processes[rank] = context.Process(
+                target=_process,
+                args=(session, rank, listeners[rank]),
+                kwargs={"store": store, **settings},
+                daemon=True,
+            )
+            processes[rank].start()
+        for listener in listeners.values():
+            listener.close()
+        _wait_for(list(processes.values()))
+        return _collect(folder, {rank: each.exitcode for rank, each in processes.items()})
+
+
+def _process(session: Session, rank: int, listener: socket.socket, **settings: Any) -> None:
+    """The body of a party's or dealer's process; leaves its result or error in a file."""
+    try:
+        if rank == DEALER:
+            run_dealer(session, listener)
+            content: dict[str, Any] = {}
+        else:
+            content = dataclasses.asdict(run_party(session, rank, listener=listener, **settings))
+    except HoldfastError as error:
+        facts = {"code": error.code, "message": str(error)}
+        facts |= {name: value for name, value in vars(error).items() if name in _FACTS}
+        content = {"error": facts}
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BaseException as error:
+        traceback.print_exc()
+        content = {"error": {"code": "script", "message": f"{type(error).__name__}: {error}"}}
+    write_whole(_report(session.folder, rank), json.dumps(content).encode())
+    if "error" in content:
+        sys.exit(2)
+
+
+def _report(folder: Path, rank: int) -> Path:
+    return folder / f"report{rank}.json"
+
+
+def _wait_for(processes: Sequence[Any]) -> None:
+    """Return when all have ended; after a failure the others have a moment to notice."""
+    try:
+        deadline = None
+        while running := [each for each in processes if each.is_alive()]:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            wait([each.sentinel for each in running], left)
+            if deadline is None and any(each.exitcode for each in processes):
+                deadline = time.monotonic() + _GRACE_S
+    finally:
+        for each in processes:
+            each.terminate()
+        for each in processes:
+            each.join()
+
+
+def _collect(folder: Path, exit_codes: dict[int, int | None]) -> list[PartyResult]:
+    failures: dict[int, dict[str, Any]] = {}
+    results = []
+    for rank, code in exit_codes.items():
+        path = _report(folder, rank)
+        content = json.loads(path.read_text()) if path.exists() else {}
+        if "error" in content:
+            failures[rank] = content["error"]
+        elif code == -signal.SIGTERM:
+            facts = {"code": "stopped", "message": "stopped, as it did not end", "peer": None}
+            failures[rank] = facts
+        elif code:
+            failures[rank] = {"code": "party-died", "message": f"the process ended with {code}"}
+        elif rank != DEALER:
+            content["costs"] = [Cost(**cost) for cost in content["costs"]]
+            results.append(PartyResult(**content))
+    if failures:
+        raise PartyError(failures)
+    return results
+
+
+def _checked(store: Store, session: Session, rank: int) -> Store:
+    parties = len(session.party)
+    if (store.rank, store.parties) != (rank, parties):
+        raise InputError(
+            "the store was made for another party",
+            code="conflict",
+            path=store.path,
+            found=f"party {store.rank} of {store.parties}",
+            expected=f"party {rank} of {parties}",
+        )
+    return store
+
+
+def _supply(
+    session: Session,
+    rank: int,
+    channel: Channel,
+    meeting: Meeting,
+    agreement: Agreement,
+    store: Store | None,
+    facts: dict[int, dict[str, Any]],
+) -> Supply | None:
+    if session.mode == "replicated3":
+        return None
+    if store is not None:
+        run = max(int(each["position"]) for each in facts.values())
+        store.claim(run)
+        return store.supply(run, channel.ledger)
+    if session.dealer is None:
+        raise InputError(
+            "no source of preprocessing items",
+            code="missing-key",
+            place="dealer",
+            expected="a dealer in the configuration, or --store",
+        )
+    link = meeting.connect(DEALER)
+    compare(link, DEALER, _dealer_agreement(session), {"rank": rank})
+    return live_supply(link, rank, channel.parties, channel.ledger)
+
+
+def _agreement(session: Session, script: Path) -> Agreement:
+    return Agreement(
+        session.session,
+        len(session.party),
+        session.mode,
+        hashlib.sha256(read_whole(script, "a Python script")).hexdigest(),
+        {"fraction_bits": session.fraction_bits, "comparison": session.comparison},
+    )
+
+
+def _dealer_agreement(session: Session) -> Agreement:
+    """What a party and the dealer agree on; the dealer does not need the script."""
+    return Agreement(session.session, len(session.party), session.mode, "", {})
+
+
+def _name(rank: int) -> str:
+    return "dealer" if rank == DEALER else f"party {rank}"

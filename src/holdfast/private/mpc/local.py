@@ -1,0 +1,60 @@
+"""All parties as threads of one process: for tests and debugging. It keeps no secrets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.supply import local_supplies
+from holdfast.private.mpc.transport import local_channels
+
+Result = TypeVar("Result")
+
+
+def simulate(
+    parties: int,
+    main: Callable[[Party], Result],
+    *,
+    channels: Sequence[Any] | None = None,
+    **settings: Any,
+) -> list[Result]:
+    """Run a function as every party, in threads.
+
+    Args:
+        parties: number of parties.
+        main: what each party runs.
+        channels: instead of plain ones.
+        settings: of `Party`; mode ``insecure-local`` by default.
+
+    Returns:
+        What each party's function returned, by rank.
+
+    Raises:
+        Exception: the error of the first party that failed.
+    """
+    options: dict[str, Any] = {"mode": "insecure-local"} | settings
+    channels = channels or local_channels(parties)
+    supplies = local_supplies(parties)
+    for supply, channel in zip(supplies, channels, strict=True):
+        supply.ledger = channel.ledger
+    results: list[Any] = [None] * parties
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = main(Party(channels[rank], supplies[rank], **options))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            channels[rank].close()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results

@@ -1,0 +1,205 @@
+"""Fixed-point numbers as integers modulo 2^64, and the bilinear maps of linear layers on them.
+
+A number x with `bits` fractional bits is stored as round(x 2^bits) in a torch int64 tensor; int64
+arithmetic wraps around, so it is the arithmetic of the ring. Products have the sum of the fractional
+bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError, InputError
+
+Pair = Sequence[int]
+LIMIT_BITS = 62
+"""Encoded values stay below 2^62 in magnitude: exact truncation and comparison need the two top bits."""
+
+
+class RangeError(HoldfastError):
+    """A value outside the domain of an operation, found by ``debug="ranges"``.
+
+    Args:
+        op: the operation.
+        found: the smallest and largest value.
+        expected: the domain.
+    """
+
+    exit_code = 2
+    code = "out-of-range"
+
+    def __init__(self, op: str, found: str, expected: str) -> None:
+        self.op, self.found, self.expected = op, found, expected
+        super().__init__(
+            f"{op}: value outside its domain\n  found: {found}\n  expected: {expected}\n"
+            "  remedy: scale the inputs, or use fewer fractional bits"
+        )
+
+
+def invalid(name: str, found: Any, expected: str, code: str = "invalid-value") -> InputError:
+    """The error for an argument that does not fit."""
+    return InputError(f"invalid {name}", code=code, place=name, found=str(found), expected=expected)
+
+
+def encode(values: Any, bits: int, name: str = "input") -> Tensor:
+    """Integers that represent real numbers, rounded to the nearest.
+
+    Args:
+        values: tensor, array, or number of any shape.
+        bits: fractional bits.
+        name: what error messages call the values.
+
+    Raises:
+        InputError: ``not-finite`` or ``overflow``, with the index of the first such value.
+    """
+    tensor = torch.as_tensor(values).detach()
+    if not tensor.is_floating_point():
+        integers = tensor.to(torch.int64)
+        _check(integers, integers.double().abs(), bits, name)
+        return integers << bits
+    real = tensor.to(torch.float64)
+    if not bool(torch.isfinite(real).all()):
+        _refuse(real, ~torch.isfinite(real), "not-finite", name, "finite numbers")
+    _check(real, real.abs(), bits, name)
+    return torch.round(real * 2.0**bits).to(torch.int64)
+
+
+def decode(encoded: Tensor, bits: int) -> Tensor:
+    """Real numbers (float64) that integers represent; integers stay integers where `bits` is 0."""
+    return encoded if bits == 0 else encoded.to(torch.float64) / 2.0**bits
+
+
+def _check(values: Tensor, magnitude: Tensor, bits: int, name: str) -> None:
+    too_large = magnitude >= 2.0 ** (LIMIT_BITS - bits)
+    if bool(too_large.any()):
+        expected = f"magnitude below 2^{LIMIT_BITS - bits} at {bits} fractional bits"
+        _refuse(values, too_large, "overflow", name, expected)
+
+
+def _refuse(values: Tensor, bad: Tensor, code: str, name: str, expected: str) -> None:
+    index = [int(place) for place in torch.nonzero(bad)[0]] if bad.ndim else []
+    raise InputError(
+        "the value cannot be represented",
+        code=code,
+        place=f"{name}{index}",
+        found=str(values[tuple(index)].item()),
+        expected=expected,
+    )
+
+
+# --- Bilinear maps -------------------------------------------------------------------------------
+# Each is linear in both arguments, so B(x, y) follows from a masked pair (Beaver): see arithmetic.py.
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Matrix product modulo 2^64 with torch's broadcasting."""
+    if y.ndim == 2 and x.ndim > 2:  # one large product is twice as fast as many
+        return torch.mm(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[1])
+    return torch.matmul(x, y)
+
+
+def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+    """Windows of images: ``[N, C, H, W] -> [N, C, kh, kw, oh, ow]``, padded with zeros (im2col)."""
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel, stride, padding, dilation
+    x = torch.nn.functional.pad(x, (pw, pw, ph, ph)).contiguous()
+    n, c, height, width = x.shape
+    oh = (height - dh * (kh - 1) - 1) // sh + 1
+    ow = (width - dw * (kw - 1) - 1) // sw + 1
+    a, b, rows, columns = x.stride()
+    return x.as_strided(
+        (n, c, kh, kw, oh, ow), (a, b, rows * dh, columns * dw, rows * sh, columns * sw)
+    )
+
+
+def _geometry(
+    stride: Pair = (1, 1), padding: Pair = (0, 0), dilation: Pair = (1, 1), groups: int = 1
+) -> tuple[Pair, Pair, Pair, int]:
+    return stride, padding, dilation, groups
+
+
+def conv2d(x: Tensor, w: Tensor, **options: Any) -> Tensor:
+    """Convolution ``[N, C, H, W], [O, C/groups, kh, kw] -> [N, O, oh, ow]``."""
+    stride, padding, dilation, groups = _geometry(**options)
+    windows = patches(x, w.shape[2:], stride, padding, dilation)
+    n, _, _, _, oh, ow = windows.shape
+    columns = _columns(windows, groups)  # [groups, C/groups kh kw, N oh ow]
+    rows = w.reshape(groups, w.shape[0] // groups, -1)
+    product = rows[0] @ columns[0] if groups == 1 else rows @ columns
+    return product.reshape(w.shape[0], n, oh, ow).transpose(0, 1)
+
+
+def conv2d_input(grad: Tensor, w: Tensor, *, size: Pair, **options: Any) -> Tensor:
+    """Gradient of a convolution for its input of `size` (H, W): also a transposed convolution."""
+    (sh, sw), (ph, pw), (dh, dw), groups = _geometry(**options)
+    n, outputs, oh, ow = grad.shape
+    _, channels, kh, kw = w.shape
+    rows = grad.transpose(0, 1).reshape(groups, outputs // groups, n * oh * ow)
+    weights = w.reshape(groups, outputs // groups, -1).transpose(1, 2)
+    columns = torch.matmul(weights, rows).reshape(groups * channels, kh, kw, n, oh, ow)
+    folded = grad.new_zeros((groups * channels, n, size[0] + 2 * ph, size[1] + 2 * pw))
+    for i in range(kh):
+        for j in range(kw):
+            folded[:, :, i * dh : i * dh + sh * oh : sh, j * dw : j * dw + sw * ow : sw] += columns[
+                :, i, j
+            ]
+    return folded[:, :, ph : ph + size[0], pw : pw + size[1]].transpose(0, 1)
+
+
+def conv2d_weight(x: Tensor, grad: Tensor, *, kernel: Pair, **options: Any) -> Tensor:
+    """Gradient of a convolution for its weight."""
+    stride, padding, dilation, groups = _geometry(**options)
+    n, outputs, oh, ow = grad.shape
+    windows = patches(x, kernel, stride, padding, dilation)[..., :oh, :ow]
+    columns = _columns(windows, groups)
+    rows = grad.transpose(0, 1).reshape(groups, outputs // groups, n * oh * ow)
+    product = torch.matmul(rows, columns.transpose(1, 2))
+    return product.reshape(outputs, x.shape[1] // groups, *kernel)
+
+
+def _columns(windows: Tensor, groups: int) -> Tensor:
+    """``[N, C, kh, kw, oh, ow] -> [groups, C/groups kh kw, N oh ow]``."""
+    n, channels, kh, kw, oh, ow = windows.shape
+    by_channel = windows.permute(1, 2, 3, 0, 4, 5)
+    return by_channel.reshape(groups, channels // groups * kh * kw, n * oh * ow)
+
+
+BILINEAR: Mapping[str, Callable[..., Tensor]] = {
+    "mul": lambda x, y: x * y,
+    "matmul": matmul,
+    "conv2d": conv2d,
+    "conv2d_input": conv2d_input,
+    "conv2d_weight": conv2d_weight,
+}
+"""The products of shared tensors, by name."""
+
+
+def bilinear(op: str, options: Sequence[tuple[str, Any]]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The map `op` with its options."""
+    call = BILINEAR[op]
+    return lambda x, y: call(x, y, **dict(options))
+
+
+@lru_cache(maxsize=4096)
+def product_shape(
+    op: str, left: tuple[int, ...], right: tuple[int, ...], options: tuple[tuple[str, Any], ...]
+) -> tuple[int, ...]:
+    """The shape of a product, from the shapes of its operands."""
+    settings = dict(options)
+    if op == "mul":
+        return tuple(np.broadcast_shapes(left, right))
+    if op == "matmul":
+        rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
+        return (*np.broadcast_shapes(left[:-2], right[:-2]), *rows, *columns)
+    if op == "conv2d_input":
+        return (left[0], right[1] * settings.get("groups", 1), *settings["size"])
+    if op == "conv2d_weight":
+        return (right[1], left[1] // settings.get("groups", 1), *settings["kernel"])
+    stride, padding, dilation, _ = _geometry(**settings)
+    sizes = zip(left[2:], right[2:], stride, padding, dilation, strict=True)
+    return (left[0], right[0], *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes))

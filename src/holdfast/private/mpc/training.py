@@ -1,0 +1,225 @@
+"""Training on secrets: gradients, cross entropy, SGD, and checkpoints of shares.
+
+    parameters = [party.secret(w, owner=0, name="w") ...]
+    optimizer = SGD(parameters, lr=0.1, momentum=0.9)
+    loss_gradient = cross_entropy(logits, labels)     # fills .grad, opens nothing
+    optimizer.step()
+
+Every operation on a tensor with ``requires_grad`` remembers how gradients pass through it; `backward` walks
+these memories from the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import safetensors
+import safetensors.torch
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from holdfast.errors import InputError
+from holdfast.files import read_whole, write_whole
+from holdfast.private.mpc.functions import log_softmax, one_hot, softmax
+from holdfast.private.mpc.ring import invalid
+from holdfast.private.mpc.tensor import SharedTensor
+
+if TYPE_CHECKING:
+    from holdfast.private.mpc.party import Party
+
+_MAGIC = b"holdfast mpc checkpoint 1\n"
+_NONCE_BYTES = 12
+
+
+def backward(result: SharedTensor, gradient: SharedTensor | None = None) -> None:
+    """Add the gradient of the sum of `result` to `grad` of every tensor it was computed from.
+
+    Args:
+        result: any shape.
+        gradient: gradient of `result`; ones by default.
+    """
+    if gradient is None:
+        gradient = result.party.public(torch.ones(tuple(result.shape), dtype=torch.float64))
+    pending: dict[int, SharedTensor] = {id(result): gradient}
+    for tensor in _order(result):
+        # A sum of many contributions is truncated once.
+        incoming = pending.pop(id(tensor)).detach().narrowed()
+        if not tensor.sources:
+            tensor.grad = incoming if tensor.grad is None else (tensor.grad + incoming).detach()
+        for source, to_source in tensor.sources:
+            part = to_source(incoming).detach()
+            pending[id(source)] = pending[id(source)] + part if id(source) in pending else part
+
+
+def _order(result: SharedTensor) -> list[SharedTensor]:
+    """The tensors behind a result, each before its sources."""
+    done: set[int] = set()
+    order: list[SharedTensor] = []
+    stack = [(result, False)]
+    while stack:
+        tensor, leave = stack.pop()
+        if leave:
+            order.append(tensor)
+        elif id(tensor) not in done:
+            done.add(id(tensor))
+            stack.append((tensor, True))
+            stack += [(source, False) for source, _ in tensor.sources]
+    return order[::-1]
+
+
+def cross_entropy(logits: SharedTensor, labels: SharedTensor) -> SharedTensor:
+    """Mean cross entropy of class scores; its gradient is (softmax - one-hot) / n.
+
+    Args:
+        logits: ``[n, classes]``.
+        labels: secret integers ``[n]``, or one-hot vectors ``[n, classes]``.
+
+    Returns:
+        The loss, still secret; only the gradient is computed unless it is revealed or used (`value`).
+    """
+    n, classes = logits.shape
+    targets = labels if labels.ndim == 2 else one_hot(labels, classes)
+    detached = logits.detach()
+    with logits.scope("cross_entropy"):
+        # The factor is applied last, so that small gradients keep their bits.
+        gradient = (softmax(detached) - targets) * (1.0 / n)
+        loss = Loss(detached, targets)
+    loss.recorded((logits, lambda g: gradient))
+    return loss
+
+
+class Loss(SharedTensor):
+    """A cross entropy whose value is computed when it is revealed."""
+
+    def __init__(self, logits: SharedTensor, targets: SharedTensor) -> None:
+        super().__init__(
+            logits.party, torch.zeros((), dtype=torch.int64), logits.party.fraction_bits
+        )
+        self.allowed = logits.combined(targets, logits.share).allowed
+        self._logits, self._targets = logits, targets
+
+    def value(self) -> SharedTensor:
+        """The mean of -log softmax at the targets."""
+        with self.scope("cross_entropy"):
+            selected = log_softmax(self._logits) * self._targets
+            return -selected.sum() * (1.0 / self._logits.shape[0])
+
+
+class SGD:
+    """Stochastic gradient descent with momentum, as torch.optim.SGD.
+
+    Args:
+        parameters: tensors that every party shares.
+        lr: learning rate.
+        momentum: share of the last step that the next one keeps.
+    """
+
+    def __init__(
+        self, parameters: Iterable[SharedTensor], lr: float, momentum: float = 0.0
+    ) -> None:
+        self.parameters = list(parameters)
+        for parameter in self.parameters:
+            parameter.requires_grad = True
+        self.lr, self.momentum = lr, momentum
+        self.velocities: list[SharedTensor | None] = [None] * len(self.parameters)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self) -> None:
+        """Move every parameter against its gradient: one round for all of them."""
+        moves = []
+        for number, parameter in enumerate(self.parameters):
+            if parameter.grad is None:
+                continue
+            velocity, last = parameter.grad, self.velocities[number]
+            if self.momentum and last is not None:
+                velocity = last * self.momentum + velocity
+            self.velocities[number] = velocity if self.momentum else None
+            moves.append((parameter, velocity * self.lr, velocity))
+        if not moves:
+            return
+        with moves[0][0].scope("sgd"):
+            narrow_together([tensor for _, move, velocity in moves for tensor in (move, velocity)])
+        for parameter, move, _ in moves:
+            # The same tensor object: the optimizer and the model both hold it.
+            new = parameter.detach() - move
+            parameter.share, parameter.scale, parameter.allowed = new.share, new.scale, new.allowed
+            parameter.fixed = None  # a masked value that was opened before is not this one
+
+
+def narrow_together(tensors: list[SharedTensor]) -> None:
+    """Truncate several tensors to the party's fractional bits in one round."""
+    from holdfast.private.mpc.rounds import parallel
+
+    party = tensors[0].party
+    shares = party.run(parallel(*(tensor.narrow() for tensor in tensors)))
+    for tensor, share in zip(tensors, shares, strict=True):
+        tensor.share, tensor.scale = share, min(tensor.scale, party.fraction_bits)
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+def save_checkpoint(path: str | Path, tensors: Mapping[str, SharedTensor], key: bytes) -> None:
+    """Write this party's shares, encrypted with AES-GCM.
+
+    Args:
+        path: this party's file.
+        tensors: by name.
+        key: 16 or 32 bytes that this party keeps.
+    """
+    facts = {
+        name: (tensor.scale, None if tensor.allowed is None else sorted(tensor.allowed))
+        for name, tensor in tensors.items()
+    }
+    parties = {tensor.party.rank for tensor in tensors.values()}
+    header = {"rank": str(*parties), "tensors": json.dumps(facts)}
+    shares = {name: tensor.share.contiguous() for name, tensor in tensors.items()}
+    nonce = os.urandom(_NONCE_BYTES)
+    sealed = _cipher(key).encrypt(nonce, safetensors.torch.save(shares, header), _MAGIC)
+    write_whole(path, _MAGIC, nonce, sealed)
+
+
+def load_checkpoint(path: str | Path, party: Party, key: bytes) -> dict[str, SharedTensor]:
+    """Read what `save_checkpoint` wrote.
+
+    Raises:
+        InputError: ``damaged`` if the file or the key is wrong; ``conflict`` for another party's file.
+    """
+    data = read_whole(path, "a checkpoint of shares")
+    if not data.startswith(_MAGIC):
+        raise InputError("not a checkpoint of shares", code="unknown-format", path=path)
+    start = len(_MAGIC) + _NONCE_BYTES
+    try:
+        plain = _cipher(key).decrypt(data[len(_MAGIC) : start], data[start:], _MAGIC)
+    except InvalidTag as error:
+        raise InputError(
+            "the checkpoint cannot be decrypted",
+            code="damaged",
+            path=path,
+            expected="an intact file, and the key that it was written with",
+        ) from error
+    size = int.from_bytes(plain[:8], "little")
+    header = json.loads(plain[8 : 8 + size])["__metadata__"]
+    if int(header["rank"]) != party.rank:
+        raise invalid("checkpoint", f"party {header['rank']}", f"party {party.rank}", "conflict")
+    tensors = {}
+    for name, share in safetensors.torch.load(plain).items():
+        scale, ranks = json.loads(header["tensors"])[name]
+        allowed = None if ranks is None else frozenset(ranks)
+        tensors[name] = SharedTensor(party, share, scale, allowed)
+    return tensors
+
+
+def _cipher(key: bytes) -> AESGCM:
+    if len(key) not in (16, 32):
+        raise invalid("key", f"{len(key)} bytes", "16 or 32 bytes")
+    return AESGCM(key)

@@ -1,0 +1,176 @@
+"""Private bandits against the same bandit in float64, and who learns what."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+
+from holdfast.errors import InputError
+from holdfast.private.bandits import LinearBandit, privacy_loss
+from holdfast.private.bandits.exploration import RANDOM_BITS
+from holdfast.private.mpc.local import simulate
+
+
+class PlainBandit:
+    """The textbook algorithm, with the exploration that the parties' seeds give."""
+
+    def __init__(self, arms, features, epsilon, seed, parties=2):
+        self.inverse = np.stack([np.eye(features)] * arms)
+        self.sums = np.zeros((arms, features))
+        self.epsilon, self.arms = epsilon, arms
+        self.generators = [np.random.default_rng([seed, rank]) for rank in range(parties)]
+
+    def choose(self, x):
+        size = (1 + self.arms) * RANDOM_BITS
+        bits = np.bitwise_xor.reduce(
+            [g.integers(0, 2, size, dtype=np.uint8) for g in self.generators]
+        )
+        numbers = bits.reshape(-1, RANDOM_BITS) @ 2.0 ** np.arange(-RANDOM_BITS, 0)
+        if numbers[0] < self.epsilon:
+            return int(numbers[1:].argmax())
+        return int((np.einsum("kij,kj->ki", self.inverse, self.sums) @ x).argmax())
+
+    def learn(self, x, arm, reward):
+        moved = self.inverse[arm] @ x
+        self.inverse[arm] -= np.outer(moved, moved) / (1 + x @ moved)
+        self.sums[arm] += reward * x
+
+
+def play(parties, contexts, reward_of, steps, seed=3, epsilon=0.05, **settings):
+    """Arms and rewards of the private bandit; party 0 pulls, the last party knows the reward."""
+    arms, last = reward_of.shape[1], parties - 1
+    pulled = []
+
+    def main(party):
+        bandit = LinearBandit(
+            party, arms=arms, features=contexts.shape[1], epsilon=epsilon, arm_party=0,
+            reward_party=last, seed=seed,
+        )  # fmt: skip
+        seen = []
+        for step in range(steps):
+            x = party.secret(
+                contexts[step] if party.rank == last else None,
+                owner=last,
+                shape=contexts[step].shape,
+            )
+            arm = bandit.choose(x)
+            seen.append(arm)
+            if party.rank == 0:
+                pulled.append(arm[0])
+            party.channel.exchange(b"p")  # the world: an arm was pulled
+            bandit.learn([reward_of[step, pulled[step]]] if party.rank == last else None)
+        return seen, bandit.weights.reveal(to=0)
+
+    return simulate(parties, main, fraction_bits=20, **settings), pulled
+
+
+def play_plain(contexts, reward_of, steps, seed=3, epsilon=0.05, parties=2):
+    bandit = PlainBandit(reward_of.shape[1], contexts.shape[1], epsilon, seed, parties)
+    pulled = []
+    for x, rewards in zip(contexts[:steps], reward_of, strict=False):
+        pulled.append(bandit.choose(x))
+        bandit.learn(x, pulled[-1], rewards[pulled[-1]])
+    return pulled, np.einsum("kij,kj->ki", bandit.inverse, bandit.sums)
+
+
+def world(steps=25, features=4, arms=3):
+    rng = np.random.default_rng(1)
+    contexts = rng.normal(size=(steps, features))
+    truth = rng.normal(size=(features, arms))
+    return contexts, ((contexts @ truth).argmax(1)[:, None] == np.arange(arms)).astype(float)
+
+
+@pytest.mark.parametrize(("parties", "settings"), [(2, {}), (3, {})])
+def test_the_private_bandit_plays_as_the_plain_one(parties, settings):
+    contexts, rewards = world()
+    (results, pulled) = play(parties, contexts, rewards, 25, **settings)
+    plain, weights = play_plain(contexts, rewards, 25, parties=parties)
+    assert pulled == plain
+    assert np.abs(results[0][1].numpy() - weights).max() < 1e-3
+    for rank in range(1, parties):
+        assert results[rank][0] == [None] * 25
+
+
+def test_users_in_a_batch_are_learned_in_order():
+    contexts, _ = world(4)
+
+    def main(party):
+        bandit = LinearBandit(party, arms=3, features=4, epsilon=0.0)
+        x = party.secret(contexts if party.rank == 0 else None, owner=0)
+        arms = bandit.choose(x)
+        bandit.learn([1.0, 0.0, 1.0, 1.0] if party.rank == 1 else None)
+        return arms, bandit.weights.reveal()
+
+    arms, weights = simulate(2, main, fraction_bits=20)[0]
+    assert arms == [0] * 4
+    plain = PlainBandit(3, 4, 0.0, 0)
+    for x, reward in zip(contexts, (1, 0, 1, 1), strict=True):
+        plain.learn(x, 0, reward)
+    assert np.abs(weights[0].numpy() - plain.inverse[0] @ plain.sums[0]).max() < 1e-3
+    assert not weights[1:].any()
+
+
+def test_privacy_loss_of_one_action_and_of_many():
+    one = privacy_loss(10, 0.1, 1)
+    assert one.per_action == pytest.approx(math.log(1 + 10 * 0.9 / 0.1))
+    assert one.composed == pytest.approx(one.per_action, abs=1e-3)
+    # Two arms and few steps: the exact curve by enumeration of all outcomes.
+    greedy, steps, delta = 0.75, 4, 1e-2
+    exact = privacy_loss(2, 0.5, steps, delta).composed
+
+    def gap(loss):
+        total = 0.0
+        for wins in range(steps + 1):
+            p = greedy**wins * (1 - greedy) ** (steps - wins)
+            q = greedy ** (steps - wins) * (1 - greedy) ** wins
+            total += math.comb(steps, wins) * max(0.0, p - math.exp(loss) * q)
+        return total
+
+    assert gap(exact) <= delta
+    assert gap(exact - 0.01) > delta
+    assert privacy_loss(2, 1.0, 5).composed == 0
+    none = privacy_loss(10, 0.0, 5)
+    assert none.per_action == none.composed == math.inf
+    assert none.to_dict()["composed"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"arms": 1}, "arms"),
+        ({"epsilon": 1.5}, "epsilon"),
+        ({"epsilon": -0.1}, "epsilon"),
+        ({"arm_party": 2}, "arm_party"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, place):
+    def main(party):
+        LinearBandit(party, **({"arms": 2, "features": 3} | settings))
+
+    with pytest.raises(InputError) as error:
+        simulate(2, main)
+    assert (error.value.code, error.value.place) == ("out-of-range", place)
+
+
+@pytest.mark.full
+def test_a_thousand_steps_on_mnist(shared_data):
+    folder = shared_data / "mnist"
+    names = ("images-idx3", 16), ("labels-idx1", 8)
+    images, labels = (
+        np.frombuffer(
+            gzip.decompress((folder / f"mnist-t10k-{name}-ubyte.gz").read_bytes())[skip:], np.uint8
+        )
+        for name, skip in names
+    )
+    pixels = images.reshape(-1, 784) / 255.0
+    centered = pixels - pixels.mean(0)
+    contexts = centered @ np.linalg.svd(centered[:2000], full_matrices=False)[2][:20].T
+    contexts /= np.linalg.norm(contexts, axis=1, keepdims=True)
+    rewards = (labels[:, None] == np.arange(10)).astype(float)
+    (_, pulled) = play(2, contexts[:1000], rewards, 1000, epsilon=0.01)
+    plain, _ = play_plain(contexts, rewards, 1000, epsilon=0.01)
+    total, wanted = (rewards[np.arange(1000), arms].sum() for arms in (pulled, plain))
+    assert abs(total - wanted) <= 0.01 * wanted

@@ -1,0 +1,278 @@
+"""Models from PyTorch on secrets, against the same models in plaintext."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from holdfast.errors import InputError
+from holdfast.private.mpc.forecast import dry_run
+from holdfast.private.mpc.importing import import_model, prepare
+from holdfast.private.mpc.local import simulate
+from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.transport import PeerError
+
+
+class Residual(nn.Module):
+    """Convolutions of all sorts, batch normalization with and without a layer to fold into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+        self.grouped = nn.Conv2d(4, 8, 3, padding=2, dilation=2, groups=2)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.alone = nn.BatchNorm2d(8)
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 5), nn.ReLU6())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = self.pool(torch.relu(self.grouped(x)))
+        return self.head(self.average(self.alone(x)))
+
+
+class Encoder(nn.Module):
+    """A transformer for token ids with positional embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.position = nn.Parameter(torch.randn(1, 9, 8))
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, activation="gelu")
+        self.layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.output = nn.Linear(8, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids) + self.position[:, : ids.shape[1]]
+        return self.output(self.layers(x).mean(1)).log_softmax(-1)
+
+
+class Causal(nn.Module):
+    """RMS normalization, split projections, causal attention, SiLU gates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv = nn.RMSNorm(8), nn.Linear(8, 24)
+        self.gate, self.up = nn.Linear(8, 6), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.view(2, 5, 2, 4).transpose(1, 2) for t in self.qkv(self.norm(x)).split(8, 2))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = x + y.transpose(1, 2).reshape(2, 5, 8)
+        return nn.functional.silu(self.gate(y)) * self.up(y)
+
+
+class Masked(nn.Module):
+    """Attention written out, as older code does: public masks with infinities."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = (x @ x.transpose(1, 2)) / 2.0
+        mask = torch.ones(4, 4).triu(1).bool()
+        weights = scores.masked_fill(mask, float("-inf")).softmax(-1)
+        return torch.cat([weights @ x, x[:, :, :1]], dim=2).unsqueeze(1)[:, 0, 1:]
+
+
+class Signal(nn.Module):
+    """One dimension, several outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.BatchNorm1d(4), nn.Hardswish())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.conv(x).float()
+        signs = torch.where(y > 0.3, y.abs(), 1 - y)
+        return nn.functional.leaky_relu(y).sum(2), (torch.sigmoid(signs) - 0.5).pow(3).mean((1, 2))
+
+
+def randomized(module: nn.Module) -> nn.Module:
+    """Batch normalization with statistics that are not the trivial ones."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert part.running_mean is not None
+            assert part.running_var is not None
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2.0)
+            nn.init.normal_(part.weight)
+            nn.init.normal_(part.bias)
+    return module.eval()
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], float]] = {
+    "residual": (Residual, lambda: torch.randn(2, 2, 9, 9), 2e-3),
+    "encoder": (Encoder, lambda: torch.randint(0, 11, (2, 9)), 2e-2),
+    "causal": (Causal, lambda: torch.randn(2, 5, 8), 1e-2),
+    "masked": (Masked, lambda: torch.randn(2, 4, 3), 1e-2),
+    "signal": (Signal, lambda: torch.randn(2, 2, 6), 5e-3),
+}
+
+
+def on_secrets(module: nn.Module, x: Tensor, parties: int = 2, **settings: Any) -> Any:
+    """What the model gives on shares, and the parties' ledgers."""
+
+    versions = [_forgotten(module), module]
+
+    def main(party: Party) -> Any:
+        party.supply.ledger = party.channel.ledger
+        model = import_model(party, versions[party.rank], x, owner=1)
+        shared = party.secret(x, owner=0, shape=x.shape, integer=not x.is_floating_point())
+        outputs = model(shared)
+        revealed = [each.reveal() for each in _several(outputs)]
+        return revealed, party.channel.ledger.rows
+
+    return simulate(parties, main, **settings)
+
+
+def _several(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _forgotten(module: nn.Module) -> nn.Module:
+    """The same architecture with other weights, as parties have it that do not own the model."""
+    import copy
+
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        for weight in [*other.parameters(), *other.buffers()]:
+            if weight.is_floating_point():
+                weight.fill_(0.25)
+    return other
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_models_compute_what_they_compute_in_plaintext(name: str) -> None:
+    torch.manual_seed(3)
+    build, draw, tolerance = CASES[name]
+    module, x = randomized(build()), draw()
+    with torch.no_grad():
+        expected = _several(module(x))
+    for revealed, _ in on_secrets(module, x):
+        for got, want in zip(revealed, expected, strict=True):
+            assert got.shape == want.shape
+            torch.testing.assert_close(got, want.double(), rtol=0, atol=tolerance)
+
+
+def test_a_dry_run_counts_what_a_run_counts() -> None:
+    torch.manual_seed(3)
+    module, x = randomized(Residual()), torch.randn(2, 2, 9, 9)
+    rows = on_secrets(module, x)[1][1]  # the last party, whom the dealer sends corrections
+    measured = {key: (row.rounds, row.bytes_sent, row.offline_bytes) for key, row in rows.items()}
+    forecast, _ = dry_run(prepare(module, [x]), example=[x])
+    assert measured == {
+        (row["module"], row["op"]): (row["rounds"], row["bytes"], row["offline_bytes"])
+        for row in forecast
+    }
+
+
+def test_batch_normalization_and_pooling_are_rearranged() -> None:
+    graph = prepare(randomized(Residual()), [torch.zeros(2, 2, 9, 9)])
+    ops = [step.op for step in graph.steps]
+    assert ops.count("batch_norm") == 1  # the one behind the pooling
+    assert ops.index("max_pool2d") < ops.index("relu", ops.index("max_pool2d"))
+    assert not any("running" in name for name in graph.constants)
+
+
+class Unsupported(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(1, 1, 3)
+        self.inner = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ELU())
+        self.pool = nn.MaxPool2d(2, ceil_mode=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.pool(self.inner(self.up(x)))
+        return y.cumsum(1).sin() + torch.arange(3).cumsum(0).sum()
+
+
+def test_everything_unsupported_is_listed_before_a_byte_is_sent() -> None:
+    def main(party: Party) -> Any:
+        sent = party.channel.ledger.total().bytes_sent
+        with pytest.raises(InputError) as refused:
+            import_model(party, Unsupported(), torch.zeros(1, 1, 5, 5))
+        assert party.channel.ledger.total().bytes_sent == sent
+        return refused.value
+
+    error = simulate(2, main)[0]
+    assert error.code == "unsupported"
+    for op, module in (
+        ("convolution", "up"),
+        ("elu", "inner.1"),
+        ("max_pool2d (ceil_mode)", "pool"),
+        ("cumsum", "the model itself"),
+        ("sin", "the model itself"),
+    ):
+        assert f"{op} in {module}" in error.found
+    assert error.found.count("cumsum") == 1  # the other one is of the architecture alone
+
+
+def test_a_model_that_branches_on_values_is_refused() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(InputError) as refused:
+        prepare(Branching(), [torch.zeros(2)])
+    assert refused.value.code == "unsupported"
+
+
+def test_another_architecture_ends_at_the_import() -> None:
+    def main(party: Party) -> Any:
+        module = nn.Linear(4, 2 + party.rank)
+        with pytest.raises(PeerError) as refused:
+            import_model(party, module, torch.zeros(1, 4))
+        return refused.value
+
+    for rank, error in enumerate(simulate(2, main)):
+        assert (error.code, error.peer, error.op) == ("handshake", 1 - rank, "import")
+
+
+def test_another_shape_of_input_is_refused() -> None:
+    def main(party: Party) -> Any:
+        model = import_model(party, nn.Linear(4, 2), torch.zeros(1, 4))
+        with pytest.raises(InputError) as refused:
+            model(party.secret(torch.zeros(2, 4), owner=0))
+        return refused.value.code
+
+    assert simulate(2, main) == ["invalid-value"] * 2
+
+
+def test_weights_come_from_safetensors(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    module, x = nn.Linear(3, 2), torch.randn(4, 3)
+    save_file(module.state_dict(), tmp_path / "weights.safetensors")
+    save_file({"other": torch.zeros(1)}, tmp_path / "other.safetensors")
+    (tmp_path / "text.safetensors").write_text("text")
+
+    def main(party: Party) -> Any:
+        model = import_model(party, nn.Linear(3, 2), x, weights=tmp_path / "weights.safetensors")
+        return model(party.secret(x, owner=1)).reveal()
+
+    torch.testing.assert_close(simulate(2, main)[0], module(x).double(), rtol=0, atol=1e-3)
+    for name, code in (("other", "damaged"), ("text", "damaged"), ("none", "not-found")):
+
+        def load(party: Party, name: str = name) -> None:
+            import_model(party, nn.Linear(3, 2), x, weights=tmp_path / f"{name}.safetensors")
+
+        with pytest.raises((InputError, PeerError)) as refused:
+            simulate(2, load)
+        assert refused.value.code in (code, "peer-lost")
+
+
+def test_repeated_calls_open_the_weights_once() -> None:
+    def main(party: Party) -> list[int]:
+        model = import_model(party, nn.Linear(64, 64), torch.zeros(2, 64))
+        sent = []
+        for _ in range(3):
+            before = party.channel.ledger.total().bytes_sent
+            model(party.secret(torch.ones(2, 64), owner=0, shape=(2, 64)))
+            sent.append(party.channel.ledger.total().bytes_sent - before)
+        return sent
+
+    assert simulate(2, main)[0] == [2 * 64 * 8 + 28] * 3

@@ -1,0 +1,152 @@
+"""Parties as processes: what they compute, what they report, and how they end when one of them fails."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import HoldfastError, InputError
+from holdfast.private.mpc.handshake import DEALER
+from holdfast.private.mpc.launch import PartyError, PartyResult, run_local
+from holdfast.private.mpc.store import write_stores
+
+SCORE = """
+import os
+
+def main(party):
+    x = party.secret([[1.5, -2.0, 3.0]], owner=0, shape=(1, 3))
+    w = party.secret([[2.0, 1.0], [0.5, -1.0], [-1.0, 4.0]], owner=1, shape=(3, 2))
+    links = [link.socket for link in party.channel._links.values()]
+    assert all(link.version() == "TLSv1.3" for link in links)
+    print("noise on standard output")
+    return {"scores": (x @ w).relu().reveal(), "pid": os.getpid()}
+"""
+DYING = """
+import os, signal
+
+def main(party):
+    x = party.secret([1.0, -1.0], owner=0, shape=(2,))
+    y = x.relu()
+    with party.channel.scope("second", "layer.3"):
+        if party.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return y.relu().reveal()
+"""
+RAISING = """
+def main(party):
+    x = party.secret([1.0, -1.0], owner=0, shape=(2,))
+    if party.rank == 0:
+        raise ValueError("private value 1234.5")
+    return x.relu().reveal()
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "script.py"
+    path.write_text(text)
+    return path
+
+
+def failures(folder: Path, text: str, parties: int, **settings: Any) -> dict[int, dict[str, Any]]:
+    with pytest.raises(PartyError) as failed:
+        run_local(parties, script(folder, text), **settings)
+    return failed.value.failures
+
+
+@pytest.mark.parametrize(("parties", "mode"), [(2, "dealer"), (3, "dealer"), (3, "replicated3")])
+def test_parties_are_processes_that_talk_over_tls(
+    tmp_path: Path, parties: int, mode: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = run_local(parties, script(tmp_path, SCORE), mode=mode)
+    assert capfd.readouterr().out == ""
+    assert [each.rank for each in results] == list(range(parties))
+    for each in results:
+        assert each.result["scores"] == [pytest.approx([0.0, 15.5], abs=1e-3)]
+    pids = {each.result["pid"] for each in results}
+    assert len(pids) == parties
+    assert os.getpid() not in pids
+    if mode == "dealer":
+        offline = [each.offline_bytes for each in results]
+        assert offline[:-1] == [0] * (parties - 1)
+        assert offline[-1] > 0
+        assert results[0].items == results[1].items
+
+
+def test_a_party_that_dies_is_named_by_all_others(tmp_path: Path) -> None:
+    found = failures(tmp_path, DYING, 3)
+    assert found[1]["code"] == "party-died"
+    for rank in (0, 2):
+        # The second to notice may hear it from the first.
+        assert found[rank]["code"] in ("peer-lost", "peer-aborted")
+        assert found[rank]["op"].startswith("layer.3 second")
+        assert found[rank]["round"] >= 4
+    assert 1 in (found[0]["peer"], found[2]["peer"])
+    assert found.keys() == {0, 1, 2}  # the dealer has ended, too, and without an error
+
+
+def test_an_error_does_not_show_private_values_to_others(tmp_path: Path) -> None:
+    found = failures(tmp_path, RAISING, 2)
+    assert found[0]["code"] == "script"
+    assert "1234.5" in found[0]["message"]
+    assert found[1]["code"] == "peer-aborted"
+    assert "ValueError" in found[1]["message"]
+    assert "1234.5" not in found[1]["message"]
+
+
+def test_stores_serve_as_many_runs_as_they_hold(tmp_path: Path) -> None:
+    path = script(tmp_path, SCORE)
+    items = run_local(2, path)[0].items
+    stores = tmp_path / "stores"
+    write_stores(stores, items, 2, 2)
+    for _ in range(2):
+        results = run_local(2, path, stores=stores)
+        assert results[0].result["scores"] == [pytest.approx([0.0, 15.5], abs=1e-3)]
+    with pytest.raises(PartyError) as exhausted:
+        run_local(2, path, stores=stores)
+    assert {each["code"] for each in exhausted.value.failures.values()} == {"store-exhausted"}
+
+    (stores / "party1.store.used").write_text(json.dumps(0))
+    with pytest.raises(PartyError) as replayed:
+        run_local(2, path, stores=stores)
+    codes = {rank: each["code"] for rank, each in replayed.value.failures.items()}
+    assert codes == {1: "store-replayed", 0: "handshake"}
+    assert replayed.value.failures[0]["peer"] == 1
+
+
+@pytest.mark.parametrize("text", ["x = 1", "main = 3"])
+def test_a_script_without_main_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        run_local(2, script(tmp_path, text))
+    assert refused.value.code == "missing-key"
+
+
+def test_the_cause_comes_first() -> None:
+    error = PartyError(
+        {
+            0: {"code": "peer-lost", "message": "a", "peer": 1},
+            1: {"code": "overflow", "message": "b"},
+            DEALER: {"code": "peer-lost", "message": "c", "peer": 1},
+        }
+    )
+    assert isinstance(error, HoldfastError)
+    assert error.code == "overflow"
+    assert str(error).splitlines() == ["party 1: b", "dealer: c", "party 0: a"]
+
+
+def test_results_keep_their_costs(tmp_path: Path) -> None:
+    (first, _) = run_local(2, script(tmp_path, SCORE))
+    assert isinstance(first, PartyResult)
+    rows = {row.op: row for row in first.costs}
+    assert rows["matmul"].rounds == 1
+    assert rows["relu"].rounds == 4
+    assert sum(row.bytes_sent for row in first.costs) == first.bytes_sent
+    assert sum(row.rounds for row in first.costs) == first.rounds
