@@ -1,0 +1,1 @@
+"""What operators of models cost, and how far their numbers deviate."""
