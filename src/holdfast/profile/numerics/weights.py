@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.errors import InputError
-from holdfast.numbers import brief, counted
+from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
@@ -78,7 +78,7 @@ class WeightDistance(Answer):
         farthest = max(of_last, key=lambda row: _rank(row["relative"]))
         moment = f"At step {self.steps[-1]:,}" if len(self.steps) > 1 else "Between both"
         sentence = (
-            f"{moment} W1 is {brief(last['w1'])} and the mean paired distance {brief(last['paired_mean'])}; "
+            f"{moment} W1 is {_digits(last['w1'])} and the mean paired distance {_digits(last['paired_mean'])}; "
             f"{farthest['tensor']} is farthest apart relative to its size "
             f"({_share(farthest['relative'])} of its RMS)."
         )
@@ -290,6 +290,10 @@ def _known(value: float) -> float | None:
 
 def _rank(value: float | None) -> float:
     return -math.inf if value is None else value
+
+
+def _digits(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
 
 
 def _share(value: float | None) -> str:
