@@ -37,6 +37,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.lm.cli",
         "Language models: regex queries with proven order, and audits.",
     ),
+    "profile": (
+        "holdfast.profile.cli",
+        "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
+    ),
     "sparse": (
         "holdfast.sparse.cli",
         "Pruned networks that are smaller and faster: schedules, packing, kernels.",
@@ -52,7 +56,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 EXTRAS = {
@@ -61,6 +65,7 @@ EXTRAS = {
     "fleet": "sim",
     "fst": "automata",
     "lm": "lm",
+    "profile": "profile",
     "runs": "runs",
     "sparse": "sparse",
 }

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.errors import InputError
-from holdfast.numbers import brief
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
 from holdfast.profile.numerics import emulator as emu
 from holdfast.profile.numerics.deviation import Deviation, deviation
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, rounded
+from holdfast.profile.numerics.sections import digits, invalid, mean, section
 from holdfast.report import figures
-from holdfast.report.page import Finding, Unknown
+from holdfast.report.page import Unknown
 
 SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
-COMPARED = {"all-rounded": "before-last-rounding", "kernel": "stored"}
-"""Which output the headline figures are of. With every step rounded, both variants end in the same rounding
+STORED = {"all-rounded": False, "kernel": True}
+"""Whether the headline is of the stored output. With every step rounded, both variants end in the same rounding
 of the output, which hides the difference between them; of a kernel, users get what it stores."""
 
 
@@ -36,8 +33,11 @@ class Attention(Answer):
         dtype: the format under test.
         data: what q, k and v were: uniform, gaussian, or a file.
         samples: seeds, or heads of a file.
-        compared: which output `max_abs` is of: ``before-last-rounding`` or ``stored``.
-        length, block: keys, and keys per block, of the first grid point.
+        rows: queries.
+        head_dim: columns of q, k, v.
+        compared: which output `max_abs` is of: before-last-rounding or stored.
+        length: keys of the first grid point.
+        block: keys per block of the first grid point.
         baseline: max_abs (mean over samples) and further measures of attention over whole rows: with the
             same formats in mode all-rounded, as separate operators in mode kernel.
         flash: the same of attention over blocks.
@@ -45,7 +45,8 @@ class Attention(Answer):
         ratio_range: smallest and largest ratio of a sample.
         steps: flash with one step alone in its format, all others float64: max_abs_alone.
         grid: every length and block: ratio and both deviations.
-        accumulate, order: as of `attention`.
+        accumulate: format of the sums inside a step.
+        order: of the blocks.
     """
 
     mode: str
@@ -78,124 +79,110 @@ class Attention(Answer):
 
     def values(self) -> Sequence[Value]:
         """Both deviations and their ratio at every grid point."""
-        made = []
-        for row in self.grid:
-            at = f"length_{row['length']}_block_{row['block']}"
-            made.append(Value(f"ratio_{at}", row["ratio"], better="lower"))
-            made.append(Value(f"flash_max_abs_{at}", row["flash_max_abs"], better="lower"))
-            made.append(Value(f"baseline_max_abs_{at}", row["baseline_max_abs"], better="lower"))
-        return made
+        return [
+            Value(f"{key}_length_{row['length']}_block_{row['block']}", row[key], better="lower")
+            for row in self.grid
+            for key in ("ratio", "flash_max_abs", "baseline_max_abs")
+        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """NaN and infinities, which no distance covers."""
-        found = []
-        for name, part in (("baseline", self.baseline), ("flash", self.flash)):
-            if part["non_finite"]:
-                found.append(
-                    Unknown(
-                        f"{part['non_finite']:,} outputs of {name} are NaN or infinite, the first at "
-                        f"[row, column] {part['first_non_finite']}: its max_abs covers the others only.",
-                        "scale the inputs, or use a format with a larger range",
-                    )
-                )
-        return found
+        return [
+            Unknown(
+                f"{part['non_finite']:,} outputs of {name} are NaN or infinite, the first at "
+                f"[row, column] {list(part['first_non_finite'])}: max_abs covers the others only.",
+                "scale the inputs, or use a format with a larger range",
+            )
+            for name, part in (("baseline", self.baseline), ("flash", self.flash))
+            if part["non_finite"]
+        ]
 
     def sections(self) -> Sequence[Section]:
         """The deviation over the grid, and each step's share."""
-        return [self._grid_section(), self._steps_section()]
-
-    def _grid_section(self) -> Section:
-        if self.ratio is None:
-            sentence = "The ratio of flash to baseline is not defined: see what could not be determined."
-            if self.baseline["max_abs"] == 0 and not self.flash["non_finite"]:
-                sentence = (
-                    f"The baseline is exact in {self.dtype}; flash deviates by "
-                    f"{brief(self.flash['max_abs'])}."
-                )
-        else:
-            low, high = self.ratio_range or (self.ratio, self.ratio)
-            sentence = (
-                f"Flash deviates {self.ratio:.2f} times as much as the baseline [{low:.2f}, {high:.2f}]: "
-                f"{_power(self.flash['max_abs'])} against {_power(self.baseline['max_abs'])} at length "
-                f"{self.length:,}, block {self.block:,}."
-            )
-        points = [
-            {"length": row["length"], "variant": f"flash, block {row['block']}", "max_abs": value}
-            for row in self.grid
-            if (value := row["flash_max_abs"])
-        ]
-        seen = {row["length"]: row["baseline_max_abs"] for row in self.grid}
-        points += [
-            {"length": length, "variant": "baseline", "max_abs": value}
-            for length, value in seen.items()
-            if value
-        ]
-        title = "Largest absolute deviation"
-        blocks = [
-            {"block": row["block"], "length": f"length {row['length']}", "ratio": row["ratio"]}
-            for row in sorted(self.grid, key=lambda row: row["block"])
-            if row["ratio"]
-        ]
-        charts = []
-        if points:
-            charts.append(
-                figures.lines(
-                    points, "length", "max_abs", "Keys", title, series="variant",
-                    points=True, log_x=True, log_y=True,
-                )
-            )  # fmt: skip
-        if len({row["block"] for row in blocks}) > 1:
-            charts.append(
-                figures.lines(
-                    blocks, "block", "ratio", "Keys per block", "Flash / baseline",
-                    series="length", points=True, log_x=True, log_y=True, reference=1.0,
-                )
-            )  # fmt: skip
         columns = {
-            "length": ColumnFormat("Keys"),
-            "block": ColumnFormat("Block"),
-            "baseline_max_abs": ColumnFormat("Baseline, largest deviation"),
-            "flash_max_abs": ColumnFormat("Flash"),
+            "length": "Keys",
+            "block": "Block",
+            "baseline_max_abs": "Baseline, largest deviation",
+            "flash_max_abs": "Flash",
             "ratio": ColumnFormat("Ratio", digits=2, interval=("ratio_low", "ratio_high")),
             "baseline_stored": ColumnFormat("Baseline, as stored", detail=True),
             "flash_stored": ColumnFormat("Flash, as stored", detail=True),
             "non_finite": ColumnFormat("NaN, inf", detail=True),
         }
-        table = Table(pa.Table.from_pylist(self.grid), columns, "Brackets: range over samples.")
-        unfused = "P / l is stored before PV" if self.mode == "kernel" else "O / l at the end"
-        how = How(
-            ["deviation = max |y - y64|, y64 in float64 on the same rounded inputs",
-             "ratio = mean over samples of flash / mean over samples of baseline"],
-            {
-                "compared": self.compared,
-                "sums inside a step": self.accumulate,
-                "order of blocks": self.order,
-                "baseline": unfused,
-            },
-            SOURCE,
-            "Emulated: each step's result is rounded to its format, to nearest even.",
-        )  # fmt: skip
-        return Section("deviation", "Does flash attention deviate more?", sentence, charts, [table], how)
-
-    def _steps_section(self) -> Section:
-        worst = max(self.steps, key=lambda row: row["max_abs_alone"] or 0.0)
-        sentence = (
-            f"The step that deviates most alone is {worst['step'].replace('_', ' ')} in {worst['format']}: "
-            f"{_power(worst['max_abs_alone'])} in the stored output."
-        )
-        columns = {
-            "step": ColumnFormat("Step"),
-            "format": ColumnFormat("Format"),
-            "max_abs_alone": ColumnFormat("Largest deviation alone"),
-            "non_finite": ColumnFormat("NaN, inf", detail=True),
+        parameters = {
+            "compared output": self.compared,
+            "sums inside a step": self.accumulate,
+            "order of blocks": self.order,
+            "baseline": "separate operators"
+            if self.mode == "kernel"
+            else "the same steps, one block",
         }
-        table = Table(pa.Table.from_pylist(self.steps), columns, "In the order of the computation.")
-        ranked = sorted(self.steps, key=lambda row: -(row["max_abs_alone"] or 0.0))
-        chart = figures.bars(ranked, "step", "max_abs_alone", "Largest deviation of the output")
-        how = How("one step in its format, every other step in float64", source=SOURCE)
-        return Section(
-            "steps", "Which rounding step causes it?", sentence, [chart], [table], how
+        deviations = section(
+            "deviation",
+            "Does flash attention deviate more?",
+            self._sentence(),
+            self.grid,
+            columns,
+            figures=self._charts(),
+            formula=[
+                "deviation = max |y - y64|, y64 in float64 on the same rounded inputs",
+                "ratio = mean over samples of flash / mean over samples of baseline",
+            ],
+            parameters=parameters,
+            source=SOURCE,
+            notes="Emulated: each step's result is rounded to its format, to nearest even.",
+            caption="Brackets: range over samples.",
         )
+        ranked = sorted(self.steps, key=lambda row: -(row["max_abs_alone"] or 0.0))
+        steps = section(
+            "steps",
+            "Which rounding step causes it?",
+            f"The step that deviates most alone is {ranked[0]['step']} in {ranked[0]['format']}: "
+            f"{digits(ranked[0]['max_abs_alone'])} in the stored output.",
+            self.steps,
+            {"step": "Step", "format": "Format", "max_abs_alone": "Largest deviation alone"},
+            figures=[
+                figures.bars(ranked, "step", "max_abs_alone", "Largest deviation of the output")
+            ],
+            formula="one step in its format, every other step in float64",
+            source=SOURCE,
+        )
+        return [deviations, steps]
+
+    def _sentence(self) -> str:
+        base, own = digits(self.baseline["max_abs"]), digits(self.flash["max_abs"])
+        at = f"at length {self.length:,}, block {self.block:,}"
+        if self.ratio is None or self.ratio_range is None:
+            return f"Flash deviates by {own}, the baseline by {base} {at}; no ratio is defined."
+        low, high = self.ratio_range
+        span = f"{self.ratio:.2f} times as much as the baseline [{low:.2f}, {high:.2f}]"
+        return f"Flash deviates {span}: {own} against {base} {at}."
+
+    def _charts(self) -> list[Figure]:
+        """Deviation against length, and the ratio against the block where there are several."""
+        points = [
+            {
+                "length": row["length"],
+                "variant": f"flash, block {row['block']}",
+                "y": row["flash_max_abs"],
+            }
+            for row in self.grid
+        ]
+        lengths = {row["length"]: row["baseline_max_abs"] for row in self.grid}
+        points += [{"length": n, "variant": "baseline", "y": y} for n, y in lengths.items()]
+        points = [row for row in points if row["y"]]  # a logarithm needs more than zero
+        log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
+        title = "Largest absolute deviation"
+        made = [figures.lines(points, "length", "y", "Keys", title, series="variant", **log)]
+        blocks = [
+            {**row, "length": f"length {row['length']}"}
+            for row in sorted(self.grid, key=lambda row: int(row["block"]))
+            if row["ratio"]
+        ]
+        if len({row["block"] for row in blocks}) > 1:
+            names = ("block", "ratio", "Keys per block", "Flash / baseline")
+            made.append(figures.lines(blocks, *names, series="length", reference=1.0, **log))
+        return made if points else []
 
 
 def attention(
@@ -230,139 +217,114 @@ def attention(
         magnitude: factor on random inputs.
 
     Raises:
-        InputError: ``unknown-name``, ``out-of-range``, or as the file's reading raises.
+        InputError: ``unknown-name``, ``out-of-range``, ``missing-key`` or ``shape-mismatch`` of a file.
     """
     lengths, blocks = _several("length", length), _several("block", block)
-    format_of(dtype), format_of(accumulate)
-    heads = None
+    form = format_of(dtype)
+    heads: list[tuple[FloatArray, ...]] = []
     if str(inputs) not in ("uniform", "gaussian"):
         heads = list(_heads(Path(inputs), dtype))
-        whole, head_dim, seeds = len(heads[0][1]), heads[0][0].shape[1], len(heads)
-        lengths = [each for each in lengths if each <= whole] or [whole]
-    given = emu.all_rounded(dtype, accumulate)
-    reference = given
+        whole, head_dim = heads[0][0].shape
+        seeds, lengths = len(heads), [n for n in lengths if n <= whole] or [whole]
+    given = reference = emu.all_rounded(dtype, accumulate)
     if mode == "kernel":
         given, reference = emu.kernel(dtype, accumulate), emu.separate_operators(dtype, accumulate)
-    grid, steps, first = [], [], None
-    with progress.track("emulating", seeds * len(lengths) * (len(blocks) + 1), "runs") as bar:
+    steps = [*emu.STEPS, *(["accumulate"] if format_of(accumulate).name != "fp64" else [])]
+    found: dict[tuple[int, Any], list[_Pair]] = {}
+    with progress.track("emulating", seeds * len(lengths), "samples") as bar:
         for n in lengths:
-            cells: dict[Any, list[_Pair]] = {}
             for sample in range(seeds):
-                if heads is None:
-                    q, k, v = _random(sample, n, head_dim, str(inputs), dtype, magnitude)
-                else:
-                    q, k, v = (part[:n] for part in heads[sample])
-                runs: dict[Any, Any] = {b: (given, emu.blocks_of(n, b, order, sample)) for b in blocks}
-                runs["baseline"] = reference, None
+                q, k, v = (
+                    (part[:n] for part in heads[sample])
+                    if heads
+                    else _random(sample, n, head_dim, str(inputs), dtype, magnitude)
+                )
+                runs: dict[Any, Any] = {"baseline": (reference, None)}
+                runs |= {b: (given, emu.blocks_of(n, b, order, sample)) for b in blocks}
                 if n == lengths[0]:
-                    keys = emu.blocks_of(n, blocks[0], order, sample)
-                    runs |= {step: (given.only(step), keys) for step in _rounding(given)}
-                for name, pair in _measure(q[:rows], k, v, runs, accumulate, dtype).items():
-                    cells.setdefault(name, []).append(pair)
-                bar.advance(len(blocks) + 1)
-            for b in blocks:
-                grid.append(_cell(n, b, cells["baseline"], cells[b], mode))
-            if first is None:
-                first = _summary(cells["baseline"], mode), _summary(cells[blocks[0]], mode)
-                steps = [
-                    {
-                        "step": step,
-                        "format": getattr(given, step),
-                        "max_abs_alone": _mean([pair[1].max_abs for pair in cells[step]]),
-                        "non_finite": sum(pair[1].non_finite for pair in cells[step]),
-                    }
-                    for step in _rounding(given)
-                ]
-    assert first is not None
-    head = grid[0]
-    span = None if head["ratio"] is None else (head["ratio_low"], head["ratio_high"])
-    return Attention(
-        mode, dtype, str(inputs), seeds, min(rows, lengths[0]), head_dim, COMPARED[mode], lengths[0],
-        blocks[0], *first, head["ratio"], span, steps, grid, accumulate, order,
-    )  # fmt: skip
+                    runs |= {step: (given.only(step), runs[blocks[0]][1]) for step in steps}
+                for name, (before, stored, golden) in _outputs(q[:rows], k, v, runs).items():
+                    pair = deviation(before, golden, form), deviation(stored, golden, form)
+                    found.setdefault((n, name), []).append(pair)
+                bar.advance(1)
+    n, b = lengths[0], blocks[0]
+    grid = [_cell(x, y, found[x, "baseline"], found[x, y], mode) for x in lengths for y in blocks]
+    alone = [
+        {
+            "step": step,
+            "format": getattr(given, step),
+            "max_abs_alone": mean(pair[1].max_abs for pair in found[n, step]),
+        }
+        for step in steps
+    ]
+    span = None if grid[0]["ratio"] is None else (grid[0]["ratio_low"], grid[0]["ratio_high"])
+    compared = "stored" if STORED[mode] else "before-last-rounding"
+    base, own = _summary(found[n, "baseline"], mode), _summary(found[n, b], mode)
+    head = mode, dtype, str(inputs), seeds, min(rows, n), head_dim, compared, n, b
+    return Attention(*head, base, own, grid[0]["ratio"], span, alone, grid, accumulate, order)
 
 
 _Pair = tuple[Deviation, Deviation]
 """Of the output before its last rounding, and as stored."""
 
 
-def _measure(
-    q: FloatArray,
-    k: FloatArray,
-    v: FloatArray,
-    runs: dict[Any, tuple[emu.Arithmetic, list[slice] | None]],
-    accumulate: str,
-    dtype: str,
-) -> dict[Any, _Pair]:
-    """Deviations of every run from the golden output; rows are done in parts, to bound memory."""
-    outputs: dict[Any, list[Any]] = {name: [] for name in runs}
-    golden = []
-    for part in emu.row_blocks(len(q), len(k)):
-        exact = emu.exact_scores(q[part], k)
-        golden.append(emu.golden(exact, v))
-        summed = exact if accumulate == "fp64" else emu.exact_scores(q[part], k, accumulate)
+def _outputs(q: FloatArray, k: FloatArray, v: FloatArray, runs: dict[Any, Any]) -> dict[Any, Any]:
+    """The output of every run before and after its last rounding, and golden; rows in parts, for memory."""
+    parts: dict[Any, list[tuple[FloatArray, FloatArray, FloatArray]]] = {name: [] for name in runs}
+    for rows in emu.row_blocks(len(q), len(k)):
+        exact = emu.exact_scores(q[rows], k)
+        golden = emu.golden(exact, v)
+        by_sums = {"fp64": exact}
         for name, (given, blocks) in runs.items():
-            scores = exact if given.accumulate == "fp64" else summed
-            run = emu.baseline(scores, v, given) if blocks is None else emu.flash(scores, v, given, blocks)
-            outputs[name].append(run)
-    g = np.concatenate(golden)
-    made = {}
-    for name, parts in outputs.items():
-        before, stored = (np.concatenate(each) for each in zip(*parts, strict=True))
-        form = format_of(dtype)
-        made[name] = deviation(before, g, form), deviation(stored, g, form)
-    return made
-
-
-def _rounding(given: emu.Arithmetic) -> list[str]:
-    """The steps whose rounding is attributed; sums too, where they are not float64."""
-    return [*emu.STEPS, *(["accumulate"] if given.accumulate != "fp64" else [])]
+            if given.accumulate not in by_sums:
+                by_sums[given.accumulate] = emu.exact_scores(q[rows], k, given.accumulate)
+            scores = by_sums[given.accumulate]
+            if blocks is None:
+                parts[name].append((*emu.baseline(scores, v, given), golden))
+            else:
+                parts[name].append((*emu.flash(scores, v, given, blocks), golden))
+    return {
+        name: tuple(np.concatenate(each) for each in zip(*made, strict=True))
+        for name, made in parts.items()
+    }
 
 
 def _summary(pairs: list[_Pair], mode: str) -> dict[str, Any]:
-    """Means over samples of one variant; the headline is of the output that the mode compares."""
-    chosen = [pair[COMPARED[mode] == "stored"] for pair in pairs]
-    wrong = next((each for each in chosen if each.non_finite), None)
+    """Means over samples of one variant, of the output that the mode compares; counts are sums."""
+    chosen = [asdict(pair[STORED[mode]]) for pair in pairs]
+    keys = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
+    places = [each["first_non_finite"] for each in chosen if each["non_finite"]]
     return {
-        "max_abs": _mean([each.max_abs for each in chosen]),
-        "max_abs_before_last_rounding": _mean([pair[0].max_abs for pair in pairs]),
-        "max_abs_stored": _mean([pair[1].max_abs for pair in pairs]),
-        "mean_abs": _mean([each.mean_abs for each in chosen]),
-        "frobenius": _mean([each.frobenius for each in chosen]),
-        "max_ulp": _mean([each.max_ulp for each in chosen]),
-        "cosine": _mean([each.cosine for each in chosen]),
-        "non_finite": sum(each.non_finite for each in chosen),
-        "first_non_finite": wrong.first_non_finite if wrong else None,
+        **{key: mean(each[key] for each in chosen) for key in keys},
+        "max_abs_before_last_rounding": mean(pair[0].max_abs for pair in pairs),
+        "max_abs_stored": mean(pair[1].max_abs for pair in pairs),
+        "non_finite": sum(each["non_finite"] for each in chosen),
+        "first_non_finite": next(iter(places), None),
     }
 
 
 def _cell(n: int, block: int, base: list[_Pair], flash: list[_Pair], mode: str) -> dict[str, Any]:
-    stored = COMPARED[mode] == "stored"
     b, f = _summary(base, mode), _summary(flash, mode)
-    made = {
+    pairs = [
+        (x[STORED[mode]].max_abs or 0.0, y[STORED[mode]].max_abs or 0.0)
+        for x, y in zip(base, flash, strict=True)
+    ]
+    wrong = b["non_finite"] + f["non_finite"]
+    # A ratio over what happened to stay finite would look like an answer.
+    ratios = [y / x for x, y in pairs if x] if not wrong else []
+    whole = len(ratios) == len(pairs)
+    return {
         "length": n,
         "block": block,
         "baseline_max_abs": b["max_abs"],
         "flash_max_abs": f["max_abs"],
-        "ratio": None,
-        "ratio_low": None,
-        "ratio_high": None,
+        "ratio": f["max_abs"] / b["max_abs"] if whole else None,
+        "ratio_low": min(ratios) if whole else None,
+        "ratio_high": max(ratios) if whole else None,
         "baseline_stored": b["max_abs_stored"],
         "flash_stored": f["max_abs_stored"],
-        "non_finite": b["non_finite"] + f["non_finite"],
+        "non_finite": wrong,
     }
-    # A ratio over what happened to stay finite would look like an answer.
-    pairs = [(x[stored].max_abs, y[stored].max_abs) for x, y in zip(base, flash, strict=True)]
-    if made["non_finite"] or not all(x for x, _ in pairs):
-        return made
-    ratios = [y / x for x, y in pairs if x and y is not None]
-    made |= {"ratio": f["max_abs"] / b["max_abs"], "ratio_low": min(ratios), "ratio_high": max(ratios)}
-    return made
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _random(
@@ -379,19 +341,16 @@ def _heads(path: Path, dtype: str) -> Iterator[tuple[FloatArray, ...]]:
     from holdfast.profile.numerics.checkpoints import read_tensors
 
     tensors = read_tensors(path)
-    for name in "qkv":
-        if name not in tensors:
-            raise InputError(
-                "missing tensor", code="missing-key", path=path, place=name,
-                found=", ".join(sorted(tensors)) or "no tensors", expected="tensors q, k and v",
-            )  # fmt: skip
-    shapes = {name: tuple(tensors[name].shape) for name in "qkv"}
-    if len(set(shapes.values())) > 1 or len(shapes["q"]) < 2 or 0 in shapes["q"]:
-        raise InputError(
-            "shapes differ", code="shape-mismatch", path=path, place="q, k, v", found=str(shapes),
-            expected="one shape [..., length, head_dim]",
-        )  # fmt: skip
-    parts = [as_float64(tensors[name]).reshape(-1, *shapes["q"][-2:]) for name in "qkv"]
+    missing = next((name for name in "qkv" if name not in tensors), None)
+    if missing:
+        raise invalid(
+            "missing tensor", "missing-key", missing, sorted(tensors), "q, k, v", path=path
+        )
+    shapes = [tuple(tensors[name].shape) for name in "qkv"]
+    if len(set(shapes)) > 1 or len(shapes[0]) < 2 or 0 in shapes[0]:
+        expected = "one shape [..., length, head_dim]"
+        raise invalid("shapes differ", "shape-mismatch", "q, k, v", shapes, expected, path=path)
+    parts = [as_float64(tensors[name]).reshape(-1, *shapes[0][-2:]) for name in "qkv"]
     for head in zip(*parts, strict=True):
         yield tuple(rounded(part, dtype) for part in head)
 
@@ -399,11 +358,5 @@ def _heads(path: Path, dtype: str) -> Iterator[tuple[FloatArray, ...]]:
 def _several(name: str, given: int | Sequence[int]) -> list[int]:
     values = [given] if isinstance(given, int) else list(dict.fromkeys(given))
     if not values or min(values) < 1:
-        raise InputError(
-            f"invalid {name}", code="out-of-range", place=name, found=str(given), expected="1 or more"
-        )
+        raise invalid(f"invalid {name}", "out-of-range", name, values, "1 or more")
     return values
-
-
-def _power(value: float | None) -> str:
-    return "nothing finite" if value is None else f"{value:.2e}" if value else "0"

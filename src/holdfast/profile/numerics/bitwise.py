@@ -7,27 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.errors import InputError
+from holdfast.answer import Answer, ColumnFormat, Section, Value
 from holdfast.numbers import counted
-from holdfast.profile.numerics.comparing import Operator, first_tensor
+from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.operators import Dimensions
+from holdfast.profile.numerics.sections import digits, invalid, section
 from holdfast.profile.numerics.summation import SummationOrder
 from holdfast.report import figures
 
 SLICES = 8
 """Slices of a size that are compared, spread over the dimension."""
-_FORMATS = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.bfloat16: "bf16",
-    torch.float16: "fp16",
-}
+Dimensions = Mapping[str, tuple[Mapping[int, int], int]]
+"""Name -> (input -> its dimension, dimension of the output): along it an operator computes each slice
+independently, so that slices of the inputs give slices of the output."""
+_Pair = tuple[torch.Tensor, torch.Tensor, int]
+"""A result, what it should equal, and where that begins in the whole."""
 
 
 @dataclass(frozen=True)
@@ -56,62 +53,58 @@ class Invariance(Answer):
     def values(self) -> Sequence[Value]:
         """Share of elements that differ, by condition."""
         return [
-            Value(
-                f"different_{row['implementation']}_{row['condition']}_{row['setting']}",
-                row["different"] / row["elements"],
-                better="lower",
-            )
-            for row in self.rows
+            Value(f"different {row['implementation']} {row['label']}", row["share"], better="lower")
+            for row in self._labelled()
         ]
 
     def sections(self) -> Sequence[Section]:
         """The matrix, and the order of summation."""
-        broken = [row for row in self.rows if not row["equal"]]
-        sentence = f"The same bits under all {counted(len(self.rows), 'condition')}."
+        rows = self._labelled()
+        broken = [row for row in rows if row["different"]]
+        sentence = f"The same bits under all {counted(len(rows), 'condition')}."
         if broken:
-            worst = max(broken, key=lambda row: row["different"] / row["elements"])
+            worst = max(broken, key=lambda row: row["share"])
             sentence = (
-                f"{len(broken)} of {counted(len(self.rows), 'condition')} change bits; most: "
-                f"{worst['implementation']}, {worst['condition']} {worst['setting']}, "
-                f"{worst['different']:,} of {worst['elements']:,} elements by up to {worst['max_abs']:.2e}."
+                f"{len(broken)} of {counted(len(rows), 'condition')} change bits; most: "
+                f"{worst['implementation']}, {worst['label']}: {worst['different']:,} of "
+                f"{worst['elements']:,} elements by up to {digits(worst['max_abs'])}."
             )
-        cells = [
-            {
-                "condition": f"{row['condition']} {row['setting']}",
-                "implementation": row["implementation"],
-                "share": 100 * row["different"] / row["elements"],
+        columns = {
+            "implementation": "Implementation",
+            "condition": "Condition",
+            "setting": "Size",
+            "same": "Same bits",
+            "different": "Different",
+            "elements": "Elements",
+            "max_abs": "Largest",
+            "max_ulp": ColumnFormat("Largest, ulp", digits=1, detail=True),
+        }
+        heat = figures.heat_map(
+            rows, "label", "implementation", "share", "Share of elements that differ"
+        )
+        matrix = section(
+            "invariance",
+            "What changes the bits?",
+            sentence,
+            rows,
+            columns,
+            figures=[heat] if broken else [],
+            formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
+            parameters={"slices of each size": SLICES},
+            source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
+        )
+        return [matrix, *(order.section(name) for name, order in self.orders.items())]
+
+    def _labelled(self) -> list[dict[str, Any]]:
+        return [
+            row
+            | {
+                "label": f"{row['condition']} {row['setting']}",
+                "share": row["different"] / row["elements"],
+                "same": "yes" if row["equal"] else "no",
             }
             for row in self.rows
         ]
-        columns = {
-            "implementation": ColumnFormat("Implementation"),
-            "condition": ColumnFormat("Condition"),
-            "setting": ColumnFormat("Size"),
-            "equal": ColumnFormat("Same bits"),
-            "different": ColumnFormat("Different"),
-            "elements": ColumnFormat("Elements"),
-            "max_abs": ColumnFormat("Largest"),
-            "max_ulp": ColumnFormat("Largest, ulp", digits=1, detail=True),
-        }
-        shown = [{**row, "equal": "yes" if row["equal"] else "no"} for row in self.rows]
-        for row in shown:
-            row.pop("first_different")
-        table = Table(pa.Table.from_pylist(shown), columns, "One row per condition.")
-        how = How(
-            "f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
-            {"slices of each size": SLICES},
-            "batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
-        )
-        heat = figures.heat_map(cells, "condition", "implementation", "share", "Different elements, %")
-        found = [
-            Section("invariance", "What changes the bits?", sentence, [heat], [table], how),
-        ]
-        for name, order in self.orders.items():
-            found += [
-                Section(f"order-{n}", f"In which order does {name} add?", part.sentence, (), part.tables, part.how)
-                for n, part in enumerate(order.sections())
-            ]
-        return found
 
 
 def invariance(
@@ -139,17 +132,19 @@ def invariance(
     Raises:
         InputError: ``no-data``, or ``shape-mismatch`` where a slice gives a result of another shape.
     """
-    floating = [x for x in inputs if x.is_floating_point()]
-    if not implementations or not floating:
-        raise InputError("nothing to compare", code="no-data", place="implementations, inputs")
-    dtype = _FORMATS.get(floating[0].dtype, "fp32")
+    formats = [n for x in inputs for n, kind in DTYPES.items() if x.dtype == kind]
+    if not implementations or not formats:
+        raise invalid("nothing to compare", "no-data", "implementations, inputs")
     along = dimensions or {"batch": (dict.fromkeys(range(len(inputs)), 0), 0)}
     rows = []
     with torch.no_grad():
         for label, operator in implementations.items():
-            for row in _conditions(operator, inputs, along, sizes, runs, threads, dtype):
-                rows.append({"implementation": label, **row})
-    return Invariance(name, dtype, rows)
+            for condition, setting, dimension, pairs in _conditions(
+                operator, inputs, along, sizes, runs, threads
+            ):
+                row = {"implementation": label, "condition": condition, "setting": setting}
+                rows.append(row | _same(pairs, formats[0], dimension))
+    return Invariance(name, formats[0], rows)
 
 
 def _conditions(
@@ -159,59 +154,51 @@ def _conditions(
     sizes: Sequence[int],
     runs: int,
     threads: Sequence[int],
-    dtype: str,
-) -> Iterator[dict[str, Any]]:
-    """A row per condition."""
-    whole = first_tensor(operator(*inputs))
-    for name, (given, output) in along.items():
-        length = whole.shape[output]
-        for size in sizes:
-            if size >= length:
-                continue
-            # Spread over the dimension; the last slice ends with it.
-            firsts = sorted({round(n * (length - size) / (SLICES - 1)) for n in range(SLICES)})
+) -> Iterator[tuple[str, int, int, list[_Pair]]]:
+    """(condition, setting, dimension of the output, results that should be equal)."""
+
+    def result(given: Sequence[torch.Tensor] = inputs) -> torch.Tensor:
+        return first_tensor(operator(*given))
+
+    whole = result()
+    for name, (of_input, dimension) in along.items():
+        length = whole.shape[dimension]
+        for size in (each for each in sizes if each < length):
             pairs = []
-            for first in firsts:
+            # Spread over the dimension; the last slice ends with it.
+            for first in sorted({round(n * (length - size) / (SLICES - 1)) for n in range(SLICES)}):
                 part = [
-                    x.narrow(given[n], first, size) if n in given else x for n, x in enumerate(inputs)
+                    x.narrow(of_input[n], first, size) if n in of_input else x
+                    for n, x in enumerate(inputs)
                 ]
-                pairs.append((first_tensor(operator(*part)), whole.narrow(output, first, size)))
-            yield {"condition": name, "setting": size, **_same(pairs, dtype, output, firsts)}
-    again = [(first_tensor(operator(*inputs)), whole) for _ in range(runs)]
-    yield {"condition": "run", "setting": runs, **_same(again, dtype, 0, [0] * runs)}
+                pairs.append((result(part), whole.narrow(dimension, first, size), first))
+            yield name, size, dimension, pairs
+    yield "run", runs, 0, [(result(), whole, 0) for _ in range(runs)]
     before = torch.get_num_threads()
     try:
         for count in threads:
             torch.set_num_threads(count)
-            pairs = [(first_tensor(operator(*inputs)), whole)]
-            yield {"condition": "threads", "setting": count, **_same(pairs, dtype, 0, [0])}
+            yield "threads", count, 0, [(result(), whole, 0)]
     finally:
         torch.set_num_threads(before)
 
 
-def _same(
-    pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], dtype: str, dimension: int, firsts: Sequence[int]
-) -> dict[str, Any]:
+def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
     """How results differ from those that they should equal."""
-    different, elements, place = 0, 0, None
-    largest, ulps = 0.0, 0.0
-    for (part, expected), first in zip(pairs, firsts, strict=True):
+    different, elements, place, largest, ulps = 0, 0, None, 0.0, 0.0
+    for part, expected, first in pairs:
         if part.shape != expected.shape:
-            raise InputError(
-                "a slice gives a result of another shape", code="shape-mismatch", place="dimensions",
-                found=str(tuple(part.shape)), expected=str(tuple(expected.shape)),
-            )  # fmt: skip
+            problem = "a slice gives a result of another shape"
+            found, wanted = tuple(part.shape), tuple(expected.shape)
+            raise invalid(problem, "shape-mismatch", "dimensions", found, wanted)
         x, y = as_float64(part), as_float64(expected)
         # Bits, not values: 0 and -0 differ, NaN equals NaN.
         changed = (x.view(np.int64) != y.view(np.int64)) & ~(np.isnan(x) & np.isnan(y))
         elements += x.size
         different += int(changed.sum())
         if changed.any():
-            if place is None:
-                index = [int(n) for n in np.unravel_index(int(np.argmax(changed)), changed.shape)]
-                if index:
-                    index[dimension] += first
-                place = index
+            index = [int(n) for n in np.unravel_index(int(np.argmax(changed)), changed.shape)]
+            place = place or [n + first * (axis == dimension) for axis, n in enumerate(index)]
             found = deviation(x, y, format_of(dtype))
             largest, ulps = max(largest, found.max_abs or 0.0), max(ulps, found.max_ulp or 0.0)
     return {

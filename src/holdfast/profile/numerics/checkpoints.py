@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.profile.numerics.sections import invalid
 
 
 def read_tensors(path: str | Path) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
 
     path = Path(path)
     if not path.is_file():
-        raise InputError("file not found", code="not-found", path=path)
+        raise invalid("file not found", "not-found", path=path)
     with path.open("rb") as file:
         start = file.read(9)
     try:
@@ -29,23 +30,16 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
             with safetensors.safe_open(path, framework="pt") as opened:
                 return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         if start[:2] not in (b"PK", b"\x80\x02"):
-            raise InputError(
-                "not a checkpoint",
-                code="unknown-format",
-                path=path,
-                expected="a safetensors file, or one that torch.save wrote",
-            )
+            expected = "a safetensors file, or one that torch.save wrote"
+            raise invalid("not a checkpoint", "unknown-format", expected=expected, path=path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except Exception as error:  # zip, pickle and safetensors errors have no common base
-        raise InputError(
-            "damaged checkpoint, or one with other objects than tensors",
-            code="damaged",
-            path=path,
-            found=(str(error).splitlines() or [type(error).__name__])[0][:200],
-            remedy="save the state dict alone, best as safetensors",
-        ) from error
+        found = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        problem = "damaged checkpoint, or one with other objects than tensors"
+        remedy = "save the state dict alone, best as safetensors"
+        raise invalid(problem, "damaged", None, found, path=path, remedy=remedy) from error
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -54,4 +48,4 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
         if tensors:
             return tensors
-    raise InputError("the checkpoint holds no tensors", code="no-data", path=path)
+    raise invalid("the checkpoint holds no tensors", "no-data", path=path)

@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 State = Literal["spike", "recovered", "diverged", "nan"]
 
@@ -68,7 +68,9 @@ class SpikeDetector:
         patience: steps after which a spike that has not ended is a divergence; by default `window`.
     """
 
-    def __init__(self, window: int = 128, threshold: float = 6.0, patience: int | None = None) -> None:
+    def __init__(
+        self, window: int = 128, threshold: float = 6.0, patience: int | None = None
+    ) -> None:
         self.patience = patience or window
         self.threshold = threshold
         self.events: list[Spike] = []
@@ -175,7 +177,11 @@ class SpikeDetector:
         return None
 
     def _not_finite(
-        self, step: int, given: Mapping[str, float], batch: int | None, ratios: Mapping[str, float] | None
+        self,
+        step: int,
+        given: Mapping[str, float],
+        batch: int | None,
+        ratios: Mapping[str, float] | None,
     ) -> Spike | None:
         self._normal = 0
         if self._open is not None:
@@ -184,18 +190,17 @@ class SpikeDetector:
             return changed
         signal = next(name for name, value in given.items() if not math.isfinite(value))
         layer, ratio = _largest(ratios)
-        expected = self._signals[signal].expected
-        self._open = Spike(step, signal, given[signal], expected, None, batch, layer, ratio, "nan", step)
+        expected = self._signals[signal].band(self.threshold)[0]
+        self._open = Spike(
+            step, signal, given[signal], expected, None, batch, layer, ratio, "nan", step
+        )
         self._open.peak, self._open.peak_step = given[signal], step
         self.events.append(self._open)
         return self._open
 
-    def band(self) -> tuple[float, float] | None:
-        """Expected loss and the value beyond which it is a spike; None without enough history."""
-        window = self._signals["loss"]
-        if not window.ready:
-            return None
-        return window.expected, window.limit(self.threshold)
+    def band(self) -> tuple[float, float]:
+        """Expected loss, and the value beyond which it is a spike; NaN without enough history."""
+        return self._signals["loss"].band(self.threshold)
 
 
 @dataclass(frozen=True)
@@ -228,13 +233,11 @@ class _Window:
     def ready(self) -> bool:
         return len(self._scores) >= min(MIN_HISTORY, self._scores.maxlen or MIN_HISTORY)
 
-    @property
-    def expected(self) -> float:
-        return self._fit()[0] if self.ready else math.nan
-
-    def limit(self, threshold: float) -> float:
+    def band(self, threshold: float) -> tuple[float, float]:
+        if not self.ready:
+            return math.nan, math.nan
         expected, scale = self._fit()
-        return expected + scale * max(threshold, LARGEST_SEEN * max(self._largest))
+        return expected, expected + scale * max(threshold, LARGEST_SEEN * max(self._largest))
 
     def score(self, value: float, step: int, batch: int | None) -> _Score:
         if not self.ready:
@@ -297,8 +300,5 @@ def _middle(ordered: Sequence[float]) -> float:
 
 
 def _largest(ratios: Mapping[str, float] | None) -> tuple[str | None, float | None]:
-    known: dict[str, Any] = {n: r for n, r in (ratios or {}).items() if not math.isnan(r)}
-    if not known:
-        return None, None
-    layer = max(known, key=known.__getitem__)
-    return layer, known[layer]
+    known = {name: ratio for name, ratio in (ratios or {}).items() if not math.isnan(ratio)}
+    return max(known.items(), key=lambda item: item[1], default=(None, None))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.errors import InputError
+from holdfast.answer import Answer, Section, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
+from holdfast.profile.numerics.sections import invalid, section
 from holdfast.report import figures
 from holdfast.report.page import Unknown
 
@@ -25,7 +24,6 @@ TOLERANCES = {
     torch.bfloat16: (1.6e-2, 1e-5),
     torch.float16: (1e-3, 1e-5),
 }
-ROOT = "(model)"
 INPUT = " input"
 """Behind a module's name: what it was given."""
 
@@ -37,19 +35,15 @@ class Divergence(Answer):
     Attributes:
         first: the first module whose output is beyond tolerance; None: none is.
         introduced: whether its input was within tolerance, so that the module itself deviates.
-        rtol, atol: |left - right| <= atol + rtol |right|.
         rows: in the order of execution: module, beyond (elements beyond tolerance), elements, max_abs,
-            frobenius, input_frobenius, non_finite, first_non_finite.
-        only_left, only_right: outputs that one run lacks.
+            frobenius, input_beyond, input_frobenius, non_finite, first_non_finite.
+        unmatched: outputs that one run lacks.
     """
 
     first: str | None
     introduced: bool | None
-    rtol: float
-    atol: float
     rows: list[dict[str, Any]]
-    only_left: list[str]
-    only_right: list[str]
+    unmatched: list[str]
 
     @property
     def title(self) -> str:
@@ -63,49 +57,60 @@ class Divergence(Answer):
 
     def values(self) -> Sequence[Value]:
         """The deviation of each module."""
-        return [Value(f"frobenius_{row['module']}", row["frobenius"], better="lower") for row in self.rows]
+        return [
+            Value(f"frobenius {row['module']}", row["frobenius"], better="lower")
+            for row in self.rows
+        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Modules that only one run has."""
-        return [
-            Unknown(f"{counted(len(names), 'output')} of one run only: {', '.join(names[:5])}")
-            for names in (self.only_left, self.only_right)
-            if names
-        ]
+        names = ", ".join(self.unmatched[:5])
+        text = f"{counted(len(self.unmatched), 'output')} of one run only: {names}"
+        return [Unknown(text)] if self.unmatched else []
 
     def sections(self) -> Sequence[Section]:
         """The first module, and all of them in order."""
         sentence = f"All {counted(len(self.rows), 'output')} agree within tolerance."
         if self.first is not None:
             row = next(row for row in self.rows if row["module"] == self.first)
-            cause = "its input agrees" if self.introduced else "its input differs already"
+            cause = "agrees" if self.introduced else "differs already"
             sentence = (
                 f"{self.first} is the first to differ: {row['beyond']:,} of {row['elements']:,} elements "
-                f"are beyond tolerance; {cause}."
+                f"are beyond tolerance; its input {cause}."
             )
         shown = [row for row in self.rows if row["frobenius"]]
-        charts = [figures.bars(shown, "module", "frobenius", "Relative deviation")] if shown else []
         columns = {
-            "module": ColumnFormat("Module"),
-            "beyond": ColumnFormat("Beyond tolerance"),
-            "elements": ColumnFormat("Elements"),
-            "max_abs": ColumnFormat("Largest"),
-            "frobenius": ColumnFormat("Relative deviation"),
-            "input_frobenius": ColumnFormat("Of its input"),
-            "non_finite": ColumnFormat("NaN, inf", detail=True),
+            "module": "Module",
+            "beyond": "Beyond tolerance",
+            "elements": "Elements",
+            "max_abs": "Largest",
+            "frobenius": "Relative deviation",
+            "input_frobenius": "Of its input",
         }
-        plain = [{k: v for k, v in row.items() if k != "first_non_finite"} for row in self.rows]
-        table = Table(pa.Table.from_pylist(plain), columns, "In the order of execution.")
-        tolerance = {"relative": self.rtol, "absolute": self.atol}
-        how = How("|left - right| <= atol + rtol |right|", tolerance, "torch.testing.assert_close")
-        return [Section("modules", "Where do the runs part?", sentence, charts, [table], how)]
+        return [
+            section(
+                "modules",
+                "Where do the runs part?",
+                sentence,
+                self.rows,
+                columns,
+                figures=[figures.bars(shown, "module", "frobenius", "Relative deviation")]
+                * bool(shown),
+                formula="|left - right| <= atol + rtol |right|",
+                source="tolerances: torch.testing.assert_close, of the coarser format",
+                caption="In the order of execution.",
+            )
+        ]
 
 
-def record_outputs(model: torch.nn.Module, *inputs: Any, **keywords: Any) -> dict[str, torch.Tensor]:
+def record_outputs(
+    model: torch.nn.Module, *inputs: Any, **keywords: Any
+) -> dict[str, torch.Tensor]:
     """Run a model and keep what every module was given and returned, in the order of execution.
 
     Args:
-        model: its modules are named as in `named_modules`; a second call of one is ``name#2``.
+        model: its modules are named as in `named_modules`, itself ``(model)``; a second call of one is
+            ``name#2``.
         inputs: of the model.
         keywords: of the model.
 
@@ -114,23 +119,22 @@ def record_outputs(model: torch.nn.Module, *inputs: Any, **keywords: Any) -> dic
     """
     found: dict[str, torch.Tensor] = {}
     calls: dict[str, int] = {}
-    handles = []
 
     def hook(name: str) -> Any:
         def keep(_: Any, given: Any, options: Any, output: Any) -> None:
             calls[name] = calls.get(name, 0) + 1
             label = name if calls[name] == 1 else f"{name}#{calls[name]}"
-            parts = ((label + INPUT, [given, options]), (label, output))
-            for key, value in parts:
-                tensor = next(_tensors(value), None)
-                if tensor is not None:
+            for key, value in ((label + INPUT, [given, options]), (label, output)):
+                for tensor in list(_tensors(value))[:1]:
                     found[key] = tensor.detach().cpu().clone()
 
         return keep
 
+    handles = [
+        module.register_forward_hook(hook(name or "(model)"), with_kwargs=True)
+        for name, module in model.named_modules()
+    ]
     try:
-        for name, module in model.named_modules():
-            handles.append(module.register_forward_hook(hook(name or ROOT), with_kwargs=True))
         with torch.no_grad():
             model(*inputs, **keywords)
     finally:
@@ -158,53 +162,46 @@ def first_divergence(
     Raises:
         InputError: ``name-mismatch`` without a common module, ``shape-mismatch``.
     """
-    runs = [
-        record_outputs(each, *_converted(each, inputs)) if isinstance(each, torch.nn.Module) else dict(each)
+    a, b = (
+        record_outputs(each, *_converted(each, inputs))
+        if isinstance(each, torch.nn.Module)
+        else each
         for each in (left, right)
-    ]
-    names = [[key for key in run if not key.endswith(INPUT)] for run in runs]
-    common = [name for name in names[0] if name in set(names[1])]
-    if not common:
-        raise InputError(
-            "no module in common", code="name-mismatch", place="left, right",
-            found=", ".join(names[1][:5]), expected=", ".join(names[0][:5]),
-        )  # fmt: skip
-    rows, tolerances = [], []
-    for name in common:
-        row, tolerance = _compared(name, runs[0][name], runs[1][name], rtol, atol)
-        entered = [run.get(name + INPUT) for run in runs]
-        row["input_frobenius"], agrees = None, True
-        x, y = entered
-        if x is not None and y is not None and x.shape == y.shape and x.is_floating_point():
-            given, _ = _compared(name, x, y, rtol, atol)
-            row["input_frobenius"], agrees = given["frobenius"], not given["beyond"]
+    )
+    names = [name for name in a if name in b and not name.endswith(INPUT)]
+    if not names:
+        raise invalid("no module in common", "name-mismatch", "left, right", b, a)
+    rows = []
+    for name in names:
+        row = {"module": name, **_compared(name, a[name], b[name], rtol, atol)}
+        x, y = a.get(name + INPUT), b.get(name + INPUT)
+        if x is not None and y is not None and x.shape == y.shape:
+            given = _compared(name, x, y, rtol, atol)
+            row |= {f"input_{key}": given[key] for key in ("beyond", "frobenius")}
         rows.append(row)
-        tolerances.append((*tolerance, agrees))
-    place = next((n for n, row in enumerate(rows) if row["beyond"]), None)
-    relative, absolute, agrees = tolerances[0 if place is None else place]
-    only = [[name for name in names[n] if name not in set(names[1 - n])] for n in (0, 1)]
-    first, introduced = (None, None) if place is None else (rows[place]["module"], agrees)
-    return Divergence(first, introduced, relative, absolute, rows, *only)
+    parted = next((row for row in rows if row["beyond"]), {})
+    introduced = not parted.get("input_beyond") if parted else None
+    unmatched = [
+        name for name in {**a, **b} if (name in a) != (name in b) and not name.endswith(INPUT)
+    ]
+    return Divergence(parted.get("module"), introduced, rows, unmatched)
 
 
 def _compared(
     name: str, a: torch.Tensor, b: torch.Tensor, rtol: float | None, atol: float | None
-) -> tuple[dict[str, Any], tuple[float, float]]:
+) -> dict[str, Any]:
     if a.shape != b.shape:
-        raise InputError(
-            "outputs of different shapes", code="shape-mismatch", place=name,
-            found=str(tuple(b.shape)), expected=str(tuple(a.shape)),
-        )  # fmt: skip
+        shapes = tuple(b.shape), tuple(a.shape)
+        raise invalid("outputs of different shapes", "shape-mismatch", name, *shapes)
     usual = [TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
-    relative = max(each[0] for each in usual) if rtol is None else rtol
-    absolute = max(each[1] for each in usual) if atol is None else atol
+    relative, absolute = (max(each) for each in zip(*usual, strict=True))
+    relative, absolute = relative if rtol is None else rtol, absolute if atol is None else atol
     x, y = as_float64(a), as_float64(b)
     with np.errstate(invalid="ignore"):
-        within = (np.abs(x - y) <= absolute + relative * np.abs(y)) | (x == y)
+        within = (np.abs(x - y) <= absolute + relative * np.abs(y)) & np.isfinite(x) | (x == y)
     within |= np.isnan(x) & np.isnan(y)
     found = deviation(x, y, format_of("fp32"))
-    row = {
-        "module": name,
+    return {
         "beyond": int((~within).sum()),
         "elements": x.size,
         "max_abs": found.max_abs,
@@ -212,26 +209,17 @@ def _compared(
         "non_finite": found.non_finite,
         "first_non_finite": found.first_non_finite,
     }
-    return row, (relative, absolute)
 
 
-def _tensors(value: Any) -> Any:
-    """The tensors in an output of nested tuples and mappings, floating-point ones first."""
-    flat: list[torch.Tensor] = []
-    waiting = [value]
-    while waiting:
-        part = waiting.pop(0)
-        if isinstance(part, torch.Tensor):
-            flat.append(part)
-        elif isinstance(part, Mapping):
-            waiting[:0] = list(part.values())
-        elif isinstance(part, (list, tuple)):
-            waiting[:0] = list(part)
-    yield from sorted(flat, key=lambda each: not each.is_floating_point())
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The floating-point tensors in nested tuples and mappings."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)
 
 
 def _converted(model: torch.nn.Module, inputs: Sequence[Any]) -> list[Any]:
-    kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    return [
-        x.to(kind) if kind and isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
-    ]
+    kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return [x.to(kinds[0]) if kinds and list(_tensors(x)) == [x] else x for x in inputs]

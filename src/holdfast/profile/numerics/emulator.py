@@ -80,14 +80,20 @@ def kernel(dtype: str, accumulate: str = "fp64") -> Arithmetic:
 
 def separate_operators(dtype: str, accumulate: str = "fp64") -> Arithmetic:
     """Matmul, softmax, matmul: float32 inside each, its result stored; the baseline beside `kernel`."""
-    steps = {**dict.fromkeys(STEPS, "fp32"), "scores": dtype, "probabilities": dtype, "output": dtype}
-    return Arithmetic(
-        **steps, accumulate=accumulate, sums_stored=False, normalizes_first=True
-    )
+    steps = {
+        **dict.fromkeys(STEPS, "fp32"),
+        "scores": dtype,
+        "probabilities": dtype,
+        "output": dtype,
+    }
+    return Arithmetic(**steps, accumulate=accumulate, sums_stored=False, normalizes_first=True)
 
 
 def exact_scores(
-    q: FloatArray, k: FloatArray, accumulate: str = "fp64", mask: npt.NDArray[np.bool_] | None = None
+    q: FloatArray,
+    k: FloatArray,
+    accumulate: str = "fp64",
+    mask: npt.NDArray[np.bool_] | None = None,
 ) -> FloatArray:
     """Q K^T / sqrt(d), [rows, keys]; -inf where the mask is False."""
     scores = _dot(q, k.T, accumulate) / np.sqrt(q.shape[1])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.errors import InputError
+from holdfast.profile.numerics.sections import invalid
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -63,13 +63,7 @@ def format_of(given: str | Format) -> Format:
     if isinstance(given, Format):
         return given
     if given not in FORMATS:
-        raise InputError(
-            "unknown format",
-            code="unknown-name",
-            place="dtype",
-            found=given,
-            expected=", ".join(FORMATS),
-        )
+        raise invalid("unknown format", "unknown-name", "dtype", given, FORMATS)
     return FORMATS[given]
 
 
@@ -102,7 +96,8 @@ def rounded(values: npt.ArrayLike, to: str | Format) -> FloatArray:
         # Subnormals are the multiples of one quantum: a large enough addend rounds to it.
         addend = 1.5 * 2.0 ** (52 + form.min_exponent - form.fraction_bits)
         y = np.where(small, np.copysign((x + addend) - addend, x), y)
-    beyond = ~(np.abs(y) <= form.largest)  # NaN too
+    # The carry can make any number of a NaN.
+    beyond = ~(np.abs(y) <= form.largest) | np.isnan(x)
     if beyond.any():
         over = np.copysign(np.inf if form.infinity else np.nan, x)
         y = np.where(beyond, np.where(np.isnan(x), x, over), y)

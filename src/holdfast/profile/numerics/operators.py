@@ -12,12 +12,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from holdfast.errors import InputError
+from holdfast.profile.numerics.bitwise import Dimensions
+from holdfast.profile.numerics.sections import invalid
 from holdfast.profile.targets import load
-
-Dimensions = Mapping[str, tuple[Mapping[int, int], int]]
-"""Name -> (input -> its dimension, dimension of the output): along it an operator computes each slice
-independently, so that slices of the inputs give slices of the output."""
 
 
 @dataclass(frozen=True)
@@ -45,27 +42,17 @@ def suite(name: str, place: str = "TARGET") -> Suite:
     if name in SUITES:
         return SUITES[name]
     if ":" not in name:
-        raise InputError(
-            "unknown operator", code="unknown-name", place=place, found=name,
-            expected=f"{', '.join(SUITES)} or package.module:factory",
-        )  # fmt: skip
+        expected = [*SUITES, "package.module:factory"]
+        raise invalid("unknown operator", "unknown-name", place, name, expected)
     made = load(name, place)()
-    if isinstance(made, Suite):
-        return made
-    known = [each.name for each in fields(Suite)]
+    keys = [each.name for each in fields(Suite)]
     if not isinstance(made, Mapping):
-        raise InputError(
-            "the factory returns no mapping", code="invalid-value", place=name,
-            found=type(made).__name__, expected=f"a dictionary with {', '.join(known)}",
-        )  # fmt: skip
-    for key in made:
-        if key not in known:
-            raise InputError(
-                "unknown key", code="unknown-key", place=name, found=str(key), expected=", ".join(known)
-            )
-    for key in ("implementations", "inputs"):
-        if key not in made:
-            raise InputError("missing key", code="missing-key", place=name, expected=key)
+        problem = "the factory returns no dictionary"
+        raise invalid(problem, "invalid-value", name, type(made).__name__, keys)
+    unknown, missing = set(made) - set(keys), {"implementations", "inputs"} - set(made)
+    if unknown or missing:
+        code = "unknown-key" if unknown else "missing-key"
+        raise invalid("wrong keys", code, name, made, keys)
     return Suite(**made)
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.numbers import brief, counted, percent
-from holdfast.profile.numerics.curves import Curve, finite, read_curve
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.numbers import counted, percent
+from holdfast.profile.numerics.curves import read_curve
 from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
+from holdfast.profile.numerics.sections import section
 from holdfast.profile.numerics.tracker import STATISTICS, load, sketch_files
 from holdfast.report import figures
 from holdfast.report.page import Unknown
 
 POINTS = 1500
 """Points of the figure: of each stretch the largest loss is drawn."""
+STATES = {
+    "recovered": "recovered",
+    "diverged": "diverged",
+    "nan": "NaN or infinite",
+    "spike": "still open",
+}
 
 
 @dataclass(frozen=True)
@@ -31,28 +37,28 @@ class Spikes(Answer):
         path: the file.
         columns: which columns were read.
         steps: values of the loss.
-        first_step, last_step: of the curve.
         events: step, signal, value, expected, z, batch, layer, update_ratio, state (spike: still open,
             recovered, diverged, nan), detected_step, peak, peak_step, end_step.
         spike_score: share of steps beyond the threshold.
-        window, threshold: as of `spikes`.
-        rejected, replayed, without_loss: rows set aside.
+        window: accepted values that a new one is held against.
+        threshold: z beyond which a value is a spike.
+        rejected: rows with text where a number belongs.
+        without_loss: rows without a loss.
+        replayed: rows replaced by those of a resumed run.
+        drawn: the curve, thinned: step, loss, low (expected), high (threshold).
     """
 
     path: Path
     columns: dict[str, str]
     steps: int
-    first_step: int
-    last_step: int
     events: list[dict[str, Any]]
     spike_score: float
     window: int
     threshold: float
     rejected: int
-    replayed: int
     without_loss: int
-    curve: Curve
-    bands: list[tuple[float, float] | None]
+    replayed: int
+    drawn: list[dict[str, Any]] = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -61,13 +67,7 @@ class Spikes(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the curve itself."""
-        return {
-            name: getattr(self, name)
-            for name in (
-                *("path", "columns", "steps", "first_step", "last_step", "events", "spike_score"),
-                *("window", "threshold", "rejected", "replayed", "without_loss"),
-            )
-        }
+        return {key: value for key, value in vars(self).items() if key != "drawn"}
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The file."""
@@ -76,100 +76,74 @@ class Spikes(Answer):
 
     def values(self) -> Sequence[Value]:
         """Counts of events."""
-        states = ("recovered", "diverged", "nan", "spike")
-        made = [
-            Value(f"{state}_events", sum(e["state"] == state for e in self.events), better="lower")
-            for state in states
-        ]
-        return [*made, Value("spike_score", self.spike_score, better="lower")]
+        counts = {state: sum(e["state"] == state for e in self.events) for state in STATES}
+        counts["spike_score"] = self.spike_score
+        return [Value(name, count, better="lower") for name, count in counts.items()]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What was not looked at."""
-        found = []
-        if self.steps < MIN_HISTORY:
-            text = f"{self.steps} values are too few to tell a spike from noise ({MIN_HISTORY} are needed)."
-            found.append(Unknown(text, "log the loss at every step"))
-        if self.rejected:
-            found.append(Unknown(f"{counted(self.rejected, 'row')} without a number set aside."))
-        if self.replayed:
-            found.append(
-                Unknown(f"{counted(self.replayed, 'row')} replaced: the run was resumed from an earlier step.")
-            )
-        return found
+        texts = {
+            f"Only {self.steps} values: spikes are looked for after {MIN_HISTORY}.": self.steps
+            <= MIN_HISTORY,
+            f"{counted(self.rejected, 'row')} without a number set aside.": self.rejected,
+            f"{counted(self.replayed, 'row')} replaced by those of a resumed run.": self.replayed,
+        }
+        return [Unknown(text) for text, holds in texts.items() if holds]
 
     def sections(self) -> Sequence[Section]:
         """The curve, and a row per spike."""
-        states = [event["state"] for event in self.events]
-        parts = [
-            f"{states.count(state)} {label}"
-            for state, label in (
-                *(("recovered", "recovered"), ("diverged", "diverged")),
-                *(("nan", "NaN or infinite"), ("spike", "still open")),
-            )
-            if state in states
-        ]
         sentence = f"No spikes in {self.steps:,} steps."
         if self.events:
+            states = [event["state"] for event in self.events]
+            parts = [f"{states.count(key)} {text}" for key, text in STATES.items() if key in states]
+            first = self.events[0]
+            batch = "" if first["batch"] is None else f", batch {first['batch']}"
+            layer = f"; {first['layer']} moved most" if first["layer"] else ""
             sentence = (
                 f"{counted(len(self.events), 'spike')} in {self.steps:,} steps: {', '.join(parts)}; "
-                f"{percent(self.spike_score)} of the steps are outside the noise."
+                f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
+                f"step {first['step']:,}{batch}{layer}."
             )
-            first = self.events[0]
-            where = "" if first["batch"] is None else f", batch {first['batch']}"
-            layer = f"; {first['layer']} moved most" if first["layer"] else ""
-            sentence += f" The first begins at step {first['step']:,}{where}{layer}."
         columns = {
-            "step": ColumnFormat("Step"),
-            "state": ColumnFormat("State"),
-            "signal": ColumnFormat("Signal"),
-            "value": ColumnFormat("Value"),
-            "expected": ColumnFormat("Expected"),
+            "step": "Step",
+            "state": "State",
+            "signal": "Signal",
+            "value": "Value",
+            "expected": "Expected",
             "z": ColumnFormat("z", digits=1),
-            "peak": ColumnFormat("Peak loss"),
-            "end_step": ColumnFormat("End"),
-            "batch": ColumnFormat("Batch"),
-            "layer": ColumnFormat("Largest update"),
+            "peak": "Peak loss",
+            "end_step": "End",
+            "batch": "Batch",
+            "layer": "Largest update",
             "update_ratio": ColumnFormat("Update / weight", detail=True),
         }
-        empty = {name: pa.array([], pa.float64()) for name in columns}
-        data = pa.Table.from_pylist(self.events) if self.events else pa.table(empty)
-        kept = {
-            name: form
-            for name, form in columns.items()
-            if name in ("step", "state", "end_step") or data[name].null_count < data.num_rows
-        }
-        table = Table(data, kept, "One row per spike, in order.", empty="No spikes.")
-        how = How(
-            [
-                "z = (x - expected) / scale; a spike where z > threshold",
-                "scale = 1.4826 MAD of the accepted values, or their upper 5 % tail where that is wider",
-            ],
-            {"window, steps": self.window, "threshold": self.threshold, "needed history": MIN_HISTORY},
-            notes="A spike ends when two values in a row are below z = 3. One that does not end within a "
-            "window of steps is a divergence, and what follows is held against itself.",
-        )
         return [
-            Section("spikes", "Where did the loss spike?", sentence, [self._figure()], [table], how)
+            section(
+                "spikes",
+                "Where did the loss spike?",
+                sentence,
+                self.events,
+                columns,
+                figures=[self._figure()],
+                formula=[
+                    "z = (x - expected) / scale; a spike where z > threshold",
+                    "scale = 1.4826 MAD of the accepted values, or their upper 5 % tail where wider",
+                ],
+                parameters={"window, steps": self.window, "threshold": self.threshold},
+                notes="A spike ends when two values in a row are below z = 3. One that does not end within "
+                "a window of steps is a divergence, and what follows is held against itself.",
+                caption="One row per spike, in order.",
+            )
         ]
 
-    def _figure(self) -> Any:
-        rows = []
-        count = -(-len(self.curve.steps) // POINTS)
-        for first in range(0, len(self.curve.steps), count):
-            part = range(first, min(first + count, len(self.curve.steps)))
-            known = [n for n in part if finite(self.curve.loss[n]) is not None]
-            if known:
-                n = max(known, key=self.curve.loss.__getitem__)
-                low, high = self.bands[n] or (None, None)
-                rows.append({"step": self.curve.steps[n], "loss": self.curve.loss[n], "low": low, "high": high})
+    def _figure(self) -> Figure:
         marks = [
-            {"at": event["step"], "text": f"step {event['step']}: {event['state']}"}
+            {"at": event["step"], "text": f"step {event['step']}: {STATES[event['state']]}"}
             for event in self.events[:30]
         ]
-        return figures.lines(
-            rows, "step", "loss", "Step", "Loss; band: expected to threshold",
-            low="low", high="high", marks=marks, zero=False,
-        )  # fmt: skip
+        title = "Loss; band: expected to threshold"
+        band: dict[str, Any] = {"low": "low", "high": "high", "marks": marks, "zero": False}
+        return figures.lines(self.drawn, "step", "loss", "Step", title, **band)
 
 
 def spikes(
@@ -186,48 +160,50 @@ def spikes(
     """Find the spikes of a recorded loss curve.
 
     Args:
-        curve: file, as of `curves.read_curve`.
-        loss: column of the loss.
+        curve: CSV of TensorBoard, of W&B, or any with a step and a loss.
+        loss: column of the loss; by default one with a usual name, as for all columns.
         grad_norm: column of the gradient norm.
         step: column of the step.
         batch: column of the number of the batch.
-        track: folder of a `WeightTracker` of the run: the layer comes from the nearest sketch from the
+        track: folder of a `WeightTracker` of the run: the layer comes from the first sketch from the
             spike on.
         window: accepted values that a new one is held against.
         threshold: z beyond which a value is a spike.
 
     Raises:
-        InputError: as `read_curve`.
+        InputError: as `curves.read_curve`.
     """
     read = read_curve(curve, loss=loss, grad_norm=grad_norm, step=step, batch=batch)
     detector = SpikeDetector(window, threshold)
-    bands = []
-    with progress.track("looking for spikes", len(read.steps), "steps") as bar:
-        for n, (at, value) in enumerate(zip(read.steps, read.loss, strict=True)):
-            bands.append(detector.band())
-            detector.update(at, value, read.grad_norm[n], batch=read.batch[n])
-            if n % 1000 == 999:
-                bar.advance(1000)
+    stretch = -(-len(read.points) // POINTS)
+    drawn: list[dict[str, Any]] = []
+    for n, (at, value, norm, number) in enumerate(read.points):
+        low, high = detector.band()
+        detector.update(at, value, norm, batch=number)
+        row = {"step": at, "loss": value, "low": low, "high": high}
+        if n % stretch == 0:
+            drawn.append(row)
+        elif math.isfinite(value) and not drawn[-1]["loss"] >= value:
+            drawn[-1] = row
     events = [asdict(event) for event in detector.events]
     if track is not None:
         _name_layers(events, Path(track))
+    score = detector.spike_steps / detector.steps
+    counts = read.rejected, read.without_loss, read.replayed
     return Spikes(
-        read.path, read.columns, len(read.steps), read.steps[0], read.steps[-1], events,
-        detector.spike_steps / detector.steps, window, threshold, read.rejected, read.replayed,
-        read.without_loss, read, bands,
-    )  # fmt: skip
+        read.path, read.columns, len(read.points), events, score, window, threshold, *counts, drawn
+    )
 
 
 def _name_layers(events: list[dict[str, Any]], folder: Path) -> None:
     """Put in the parameter with the largest update at the first sketch from each spike on."""
     files = sketch_files(folder)
     for event in events:
-        step = next((n for n in files if n >= event["step"]), None)
-        if step is None:
+        later = [path for step, path in files.items() if step >= event["step"]]
+        if not later:
             continue
-        sketch = load(files[step])
+        sketch = load(later[0])
         ratios = sketch.statistics[:, STATISTICS.index("update_ratio")]
-        if np.isnan(ratios).all():
-            continue
-        row = int(np.nanargmax(ratios))
-        event["layer"], event["update_ratio"] = sketch.names[row], float(ratios[row])
+        if not np.isnan(ratios).all():
+            row = int(np.nanargmax(ratios))
+            event["layer"], event["update_ratio"] = sketch.names[row], float(ratios[row])

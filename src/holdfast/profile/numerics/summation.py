@@ -8,18 +8,18 @@ n - result = the size of that subtree. The sizes for all pairs determine the tre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table
+from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.profile.numerics.comparing import DTYPES
-from holdfast.profile.numerics.formats import as_float64, rounded
+from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
+from holdfast.profile.numerics.sections import invalid, section
 
 Tree = Any
 """A leaf is the index of a number, a node the list of what it adds: nested lists."""
@@ -32,6 +32,8 @@ _MASKS = {
 }
 CHECKS = 20
 """Random vectors on which the tree must give the function's bits."""
+MOST = 256
+"""Numbers; a chain nests as deep as it is long."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,12 @@ class SummationOrder(Answer):
         n: numbers added.
         dtype: their format.
         tree: nested lists of indices.
-        kind: sequential, reverse, pairwise, or other.
+        kind: sequential (0, 1, 2 ... one after the other), pairwise (the least depth), fused (one addition of
+            all) or other.
         depth: additions on the longest path.
         fan_in: most operands of one addition; more than 2: a fused sum.
-        stride: index of the first number that number 0 is added to: the count of interleaved sums.
         accumulated_in: the format in which the tree gives the function's bits on random numbers; None: in
-            none of fp16, bf16, fp32, fp64.
+            neither the format of the numbers nor fp32 or fp64.
     """
 
     n: int
@@ -56,7 +58,6 @@ class SummationOrder(Answer):
     kind: str
     depth: int
     fan_in: int
-    stride: int
     accumulated_in: str | None
 
     @property
@@ -66,29 +67,26 @@ class SummationOrder(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The tree."""
-        confirmed = (
-            f"sums in {self.accumulated_in} in this order give its bits"
-            if self.accumulated_in
-            else "no format of the sums gives its bits in this order"
-        )
-        sentence = (
-            f"{self.n} numbers in {self.dtype} are added in {self.kind} order, depth {self.depth}; "
-            f"{confirmed}."
-        )
-        facts = {"kind": self.kind, "depth": self.depth, "operands of an addition": self.fan_in}
-        facts |= {"first partner of number 0": self.stride}
+        return [self.section("the function")]
+
+    def section(self, name: str) -> Section:
+        """The section of a page that may have several."""
+        form = self.accumulated_in
+        bits = f"sums in {form} in this order give its bits" if form else "no format gives its bits"
+        facts = {"order": self.kind, "depth": self.depth, "most operands": self.fan_in}
+        text = str(self.tree).replace("[", "(").replace("]", ")").replace(", ", " + ")
         if self.kind == "other":
-            facts["tree"] = _text(self.tree)
-        rows = [{"property": name, "value": str(value)} for name, value in facts.items()]
-        table = Table(
-            pa.Table.from_pylist(rows), {"property": ColumnFormat(""), "value": ColumnFormat("")}
-        )
-        how = How(
-            "size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
+            facts["tree"] = text if len(text) <= 300 else text[:300] + " ..."
+        return section(
+            f"order-{name.replace('.', '-').replace(' ', '-')}",
+            f"In which order does {name} add?",
+            f"{self.n} numbers in {self.dtype} are added in {self.kind} order, depth {self.depth}; {bits}.",
+            [{"property": key, "value": str(value)} for key, value in facts.items()],
+            {"property": "Property", "value": "Value"},
+            formula="size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
             source="FPRev: Xie et al., arXiv 2411.00442",
-            notes=f"The tree is evaluated on {CHECKS} random vectors and compared with the function bit by bit.",
+            notes=f"The tree's sums of {CHECKS} random vectors are compared with the function's bit by bit.",
         )
-        return [Section("order", "In which order are numbers added?", sentence, (), [table], how)]
 
 
 def summation_order(
@@ -106,152 +104,105 @@ def summation_order(
             tree's: the sum is exact, compensated, random, or its order depends on the values.
     """
     if dtype not in _MASKS:
-        raise InputError(
-            "unknown format", code="unknown-name", place="dtype", found=dtype, expected=", ".join(_MASKS)
-        )
-    if n < 2:
-        raise InputError("too few numbers", code="out-of-range", place="n", found=str(n), expected="2 or more")
-    probe = _Probe(function, n, dtype)
-    tree = _children(list(range(n)), n + 1, probe)[0]
-    leaves = list(_leaves(tree))
-    depth, fan_in = _shape(tree)
-    return SummationOrder(
-        n, dtype, tree, _kind(leaves, depth, fan_in, tree), depth, fan_in, probe.partner,
-        _accumulated_in(function, tree, n, dtype),
-    )  # fmt: skip
+        raise invalid("unknown format", "unknown-name", "dtype", dtype, _MASKS)
+    if not 2 <= n <= MOST:
+        raise invalid("invalid n", "out-of-range", "n", n, f"2 to {MOST}")
+    tree = _Probe(function, n, dtype).subtrees(list(range(n)), n + 1)[0]
+    depth, fan_in, leaves = _shape(tree)
+    # In a chain each node adds one number to the node before it: leaves in order, and 0 at the bottom.
+    first = tree
+    for _ in range(depth):
+        first = first[0] if isinstance(first, list) else None
+    kind = "other"
+    if fan_in == n > 2:
+        kind = "fused"
+    elif depth == n - 1 and leaves == list(range(n)) and first == 0:
+        kind = "sequential"
+    elif depth == math.ceil(math.log2(n)):
+        kind = "pairwise"
+    accumulated_in = _accumulated_in(function, tree, n, dtype)
+    return SummationOrder(n, dtype, tree, kind, depth, fan_in, accumulated_in)
 
 
 class _Probe:
-    """Sizes of the smallest subtrees that contain two numbers."""
+    """Measures subtrees of a function's sum."""
 
     def __init__(self, function: Callable[[torch.Tensor], Any], n: int, dtype: str) -> None:
         self._function, self._n, self._dtype = function, n, dtype
-        self.partner = 0
 
-    def size(self, i: int, j: int) -> int:
+    def subtrees(self, numbers: list[int], size: int) -> list[Tree]:
+        """The subtrees below one node that together hold some numbers.
+
+        Args:
+            numbers: ascending.
+            size: leaves of the node: two numbers whose smallest common subtree has this size are in
+                different subtrees below it.
+        """
+        made = []
+        while numbers:
+            head = numbers[0]
+            sizes = {j: self._size(head, j) for j in numbers[1:]}
+            node, count = head, 1
+            for level in sorted({each for each in sizes.values() if each < size}):
+                siblings = [j for j, each in sizes.items() if each == level]
+                node = [node, *self.subtrees(siblings, level)]
+                count += len(siblings)
+                if count != level:
+                    raise self._no_tree(f"{count} numbers in a subtree of size {level}")
+            made.append(node)
+            numbers = [j for j, each in sizes.items() if each >= size]
+        return made
+
+    def _size(self, i: int, j: int) -> int:
+        """Leaves of the smallest subtree that contains two numbers."""
         huge, unit = _MASKS[self._dtype]
         numbers = torch.full((self._n,), unit, dtype=DTYPES[self._dtype])
         numbers[i], numbers[j] = huge, -huge
         outside = float(as_float64(self._function(numbers))) / unit
-        size = self._n - outside
-        if not (math.isfinite(size) and size == round(size) and 2 <= size <= self._n):
-            raise self.no_tree(f"{outside:g} of {self._n} numbers are left for M at {i} and -M at {j}")
-        return int(size)
+        if outside not in range(self._n - 1):
+            raise self._no_tree(
+                f"{outside:g} of {self._n} numbers are left for M at {i} and -M at {j}"
+            )
+        return self._n - int(outside)
 
-    def no_tree(self, found: str) -> InputError:
-        return InputError(
-            "the results are not those of a summation tree",
-            code="unsupported",
-            place="function",
-            found=found,
-            expected="a deterministic sum, rounded at each addition, in an order that ignores the values",
-            remedy="fewer numbers, where a 16-bit sum cannot count them",
+    def _no_tree(self, found: str) -> InputError:
+        problem = "the results are not those of a summation tree"
+        expected = (
+            "a deterministic sum in an order that ignores the values, rounded at each addition"
         )
+        remedy = "fewer numbers, where a 16-bit sum cannot count them"
+        return invalid(problem, "unsupported", "function", found, expected, remedy=remedy)
 
 
-def _children(numbers: list[int], size: int, probe: _Probe) -> list[Tree]:
-    """The subtrees below one node that together hold some numbers.
-
-    Args:
-        numbers: ascending.
-        size: leaves of the node: two numbers whose smallest common subtree has this size are in different
-            subtrees below it.
-        probe: measures.
-    """
-    made = []
-    while numbers:
-        head = numbers[0]
-        sizes = {j: probe.size(head, j) for j in numbers[1:]}
-        node, count = head, 1
-        for level in sorted({each for each in sizes.values() if each < size}):
-            siblings = [j for j, each in sizes.items() if each == level]
-            if head == 0 and count == 1:
-                probe.partner = siblings[0]
-            node = [node, *_children(siblings, level, probe)]
-            count += len(siblings)
-            if count != level:
-                raise probe.no_tree(f"{count} numbers in a subtree of size {level}")
-        made.append(node)
-        numbers = [j for j, each in sizes.items() if each >= size]
-    return made
-
-
-def _leaves(tree: Tree) -> Iterator[int]:
-    """Indices in the order of the tree; without recursion, for chains are deep."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list):
-            waiting.extend(reversed(node))
-        else:
-            yield node
-
-
-def _shape(tree: Tree) -> tuple[int, int]:
-    """Additions on the longest path, and the most operands of one."""
-    depth, fan_in, waiting = 0, 0, [(tree, 0)]
+def _shape(tree: Tree) -> tuple[int, int, list[int]]:
+    """Additions on the longest path, the most operands of one, and the leaves from left to right."""
+    depth, fan_in, leaves, waiting = 0, 0, [], [(tree, 0)]
     while waiting:
         node, level = waiting.pop()
         depth = max(depth, level)
         if isinstance(node, list):
             fan_in = max(fan_in, len(node))
-            waiting += [(child, level + 1) for child in node]
-    return depth, fan_in
-
-
-def _kind(leaves: Sequence[int], depth: int, fan_in: int, tree: Tree) -> str:
-    n = len(leaves)
-    if fan_in == n:
-        return "fused"
-    if depth == n - 1 and n > 2:
-        # A chain lists its later numbers behind its first two; 0 leads its node wherever it is added.
-        if leaves == sorted(leaves):
-            chain: list[int] = []
-            node = tree
-            while isinstance(node, list):
-                left, right = node[0], node[-1]
-                chain.append(right if isinstance(left, list) else left)
-                node = left if isinstance(left, list) else right
-            return "sequential" if chain[0] == n - 1 else "reverse"
-        return "other"
-    if depth == math.ceil(math.log2(n)):
-        return "pairwise"
-    return "other"
+            waiting += [(child, level + 1) for child in reversed(node)]
+        else:
+            leaves.append(node)
+    return depth, fan_in, leaves
 
 
 def _accumulated_in(
     function: Callable[[torch.Tensor], Any], tree: Tree, n: int, dtype: str
 ) -> str | None:
     """The format of the sums with which the tree gives the function's bits on random numbers."""
-    draws = np.random.default_rng(0).standard_normal((CHECKS, n))
-    numbers = rounded(draws, dtype)
-    expected = [
-        float(as_float64(function(torch.from_numpy(row).to(DTYPES[dtype])))) for row in numbers
-    ]
+    numbers = rounded(np.random.default_rng(0).standard_normal((CHECKS, n)), dtype)
+    kind = DTYPES[dtype]
+    expected = [float(as_float64(function(torch.from_numpy(row).to(kind)))) for row in numbers]
     for form in dict.fromkeys([dtype, "fp32", "fp64"]):
-        sums = rounded(_evaluated(tree, numbers, form), dtype)
-        if np.array_equal(sums, expected):
+        if np.array_equal(rounded(_sums(tree, numbers, form), dtype), expected):
             return form
     return None
 
 
-def _evaluated(tree: Tree, numbers: np.ndarray, form: str) -> np.ndarray:
+def _sums(tree: Tree, numbers: FloatArray, form: str) -> FloatArray:
     """The sums of all rows by the tree, each addition rounded once; [rows]."""
-    done: list[np.ndarray] = []
-    waiting: list[tuple[Tree, bool]] = [(tree, False)]
-    while waiting:
-        node, ready = waiting.pop()
-        if not isinstance(node, list):
-            done.append(numbers[:, node])
-        elif ready:
-            terms = [done.pop() for _ in node][::-1]
-            done.append(rounded(np.sum(terms, axis=0), form))
-        else:
-            waiting.append((node, True))
-            waiting += [(child, False) for child in reversed(node)]
-    return done[0]
-
-
-def _text(tree: Tree, most: int = 300) -> str:
-    text = str(tree).replace("[", "(").replace("]", ")").replace(", ", " + ")
-    return text if len(text) <= most else text[:most] + " ..."
+    if not isinstance(tree, list):
+        return numbers[:, tree]
+    return rounded(np.sum([_sums(part, numbers, form) for part in tree], axis=0), form)

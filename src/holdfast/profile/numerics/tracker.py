@@ -10,22 +10,23 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.profile.numerics.distances import SKETCH, flat, positions, sorted_values
+from holdfast.profile.numerics.sections import invalid
 
 if TYPE_CHECKING:
     import torch
 
 METADATA = "holdfast-weights"
 VERSION = 1
+REMOVE = "remove the file: other steps can still be compared"
 STATISTICS = ("rms", "update_ratio", "non_finite")
 
 
@@ -50,12 +51,15 @@ class WeightTracker:
     """
 
     def __init__(
-        self, model: torch.nn.Module, *, every: int = 10, dir: str | Path, resume_from: int | None = None
+        self,
+        model: torch.nn.Module,
+        *,
+        every: int = 10,
+        dir: str | Path,
+        resume_from: int | None = None,
     ) -> None:
         if every < 1:
-            raise InputError(
-                "invalid every", code="out-of-range", place="every", found=str(every), expected="1 or more"
-            )
+            raise invalid("invalid every", "out-of-range", "every", every, "1 or more")
         self.every = every
         self.folder = Path(dir)
         self.number = resume_from or 0
@@ -69,7 +73,7 @@ class WeightTracker:
             if id(p) in first and first[id(p)] != name
         }
         if not parameters:
-            raise InputError("the model has no floating-point parameters", code="no-data")
+            raise invalid("the model has no floating-point parameters", "no-data", "model")
         self._places: dict[str, Any] = {}
         self._samples = self._sampled()
         self.update_ratios: dict[str, float] = {}
@@ -131,28 +135,21 @@ class WeightTracker:
     def _check_folder(self, resume_from: int | None) -> None:
         files = sketch_files(self.folder)
         if files and resume_from is None:
-            raise InputError(
-                "the folder has sketches of another run",
-                code="output-exists",
-                path=self.folder,
-                found=files[max(files)].name,
-                remedy="name a new folder, or give resume_from, the step of the checkpoint",
+            problem = "the folder has sketches of another run"
+            remedy = "name a new folder, or give resume_from, the step of the checkpoint"
+            raise invalid(
+                problem, "output-exists", None, max(files), path=self.folder, remedy=remedy
             )
-        for step, path in files.items():
-            if step > self.number:
-                path.unlink()
         kept = [step for step in files if step <= self.number]
         if kept:
             last = load(files[max(kept)])
-            sizes = [int(_local(p).numel()) for p in self._live.values()]
+            sizes = [int(_local(each).numel()) for each in self._live.values()]
             if (last.names, last.sizes) != (list(self._live), sizes):
-                different = sorted(set(last.names) ^ set(self._live))
-                raise InputError(
-                    "the folder is of another model",
-                    code="name-mismatch",
-                    path=self.folder,
-                    found=", ".join(different[:5]) or "other sizes",
-                )
+                problem = "the folder is of another model"
+                found, expected = last.names, self._live
+                raise invalid(problem, "name-mismatch", None, found, expected, path=self.folder)
+        for step in set(files) - set(kept):
+            files[step].unlink()
 
 
 def _local(parameter: Any) -> Any:
@@ -234,16 +231,13 @@ def load(path: Path) -> Sketch:
             facts = json.loads((file.metadata() or {}).get(METADATA, "null"))
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise InputError(
-            "damaged sketch", code="damaged", path=path, found=str(error), remedy="remove the file"
-        ) from error
+        found = str(error)
+        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=REMOVE) from error
     if facts is None or facts.get("version") != VERSION:
-        raise InputError("not a sketch of weights", code="unknown-format", path=path)
+        raise invalid("not a sketch of weights", "unknown-format", path=path)
     for name, checksum in facts["crc32"].items():
         if name not in parts or zlib.crc32(parts[name].tobytes()) != checksum:
-            raise InputError(
-                "damaged sketch", code="damaged", path=path, place=name, remedy="remove the file"
-            )
+            raise invalid("damaged sketch", "damaged", name, path=path, remedy=REMOVE)
     return Sketch(
         facts["step"], facts["names"], facts["sizes"], facts["tied"],
         parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
@@ -253,10 +247,5 @@ def load(path: Path) -> Sketch:
 def sketch_files(folder: Path) -> dict[int, Path]:
     """Step -> file, ascending."""
 
-    def found() -> Iterator[tuple[int, Path]]:
-        for path in sorted(folder.glob("step-*.safetensors")):
-            number = path.stem.removeprefix("step-")
-            if number.isdecimal():
-                yield int(number), path
-
-    return dict(found())
+    found = {path.stem.removeprefix("step-"): path for path in folder.glob("step-*.safetensors")}
+    return {int(step): found[step] for step in sorted(found) if step.isdecimal()}

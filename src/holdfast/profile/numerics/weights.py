@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.errors import InputError
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
+from holdfast.profile.numerics.sections import digits, invalid, section
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
 from holdfast.report import figures
 from holdfast.report.page import Unknown
 
-SHOWN_LAYERS, SHOWN_STEPS = 40, 40
-"""Cells of the heat map: more would not be read."""
+SHOWN = 40
+"""Layers and steps of the heat map: more would not be read."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,13 @@ class WeightDistance(Answer):
     """Distances between the weights of two runs.
 
     Attributes:
-        first, second: the folders or files.
+        first: folder or file.
+        second: folder or file.
         steps: that both have; of checkpoints one, 0.
         rows: step, tensor, size, w1, paired_mean, paired_max, rms, relative (w1 / rms), exact (False: from
-            sketches), non_finite, w1_reference and of_reference (w1 over that) where a reference was given.
-        totals: per step the means over all weights and the largest difference.
-        only_first, only_second: tensors that one run lacks.
+            sketches), non_finite, of_reference (w1 over that of the reference, where there is one).
+        totals: per step the means over all weights, and the largest difference.
+        unmatched: tensors that one run lacks.
     """
 
     first: Path
@@ -42,8 +42,7 @@ class WeightDistance(Answer):
     steps: list[int]
     rows: list[dict[str, Any]]
     totals: list[dict[str, Any]]
-    only_first: list[str]
-    only_second: list[str]
+    unmatched: list[str]
 
     @property
     def title(self) -> str:
@@ -56,82 +55,74 @@ class WeightDistance(Answer):
 
     def values(self) -> Sequence[Value]:
         """Of the last step."""
-        last = self.totals[-1]
-        return [Value(name, last[name]) for name in ("w1", "paired_mean", "paired_max", "relative")]
+        return [Value(key, self.totals[-1][key]) for key in ("w1", "paired_mean", "paired_max")]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What was left out."""
-        found = []
-        for place, names in ((self.second, self.only_first), (self.first, self.only_second)):
-            if names:
-                text = f"{counted(len(names), 'tensor')} not in {place}: {', '.join(names[:5])}"
-                found.append(Unknown(text, "rename the tensors, if they are the same"))
+        names = ", ".join(self.unmatched[:5])
+        text = f"{counted(len(self.unmatched), 'tensor')} of one run only: {names}."
+        found = [Unknown(text, "rename the tensors, if they are the same")] * bool(self.unmatched)
         wrong = sum(row["non_finite"] for row in self.rows)
         if wrong:
-            found.append(Unknown(f"{wrong:,} weights are NaN or infinite and left out of the distances."))
+            found.append(Unknown(f"{wrong:,} weights are NaN or infinite and in no distance."))
         return found
 
     def sections(self) -> Sequence[Section]:
         """By layer and step."""
         last = self.totals[-1]
-        of_last = [row for row in self.rows if row["step"] == self.steps[-1]]
-        farthest = max(of_last, key=lambda row: _rank(row["relative"]))
-        moment = f"At step {self.steps[-1]:,}" if len(self.steps) > 1 else "Between both"
+        ranked = [row for row in self.rows if row["step"] == self.steps[-1]]
+        ranked.sort(key=lambda row: -(row["relative"] or 0.0))
         sentence = (
-            f"{moment} W1 is {_digits(last['w1'])} and the mean paired distance {_digits(last['paired_mean'])}; "
-            f"{farthest['tensor']} is farthest apart relative to its size "
-            f"({_share(farthest['relative'])} of its RMS)."
+            f"At step {self.steps[-1]:,} W1 is {digits(last['w1'])} and the mean paired distance "
+            f"{digits(last['paired_mean'])}; {ranked[0]['tensor']} is farthest apart, W1 is "
+            f"{digits(ranked[0]['relative'])} of its RMS."
         )
-        if last["of_reference"] is not None:
-            sentence += f" W1 is {last['of_reference']:.2g} times that of the reference."
-        charts = []
-        cells = self._cells()
-        if cells and len(self.steps) > 1:
-            title = "log10 of W1 / RMS"
-            charts.append(figures.heat_map(cells, "step", "tensor", "log10", title))
-        lines = [
-            {"step": row["step"], "distance": name, "value": row[key]}
-            for row in self.totals
-            for key, name in (("w1", "W1"), ("paired_mean", "paired mean"))
-            if row[key]
-        ]
-        if lines and len(self.steps) > 1:
-            charts.append(
-                figures.lines(lines, "step", "value", "Step", "Distance", series="distance", log_y=True)
+        if last["of_reference"]:
+            sentence += (
+                f" W1 is {digits(last['of_reference'])} times the distance to the reference."
             )
         columns = {
-            "tensor": ColumnFormat("Tensor"),
-            "size": ColumnFormat("Weights"),
-            "w1": ColumnFormat("W1"),
-            "paired_mean": ColumnFormat("Paired, mean"),
-            "paired_max": ColumnFormat("Paired, largest"),
-            "relative": ColumnFormat("W1 / RMS"),
+            "tensor": "Tensor",
+            "size": "Weights",
+            "w1": "W1",
+            "paired_mean": "Paired, mean",
+            "paired_max": "Paired, largest",
+            "relative": "W1 / RMS",
+            "of_reference": "W1 / reference",
             "exact": ColumnFormat("Exact", detail=True),
         }
-        if last["of_reference"] is not None:
-            columns["of_reference"] = ColumnFormat("W1 / reference", digits=2)
-        shown = sorted(of_last, key=lambda row: -_rank(row["relative"]))
-        table = Table(pa.Table.from_pylist(shown), columns, "Tensors of the last step, farthest first.")
-        how = How(
-            ["W1 = mean |sorted a - sorted b|", "paired = mean, max |a - b|; W1 <= paired mean"],
-            {"quantiles of a sketch": SKETCH},
-            "Vallender 1974; Golden et al., arXiv 2405.02803",
-            "From sketches W1 is over mid-quantiles, and paired distances are over a sample of 1,024 places: "
-            "their largest value is a lower bound. Tensors of up to 1,024 weights are exact.",
-        )
-        return [Section("weights", "How far apart are the weights?", sentence, charts, [table], how)]
+        return [
+            section(
+                "weights",
+                "How far apart are the weights?",
+                sentence,
+                ranked,
+                columns,
+                figures=self._charts(),
+                formula=["W1 = mean |sorted a - sorted b|", "paired = mean, max |a - b|"],
+                parameters={"quantiles of a sketch": SKETCH},
+                source="Vallender 1974; Golden et al., arXiv 2405.02803",
+                notes="From sketches W1 is over mid-quantiles, and paired distances are over a sample of "
+                "1,024 places: their largest value is a lower bound. Up to 1,024 weights are exact.",
+                caption="Tensors of the last step, farthest first.",
+            )
+        ]
 
-    def _cells(self) -> list[dict[str, Any]]:
+    def _charts(self) -> list[Figure]:
+        """W1 by layer and step, where there are several steps and a distance."""
+        every = self.steps[:: -(-len(self.steps) // SHOWN)]
         most: dict[str, float] = {}
         for row in self.rows:
-            most[row["tensor"]] = max(most.get(row["tensor"], -math.inf), _rank(row["relative"]))
-        kept = set(sorted(most, key=lambda name: -most[name])[:SHOWN_LAYERS])
-        every = self.steps[:: -(-len(self.steps) // SHOWN_STEPS)]
-        return [
-            {"step": str(row["step"]), "tensor": row["tensor"], "log10": math.log10(row["relative"])}
+            most[row["tensor"]] = max(most.get(row["tensor"], 0.0), row["relative"] or 0.0)
+        kept = sorted(most, key=lambda name: -most[name])[:SHOWN]
+        cells = [
+            {"step": str(row["step"]), "tensor": row["tensor"], "w": math.log10(row["relative"])}
             for row in self.rows
             if row["tensor"] in kept and row["step"] in every and row["relative"]
         ]
+        if not cells or len(self.steps) < 2:
+            return []
+        return [figures.heat_map(cells, "step", "tensor", "w", "log10 of W1 / RMS")]
 
 
 def track_diff(
@@ -149,152 +140,92 @@ def track_diff(
             ``shape-mismatch``, ``damaged``.
     """
     a, b = Path(first), Path(second)
-    rows = list(_compared(a, b))
+    rows, unmatched = _compared(a, b)
+    unit: dict[tuple[int, str], float | None] = {}
     if reference is not None:
-        unit = {(r["step"], r["tensor"]): r["w1"] for r in _compared(a, Path(reference))}
-        for row in rows:
-            w1 = unit.get((row["step"], row["tensor"]))
-            row["w1_reference"], row["of_reference"] = w1, row["w1"] / w1 if w1 else None
-    names = [_names(path) for path in (a, b)]
+        unit = {(row["step"], row["tensor"]): row["w1"] for row in _compared(a, Path(reference))[0]}
+    for row in rows:
+        row["w1_reference"] = unit.get((row["step"], row["tensor"]))
     steps = sorted({row["step"] for row in rows})
     totals = [_total([row for row in rows if row["step"] == step]) for step in steps]
-    only = [sorted(names[0] - names[1]), sorted(names[1] - names[0])]
-    return WeightDistance(a, b, steps, rows, totals, *only)
+    for row in (*rows, *totals):
+        other = row.pop("w1_reference")
+        row["of_reference"] = row["w1"] / other if other and row["w1"] is not None else None
+    return WeightDistance(a, b, steps, rows, totals, unmatched)
 
 
-def _compared(a: Path, b: Path) -> Iterator[dict[str, Any]]:
-    """A row per common step and tensor."""
+def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row per common step and tensor, and the tensors of one run only."""
     if a.is_dir() != b.is_dir():
-        raise InputError(
-            "a folder of sketches and a checkpoint cannot be compared",
-            code="conflict",
-            path=b,
-            remedy="name two folders or two files",
-        )
+        problem = "a folder of sketches and a checkpoint cannot be compared"
+        raise invalid(problem, "conflict", path=b, remedy="name two folders or two files")
     if not a.is_dir():
-        mine, others = read_tensors(a), read_tensors(b)
-        for name in _common(list(mine), list(others), b):
-            x, y = mine[name], others[name]
-            if tuple(x.shape) != tuple(y.shape):
-                raise _shapes(b, name, tuple(y.shape), tuple(x.shape))
-            if x.is_floating_point() and y.is_floating_point():
-                u, w = flat(x), flat(y)
-                wrong = int((~(np.isfinite(u) & np.isfinite(w))).sum())
-                yield _row(0, name, u.size, distance(u, w), exact=True, non_finite=wrong)
-        return
-    files = [sketch_files(path) for path in (a, b)]
+        tensors = read_tensors(a), read_tensors(b)
+        sizes = [{name: tuple(part.shape) for name, part in each.items()} for each in tensors]
+        names, unmatched = _matched(*sizes, b)
+        rows = []
+        for name in names:
+            x, y = flat(tensors[0][name]), flat(tensors[1][name])
+            wrong = int((~(np.isfinite(x) & np.isfinite(y))).sum())
+            rows.append(_row(0, name, x.size, distance(x, y), True, wrong))
+        return rows, unmatched
+    files = sketch_files(a), sketch_files(b)
     steps = sorted(set(files[0]) & set(files[1]))
     if not steps:
-        raise InputError(
-            "no tracked step in common",
-            code="no-match",
-            path=b,
-            found=", ".join(map(str, list(files[1])[:8])) or "no sketches",
-            expected=", ".join(map(str, list(files[0])[:8])) or f"no sketches in {a} either",
-        )
+        problem = "no tracked step in common"
+        raise invalid(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
+    rows, unmatched = [], []
     for step in steps:
-        yield from _compared_sketches(load(files[0][step]), load(files[1][step]), files[1][step])
+        sketches = [load(each[step]) for each in files]
+        sizes = [dict(zip(each.names, each.sizes, strict=True)) for each in sketches]
+        names, unmatched = _matched(*sizes, files[1][step])
+        rows += _sketch_rows(*sketches, names)
+    return rows, unmatched
 
 
-def _compared_sketches(a: Sketch, b: Sketch, path: Path) -> Iterator[dict[str, Any]]:
-    places = {name: n for n, name in enumerate(b.names)}
-    for name in _common(a.names, b.names, path):
-        n, m = a.names.index(name), places[name]
-        size = a.sizes[n]
-        if size != b.sizes[m]:
-            raise _shapes(path, name, b.sizes[m], size)
-        width = min(size, SKETCH)
-        wrong = int(a.statistics[n, 2] + b.statistics[m, 2])
+def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        n, m = a.names.index(name), b.names.index(name)
+        width = min(a.sizes[n], SKETCH)
         ranked = np.abs(a.quantiles[n, :width] - b.quantiles[m, :width])
         paired = np.abs(a.paired[n, :width] - b.paired[m, :width])
         paired = paired[np.isfinite(paired)]
-        # Quantiles of fewer finite values than the tensor has stand at other places: no W1 then.
-        w1 = float(ranked.mean()) if np.isfinite(ranked).all() else math.nan
-        mean, most = (float(paired.mean()), float(paired.max())) if paired.size else (math.nan, math.nan)
+        wrong = int(a.statistics[n, 2] + b.statistics[m, 2])
+        # The quantiles of fewer finite values stand at other places: no W1 then.
+        w1 = math.nan if wrong else float(ranked.mean())
+        mean, most = (float(paired.mean()), float(paired.max())) if paired.size else (math.nan,) * 2
         found = Distance(w1, mean, most, float(a.statistics[n, 0]))
-        yield _row(a.step, name, size, found, exact=size <= SKETCH, non_finite=wrong)
+        yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH, wrong)
 
 
 def _row(
-    step: int, name: str, size: int, found: Distance, *, exact: bool, non_finite: int
+    step: int, name: str, size: int, found: Distance, exact: bool, wrong: int
 ) -> dict[str, Any]:
-    return {
-        "step": step,
-        "tensor": name,
-        "size": size,
-        "w1": _known(found.w1),
-        "paired_mean": _known(found.paired_mean),
-        "paired_max": _known(found.paired_max),
-        "rms": _known(found.rms),
-        "relative": found.w1 / found.rms if found.rms and math.isfinite(found.w1) else None,
-        "exact": exact,
-        "non_finite": non_finite,
-        "w1_reference": None,
-        "of_reference": None,
-    }
+    known = {key: value if math.isfinite(value) else None for key, value in vars(found).items()}
+    relative = found.w1 / found.rms if known["w1"] is not None and found.rms else None
+    row = {"step": step, "tensor": name, "size": size, **known, "relative": relative}
+    return row | {"exact": exact, "non_finite": wrong}
 
 
 def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over all weights of a step, so that large tensors count for what they are."""
-    size = sum(row["size"] for row in rows if row["w1"] is not None)
+    """Means over all weights of a step: large tensors count for what they are."""
 
     def mean(key: str) -> float | None:
-        known = [(row[key], row["size"]) for row in rows if row["w1"] is not None and row[key] is not None]
-        return sum(value * n for value, n in known) / size if known else None
+        known = [row for row in rows if row[key] is not None]
+        size = sum(row["size"] for row in known)
+        return sum(row[key] * row["size"] for row in known) / size if size else None
 
-    w1, reference = mean("w1"), mean("w1_reference")
-    square = sum(row["rms"] ** 2 * row["size"] for row in rows if row["w1"] is not None)
-    rms = math.sqrt(square / size) if size else 0.0
     largest = [row["paired_max"] for row in rows if row["paired_max"] is not None]
-    return {
-        "step": rows[0]["step"],
-        "w1": w1,
-        "paired_mean": mean("paired_mean"),
-        "paired_max": max(largest, default=None),
-        "relative": w1 / rms if w1 is not None and rms else None,
-        "of_reference": w1 / reference if w1 is not None and reference else None,
-    }
+    means = {key: mean(key) for key in ("w1", "paired_mean", "w1_reference")}
+    return {"step": rows[0]["step"], **means, "paired_max": max(largest, default=None)}
 
 
-def _names(path: Path) -> set[str]:
-    if path.is_dir():
-        files = sketch_files(path)
-        return set(load(files[max(files)]).names) if files else set()
-    return set(read_tensors(path))
-
-
-def _common(a: list[str], b: list[str], path: Path) -> list[str]:
-    known = set(b)
-    common = [name for name in a if name in known]
-    if not common:
-        raise InputError(
-            "no tensor in common",
-            code="name-mismatch",
-            path=path,
-            found=", ".join(b[:5]),
-            expected=", ".join(a[:5]),
-        )
-    return common
-
-
-def _shapes(path: Path, name: str, found: object, expected: object) -> InputError:
-    return InputError(
-        "tensors of different shapes", code="shape-mismatch", path=path, place=name,
-        found=str(found), expected=str(expected),
-    )  # fmt: skip
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _rank(value: float | None) -> float:
-    return -math.inf if value is None else value
-
-
-def _digits(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.3g} %"
+def _matched(a: dict[str, Any], b: dict[str, Any], path: Path) -> tuple[list[str], list[str]]:
+    """Names that both have, of one shape, and those of one run only."""
+    names = [name for name in a if name in b]
+    if not names:
+        raise invalid("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
+    for name in names:
+        if a[name] != b[name]:
+            raise invalid("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
+    return names, sorted(set(a) ^ set(b))

@@ -1,0 +1,189 @@
+"""`holdfast profile numerics`: each command calls the function of the same name and returns its result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.command import Answer, Positive, option
+from holdfast.profile.numerics.sections import invalid
+
+Numbers = Annotated[str, option(metavar="N,...")]
+Column = Annotated[str | None, option(metavar="COLUMN")]
+
+
+def attention(
+    *,
+    length: Numbers = "4096",
+    block: Numbers = "64",
+    inputs: Annotated[str, option(metavar="KIND")] = "uniform",
+    mode: Literal["all-rounded", "kernel"] = "all-rounded",
+    dtype: str = "bf16",
+    seeds: Positive = 5,
+    head_dim: Positive = 64,
+    rows: Positive = 1024,
+    order: Literal["forward", "reverse", "shuffled"] = "forward",
+    accumulate: str = "fp64",
+    magnitude: float = 1.0,
+) -> Answer:
+    """Measure how far flash attention and its baseline deviate from float64, and which step causes it.
+
+    Args:
+        length: Keys; several lengths make a grid, of which the first is the headline.
+        block: Keys per block of flash attention; several as for length.
+        inputs: uniform, gaussian, or a safetensors file with q, k, v (its heads are the samples).
+        mode: Round every step, or only what a fused kernel stores (float32 on chip).
+        dtype: fp64, fp32, tf32, bf16, fp16, fp8_e4m3 or fp8_e5m2.
+        seeds: Number of random inputs.
+        head_dim: Columns of q, k and v.
+        rows: Queries that are computed.
+        order: Order in which blocks are read.
+        accumulate: Format of the running sums inside a step (fp64: each sum is rounded once).
+        magnitude: Factor on random inputs.
+    """
+    from holdfast.profile.numerics.attention_error import attention as run
+
+    return run(
+        _numbers("--length", length),
+        _numbers("--block", block),
+        inputs=inputs,
+        mode=mode,
+        dtype=dtype,
+        seeds=seeds,
+        head_dim=head_dim,
+        rows=rows,
+        order=order,
+        accumulate=accumulate,
+        magnitude=magnitude,
+    )
+
+
+def compare(
+    target: Annotated[str, option(metavar="OPERATOR")],
+    /,
+    *,
+    dtypes: Annotated[str, option(metavar="FORMAT,...")] = "bf16,fp16,fp32",
+    length: Numbers = "",
+    seeds: Positive = 5,
+    forward_only: bool = False,
+) -> Answer:
+    """Compare implementations of an operator with float64; exit with 1 where one deviates too much.
+
+    Args:
+        target: attention, matmul, softmax, layer-norm, sum, or package.module:factory.
+        dtypes: fp64, fp32, bf16, fp16.
+        length: Lengths of the inputs.
+        seeds: Number of random inputs per length.
+        forward_only: Leave gradients out.
+    """
+    from holdfast.profile.numerics.comparing import compare as run
+    from holdfast.profile.numerics.operators import points, suite
+
+    given = suite(target)
+    grid = points(given, _numbers("--length", length))
+    kinds = dtypes.split(",")
+    options = {"dtypes": kinds, "grid": grid, "seeds": seeds, "name": target}
+    return run(given.implementations, given.inputs, gradients=not forward_only, **options)
+
+
+def invariance(
+    target: Annotated[str, option(metavar="OPERATOR")],
+    /,
+    *,
+    dtype: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32",
+    sizes: Numbers = "1,2,3,16",
+    runs: Positive = 5,
+    threads: Numbers = "1,2",
+    order_of: Annotated[int, option(at_least=0, at_most=256, metavar="N")] = 0,
+) -> Answer:
+    """Find what changes the bits of an operator: batch, tile, run, threads; and the order of its sums.
+
+    Args:
+        target: attention, matmul, softmax, layer-norm, sum, or package.module:factory.
+        dtype: Format of the inputs.
+        sizes: Sizes of the slices that are compared with the whole.
+        runs: Repetitions on the same inputs.
+        threads: Numbers of threads to compare.
+        order_of: Also find the order in which the operator adds N numbers (matmul, sum).
+    """
+    import torch
+
+    from holdfast.profile.numerics.bitwise import invariance as run
+    from holdfast.profile.numerics.comparing import DTYPES
+    from holdfast.profile.numerics.operators import suite
+    from holdfast.profile.numerics.summation import summation_order
+
+    given = suite(target)
+    drawn = given.inputs(torch.Generator().manual_seed(0), **given.grid[0])
+    inputs = [x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in drawn]
+    found = run(
+        given.implementations,
+        inputs,
+        dimensions=given.dimensions,
+        sizes=_numbers("--sizes", sizes),
+        runs=runs,
+        threads=_numbers("--threads", threads),
+        name=target,
+    )
+    if order_of:
+        orders = {n: summation_order(add, order_of, dtype) for n, add in given.sums.items()}
+        found = replace(found, orders=orders)
+    return found
+
+
+def spikes(
+    curve: Annotated[Path, option(metavar="CSV")],
+    /,
+    *,
+    loss: Column = None,
+    grad_norm: Column = None,
+    step: Column = None,
+    batch: Column = None,
+    track: Path | None = None,
+    window: Annotated[int, option(at_least=32, metavar="N")] = 128,
+    threshold: Annotated[float, option(at_least=1)] = 6.0,
+) -> Answer:
+    """Find loss spikes in a recorded curve, and whether the run recovered.
+
+    Args:
+        curve: CSV of TensorBoard, of W&B, or any with a step and a loss.
+        loss: Column of the loss (default: one with a usual name, as for all columns).
+        grad_norm: Column of the gradient norm.
+        step: Column of the step.
+        batch: Column of the batch number.
+        track: Folder of a WeightTracker of the run, to name the layer that moved most.
+        window: Steps that a value is compared with.
+        threshold: Robust z-score beyond which a value is a spike.
+    """
+    from holdfast.profile.numerics.spike_report import spikes as run
+
+    columns = {"loss": loss, "grad_norm": grad_norm, "step": step, "batch": batch}
+    return run(curve, track=track, window=window, threshold=threshold, **columns)
+
+
+def track_diff(
+    first: Annotated[Path, option(metavar="A")],
+    second: Annotated[Path, option(metavar="B")],
+    /,
+    *,
+    reference: Path | None = None,
+) -> Answer:
+    """Compare the weights of two runs, from their sketches or from two checkpoints.
+
+    Args:
+        first: Folder of a WeightTracker, or a checkpoint (safetensors, torch.save).
+        second: The other run, of the same kind.
+        reference: A third run; distances are also given relative to that of A from it.
+    """
+    from holdfast.profile.numerics.weights import track_diff as run
+
+    return run(first, second, reference=reference)
+
+
+def _numbers(place: str, text: str) -> list[int]:
+    """Whole numbers of 1 or more, separated by commas."""
+    parts = text.split(",") if text else []
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise invalid(f"invalid {place}", "invalid-value", place, text, "1024 or 1024,4096")
+    return list(dict.fromkeys(map(int, parts)))
