@@ -136,7 +136,9 @@ def test_the_budget_names_each_step_and_its_share() -> None:
     assert alone["row_max"] < 1e-12  # any maximum gives the same quotient
     exact = attention(64, 16, dtype="fp64", seeds=1)
     assert exact.ratio is None or exact.flash["max_abs"] < 1e-13
-    assert "accumulate" in {row["step"] for row in attention(64, 16, seeds=1, accumulate="fp32").steps}
+    assert "accumulate" in {
+        row["step"] for row in attention(64, 16, seeds=1, accumulate="fp32").steps
+    }
 
 
 def test_the_contract_of_the_json() -> None:
@@ -159,7 +161,11 @@ def test_overflow_is_counted_and_placed_and_gives_no_ratio() -> None:
 
 def test_zero_golden_gives_no_relative_error() -> None:
     found = attention(64, 16, magnitude=0.0, seeds=1)
-    assert (found.flash["max_abs"], found.flash["frobenius"], found.flash["cosine"]) == (0, None, None)
+    assert (found.flash["max_abs"], found.flash["frobenius"], found.flash["cosine"]) == (
+        0,
+        None,
+        None,
+    )
     assert found.ratio is None
 
 

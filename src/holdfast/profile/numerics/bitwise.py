@@ -163,6 +163,9 @@ def _conditions(
     whole = result()
     for name, (of_input, dimension) in along.items():
         length = whole.shape[dimension]
+        lengths = {inputs[n].shape[axis] for n, axis in of_input.items()}
+        if lengths != {length}:
+            raise invalid("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
         for size in (each for each in sizes if each < length):
             pairs = []
             # Spread over the dimension; the last slice ends with it.

@@ -2,18 +2,22 @@
 
     z = (x - expected) / scale,   a spike where z > 6
 
-`expected` is the median of the last 128 accepted values; while the loss falls, its trend is followed, so
-that the scale (1.4826 MAD of the residuals) is that of the noise and not of the descent. Values of a spike
-are not accepted into the window.
+`expected` is the median of the last 128 accepted values; while the loss falls, the trend through the medians
+of their quarters is followed, so that the scale (1.4826 MAD of the residuals) is that of the noise and not of
+the descent. Values of a spike are not accepted into the window.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+
+from holdfast.profile.numerics.formats import FloatArray
 
 State = Literal["spike", "recovered", "diverged", "nan"]
 
@@ -23,12 +27,10 @@ RECENT = 16
 """Values that follow a descent whose slope changes; also the steps within which a spike may return."""
 NORMAL_Z = 3.0
 """Below it a value is normal again; two in a row end a spike."""
-FLOOR = 0.002
+FLOOR = 0.0005
 """Smallest scale, as a share of the expected value: curves without noise have no smaller spikes."""
-LARGEST_SEEN = 1.5
-"""A spike exceeds the largest accepted z so many times: noise may have heavy tails."""
-MEMORY = 8
-"""Windows over which the largest accepted z is remembered: tails show rarely."""
+TAIL_FACTOR, TAIL_RANK, TAIL_WINDOWS = 1.5, 3, 8
+"""A spike exceeds the third largest accepted z of the last 8 windows so many times: noise may have heavy tails."""
 
 
 @dataclass
@@ -143,7 +145,7 @@ class SpikeDetector:
             self._open = last
         else:
             window = self._signals[signal]
-            onset, at = window.onset(step, batch, NORMAL_Z)
+            onset, at = window.onset(step, batch)
             expected = score.expected if signal == "loss" else math.exp(score.expected)
             layer, ratio = _largest(ratios)
             self._open = Spike(onset, signal, given[signal], expected, score.z, at, layer, ratio)
@@ -210,14 +212,14 @@ class _Score:
     value: float
     expected: float
     z: float
-    largest_z: float
-    """Of the values accepted before."""
+    tail: float
+    """Where the tail of the noise ends, in z."""
     step: int
     batch: int | None
 
     def excess(self, threshold: float) -> float:
         """How far beyond the threshold; positive is a spike."""
-        return self.z - max(threshold, LARGEST_SEEN * self.largest_z)
+        return self.z - max(threshold, self.tail)
 
 
 class _Window:
@@ -225,7 +227,8 @@ class _Window:
 
     def __init__(self, size: int) -> None:
         self._scores: deque[_Score] = deque(maxlen=size)
-        self._largest: deque[float] = deque(maxlen=MEMORY * size)
+        self._largest: deque[float] = deque(maxlen=TAIL_WINDOWS * size)
+        self._pending: list[_Score] = []
         self._fitted: tuple[float, float] | None = None
         """Expected value and scale; fitted when the next value is scored."""
 
@@ -237,66 +240,70 @@ class _Window:
         if not self.ready:
             return math.nan, math.nan
         expected, scale = self._fit()
-        return expected, expected + scale * max(threshold, LARGEST_SEEN * max(self._largest))
+        return expected, expected + scale * max(threshold, self._tail())
 
     def score(self, value: float, step: int, batch: int | None) -> _Score:
         if not self.ready:
             return _Score(value, value, 0.0, 0.0, step, batch)
         expected, scale = self._fit()
         z = (value - expected) / scale
-        largest = max(self._largest) if z > NORMAL_Z else 0.0  # looked up where it can matter
-        return _Score(value, expected, z, largest, step, batch)
+        tail = self._tail() if z > NORMAL_Z else 0.0  # looked up where it can matter
+        return _Score(value, expected, z, tail, step, batch)
 
     def accept(self, score: _Score) -> None:
-        self._scores.append(score)
-        self._largest.append(score.z)
-        self._fitted = None
+        """Take a value into the window: large ones once a normal one follows, or when they stay."""
+        self._pending.append(score)
+        if score.z < NORMAL_Z or len(self._pending) >= RECENT:
+            self._scores.extend(self._pending)
+            self._largest.extend(each.z for each in self._pending)
+            self._pending.clear()
+            self._fitted = None
 
     def clear(self) -> None:
         self._scores.clear()
         self._largest.clear()
+        self._pending.clear()
         self._fitted = None
 
-    def onset(self, step: int, batch: int | None, least_z: float) -> tuple[int, int | None]:
-        """Step and batch at which a rise that is now detected began: its values before were large too."""
-        for past in reversed(self._scores):
-            if past.z < least_z:
-                break
-            step, batch = past.step, past.batch
+    def onset(self, step: int, batch: int | None) -> tuple[int, int | None]:
+        """Step and batch at which a rise that is now detected began: the large values before it."""
+        if self._pending:
+            step, batch = self._pending[0].step, self._pending[0].batch
+            self._pending.clear()
         return step, batch
+
+    def _tail(self) -> float:
+        return TAIL_FACTOR * sorted(self._largest)[-TAIL_RANK]
 
     def _fit(self) -> tuple[float, float]:
         if self._fitted is None:
-            self._fitted = _fitted([score.value for score in self._scores])
+            self._fitted = _fitted(np.array([score.value for score in self._scores]))
         return self._fitted
 
 
-def _fitted(values: Sequence[float]) -> tuple[float, float]:
-    """Expected next value, and scale of the noise."""
-    n = len(values)
-    center, half = _median(values), n // 2
-    # Slope by the medians of both halves. Only a descent is followed: a rise is what is looked for.
-    slope = min(0.0, (_median(values[n - half :]) - _median(values[:half])) / (n - half))
-    middle = (n - 1) / 2
-    residuals = sorted(value - center - slope * (i - middle) for i, value in enumerate(values))
-    shift = _middle(residuals)
-    scale = 1.4826 * _median([abs(each - shift) for each in residuals])
+def _fitted(values: FloatArray) -> tuple[float, float]:
+    """Expected next value, and scale of the noise; [n], n >= 8."""
+    quarter = len(values) // 4
+    values = values[-4 * quarter :]
+    expected = center = float(np.median(values))
+    trend = np.full(len(values), center)
+    medians = np.median(values.reshape(4, quarter), axis=1)
+    if medians[3] < medians[0]:  # a descent is followed; a rise is what is looked for
+        places = np.arange(len(values) + 1)
+        middles = (np.arange(4) + 0.5) * quarter - 0.5
+        slopes = np.diff(medians) / quarter
+        line = np.interp(places, middles, medians)
+        line += slopes[0] * np.minimum(places - middles[0], 0)  # interp ends at the outer medians
+        line += min(0.0, slopes[2]) * np.maximum(places - middles[3], 0)
+        trend = line[:-1]
+        # A descent that levels off is above its trend: then the latest values are what to expect.
+        expected = max(float(line[-1]), min(center, float(np.median(values[-RECENT:]))))
+    residuals = values - trend
+    residuals -= np.median(residuals)
+    scale = 1.4826 * float(np.median(np.abs(residuals)))
     # The upper tail of skewed noise is wider than the MAD says; equal for normal noise.
-    upper = residuals[min(n - 1, round(0.95 * (n - 1)))] - shift
-    scale = max(scale, upper / 1.645)
-    # A descent that levels off is above its trend: then the latest values are what to expect.
-    recent = min(center, _median(values[-RECENT:]))
-    expected = max(center + shift + slope * (n - middle), recent)
+    scale = max(scale, float(np.quantile(residuals, 0.95)) / 1.645)
     return expected, max(scale, FLOOR * abs(expected), 1e-12)
-
-
-def _median(values: Sequence[float]) -> float:
-    return _middle(sorted(values))
-
-
-def _middle(ordered: Sequence[float]) -> float:
-    n = len(ordered)
-    return ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
 
 
 def _largest(ratios: Mapping[str, float] | None) -> tuple[str | None, float | None]:

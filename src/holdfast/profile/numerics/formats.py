@@ -25,7 +25,7 @@ class Format:
     largest: float
     """Largest finite number."""
     infinity: bool = True
-    """Overflow gives infinity; without infinities it gives NaN, as torch and OCP E4M3 define."""
+    """Whether overflow gives infinity; a format without one saturates, as torch's casts do."""
 
     @property
     def unit_roundoff(self) -> float:
@@ -48,7 +48,7 @@ FORMATS = {
         _ieee("bf16", 8, 7),
         _ieee("fp16", 5, 10),
         _ieee("fp8_e5m2", 5, 2),
-        # All exponents hold numbers; only the largest pattern is NaN (torch.float8_e4m3fn).
+        # All exponents hold numbers; only the largest pattern is NaN (OCP E4M3, torch.float8_e4m3fn).
         Format("fp8_e4m3", 3, -6, 448.0, infinity=False),
     )
 }
@@ -77,7 +77,7 @@ def rounded(values: npt.ArrayLike, to: str | Format) -> FloatArray:
         to: name in `FORMATS`.
 
     Returns:
-        float64 of the same shape. Overflow is infinity, NaN in a format without infinities.
+        float64 of the same shape. Overflow is infinity, the largest number in fp8_e4m3. NaN stays NaN.
     """
     form = format_of(to)
     x = np.asarray(values, dtype=np.float64)
@@ -99,7 +99,7 @@ def rounded(values: npt.ArrayLike, to: str | Format) -> FloatArray:
     # The carry can make any number of a NaN.
     beyond = ~(np.abs(y) <= form.largest) | np.isnan(x)
     if beyond.any():
-        over = np.copysign(np.inf if form.infinity else np.nan, x)
+        over = np.copysign(np.inf if form.infinity else form.largest, x)
         y = np.where(beyond, np.where(np.isnan(x), x, over), y)
     return y
 

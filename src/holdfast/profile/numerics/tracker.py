@@ -127,9 +127,12 @@ class WeightTracker:
     def _update_ratios(self) -> None:
         now = self._sampled()
         for name, values in now.items():
-            size = float(np.linalg.norm(values))
-            change = float(np.linalg.norm(values - self._samples[name]))
-            self.update_ratios[name] = change / size if size else (math.inf if change else 0.0)
+            with np.errstate(invalid="ignore", over="ignore"):
+                size = float(np.linalg.norm(values))
+                change = float(np.linalg.norm(values - self._samples[name]))
+            # An update to NaN or infinity is larger than any other.
+            known = math.isfinite(change) and size > 0
+            self.update_ratios[name] = change / size if known else math.inf if change else 0.0
         self._samples = now
 
     def _check_folder(self, resume_from: int | None) -> None:
