@@ -147,7 +147,8 @@ def test_what_cannot_be_compared(implementations: dict, options: dict, code: str
 def test_factories_give_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_numerics.py").write_text(
         "import torch\n"
-        "def make():\n    return {'implementations': {'a': torch.exp}, 'inputs': lambda g: [torch.ones(2)]}\n"
+        "def inputs(generator):\n    return [torch.ones(2)]\n"
+        "def make():\n    return {'implementations': {'a': torch.exp}, 'inputs': inputs}\n"
         "def bad():\n    return {'implementations': {}, 'input': 1}\n"
         "def none():\n    return 1\n"
     )
@@ -246,7 +247,8 @@ ORDERS = {
     "pairwise": (pairwise, 8, [[[0, 1], [2, 3]], [[4, 5], [6, 7]]], "pairwise"),
     "interleaved": (interleaved, 8, [[[0, 4], [1, 5]], [[2, 6], [3, 7]]], "pairwise"),
     "two formats": (
-        lambda x: (x[:3].double().sum().float() + x[3]) + x[4:6].sum(), 6, [[[[0, 1], 2], 3], [4, 5]], "other",
+        lambda x: (x[:3].double().sum().float() + x[3]) + x[4:6].sum(), 6,
+        [[[[0, 1], 2], 3], [4, 5]], "other",
     ),
 }  # fmt: skip
 

@@ -15,11 +15,11 @@ from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.profile.numerics.attention_error import attention
+    from holdfast.profile.numerics.bitwise import invariance
     from holdfast.profile.numerics.comparing import compare
     from holdfast.profile.numerics.detector import SpikeDetector
     from holdfast.profile.numerics.divergence import first_divergence, record_outputs
     from holdfast.profile.numerics.formats import rounded
-    from holdfast.profile.numerics.bitwise import invariance
     from holdfast.profile.numerics.spike_report import spikes
     from holdfast.profile.numerics.summation import summation_order
     from holdfast.profile.numerics.tracker import WeightTracker

@@ -20,8 +20,8 @@ from holdfast.report.page import Unknown
 
 SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
 STORED = {"all-rounded": False, "kernel": True}
-"""Whether the headline is of the stored output. With every step rounded, both variants end in the same rounding
-of the output, which hides the difference between them; of a kernel, users get what it stores."""
+"""Whether the headline is of the stored output. With every step rounded, both variants end in the same
+rounding of the output, which hides the difference between them; of a kernel, users get what it stores."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import InputError
 from holdfast.profile.numerics.sections import invalid
 
 
@@ -24,17 +23,15 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         raise invalid("file not found", "not-found", path=path)
     with path.open("rb") as file:
         start = file.read(9)
+    is_safetensors = start[8:] == b"{"  # the length of the header, then JSON
+    if not is_safetensors and start[:2] not in (b"PK", b"\x80\x02"):
+        expected = "a safetensors file, or one that torch.save wrote"
+        raise invalid("not a checkpoint", "unknown-format", expected=expected, path=path)
     try:
-        # A safetensors file starts with the length of its header, then JSON.
-        if start[8:] == b"{":
+        if is_safetensors:
             with safetensors.safe_open(path, framework="pt") as opened:
                 return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        if start[:2] not in (b"PK", b"\x80\x02"):
-            expected = "a safetensors file, or one that torch.save wrote"
-            raise invalid("not a checkpoint", "unknown-format", expected=expected, path=path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
     except Exception as error:  # zip, pickle and safetensors errors have no common base
         found = (str(error).splitlines() or [type(error).__name__])[0][:200]
         problem = "damaged checkpoint, or one with other objects than tensors"

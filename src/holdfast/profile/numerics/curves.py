@@ -45,8 +45,8 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
 
     Args:
         path: CSV with a header; may be compressed.
-        given: step, loss, grad_norm, batch: columns; by default those with a usual name. Without a step rows
-            are counted from 1.
+        given: step, loss, grad_norm, batch: columns; by default those with a usual name. Without a step
+            rows are counted from 1.
 
     Raises:
         InputError: ``missing-column``, ``conflict`` where several columns may be meant, ``no-data``,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +69,13 @@ class Arithmetic:
 
 def all_rounded(dtype: str, accumulate: str = "fp64") -> Arithmetic:
     """Every step in one format."""
-    return Arithmetic(**dict.fromkeys(STEPS, dtype), accumulate=accumulate)
+    steps: dict[str, Any] = dict.fromkeys(STEPS, dtype)
+    return Arithmetic(**steps, accumulate=accumulate)
 
 
 def kernel(dtype: str, accumulate: str = "fp64") -> Arithmetic:
     """A fused kernel: float32 on chip; only probabilities (for the matrix unit) and output are stored."""
-    steps = dict.fromkeys(STEPS, "fp32") | {"probabilities": dtype, "output": dtype}
+    steps: dict[str, Any] = dict.fromkeys(STEPS, "fp32") | {"probabilities": dtype, "output": dtype}
     return Arithmetic(**steps, accumulate=accumulate, sums_stored=False)
 
 

@@ -34,7 +34,7 @@ class Suite:
 
 
 def suite(name: str, place: str = "TARGET") -> Suite:
-    """An operator by its name, or what ``package.module:factory`` returns: a mapping with the keys of `Suite`.
+    """An operator by its name, or what ``package.module:factory`` returns: the fields of `Suite`.
 
     Raises:
         InputError: ``unknown-name``, ``unknown-key``, ``missing-key``, or as the target raises.

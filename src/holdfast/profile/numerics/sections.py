@@ -26,7 +26,7 @@ def section(
     notes: str = "",
     caption: str = "",
 ) -> Section:
-    """A section with one table of rows; columns are labels or formats, those without a value are left out."""
+    """A section with one table; columns are labels or formats, those without a value are left out."""
     forms = {n: ColumnFormat(c) if isinstance(c, str) else c for n, c in columns.items()}
     forms = {
         n: form for n, form in forms.items() if any(row.get(n) is not None for row in rows)

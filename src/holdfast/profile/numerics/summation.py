@@ -44,8 +44,8 @@ class SummationOrder(Answer):
         n: numbers added.
         dtype: their format.
         tree: nested lists of indices.
-        kind: sequential (0, 1, 2 ... one after the other), pairwise (the least depth), fused (one addition of
-            all) or other.
+        kind: sequential (0, 1, 2 ... one after the other), pairwise (the least depth), fused (one addition
+            of all) or other.
         depth: additions on the longest path.
         fan_in: most operands of one addition; more than 2: a fused sum.
         accumulated_in: the format in which the tree gives the function's bits on random numbers; None: in
@@ -85,7 +85,7 @@ class SummationOrder(Answer):
             {"property": "Property", "value": "Value"},
             formula="size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
             source="FPRev: Xie et al., arXiv 2411.00442",
-            notes=f"The tree's sums of {CHECKS} random vectors are compared with the function's bit by bit.",
+            notes=f"The tree's sums of {CHECKS} random vectors are compared with the function's bits.",
         )
 
 

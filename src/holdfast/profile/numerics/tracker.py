@@ -111,7 +111,7 @@ class WeightTracker:
         return path
 
     def _sampled(self) -> dict[str, np.ndarray]:
-        """The values at the fixed places of every parameter, [up to 1024] each; one copy from the device."""
+        """The values at the fixed places of every parameter, up to 1,024 each; one copy from the device."""
         import torch
 
         pieces = []
@@ -249,6 +249,5 @@ def load(path: Path) -> Sketch:
 
 def sketch_files(folder: Path) -> dict[int, Path]:
     """Step -> file, ascending."""
-
     found = {path.stem.removeprefix("step-"): path for path in folder.glob("step-*.safetensors")}
     return {int(step): found[step] for step in sorted(found) if step.isdecimal()}

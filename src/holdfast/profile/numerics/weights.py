@@ -160,12 +160,14 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
         problem = "a folder of sketches and a checkpoint cannot be compared"
         raise invalid(problem, "conflict", path=b, remedy="name two folders or two files")
     if not a.is_dir():
-        tensors = read_tensors(a), read_tensors(b)
-        sizes = [{name: tuple(part.shape) for name, part in each.items()} for each in tensors]
-        names, unmatched = _matched(*sizes, b)
+        mine, other = read_tensors(a), read_tensors(b)
+        shapes = [
+            {name: tuple(part.shape) for name, part in each.items()} for each in (mine, other)
+        ]
+        names, unmatched = _matched(shapes[0], shapes[1], b)
         rows = []
         for name in names:
-            x, y = flat(tensors[0][name]), flat(tensors[1][name])
+            x, y = flat(mine[name]), flat(other[name])
             wrong = int((~(np.isfinite(x) & np.isfinite(y))).sum())
             rows.append(_row(0, name, x.size, distance(x, y), True, wrong))
         return rows, unmatched
@@ -176,10 +178,10 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
         raise invalid(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
     rows, unmatched = [], []
     for step in steps:
-        sketches = [load(each[step]) for each in files]
-        sizes = [dict(zip(each.names, each.sizes, strict=True)) for each in sketches]
-        names, unmatched = _matched(*sizes, files[1][step])
-        rows += _sketch_rows(*sketches, names)
+        one, two = load(files[0][step]), load(files[1][step])
+        sizes = [dict(zip(each.names, each.sizes, strict=True)) for each in (one, two)]
+        names, unmatched = _matched(sizes[0], sizes[1], files[1][step])
+        rows += _sketch_rows(one, two, names)
     return rows, unmatched
 
 
