@@ -4,7 +4,7 @@
     python benchmarks/profile_numerics_training.py spikes FOLDER   # curves with bursts of the rate
 
 bf16 is mixed precision emulated in float32: operands and results of products are rounded to bfloat16,
-sums and master weights are float32. Flash reads keys in blocks of 32 with a running maximum and sum in
+sums and master weights are float32. Flash reads keys in blocks of 16 with a running maximum and sum in
 float32, as kernels do; the baseline is matmul, softmax, matmul with rounded results.
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from holdfast.profile.numerics import WeightTracker
 from sparse_language_model import corpus
 
-WIDTH, LAYERS, HEADS, LENGTH, BATCH, BLOCK = 160, 4, 5, 128, 8, 32
+WIDTH, LAYERS, HEADS, LENGTH, BATCH, BLOCK = 160, 4, 5, 64, 4, 16
 STEPS, EVERY = 500, 25
 BURST, BURST_STEPS = 100.0, 3
 """Factor on the learning rate, and steps it lasts: the known causes of the spikes."""
@@ -144,7 +144,7 @@ def loss_of(model: nn.Module, window: Tensor) -> Tensor:
 def run(folder: Path, attention: str, precision: str, seed: int) -> None:
     """Train one variant; its sketches, last weights and losses go to the folder."""
     name = f"{attention}-{precision}-{seed}"
-    text, _, characters, _ = corpus(2_000_000)
+    text, _, characters, _ = corpus(1_000_000)
     model = model_of(characters, attention, precision, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 50))

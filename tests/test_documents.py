@@ -148,7 +148,11 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "room", ["automata", "data.croissant", "data.records", "fleet", "lm.query", "runs", "sparse"]
+    "room",
+    [
+        *("automata", "data.croissant", "data.records", "fleet", "lm.query", "profile.numerics"),
+        *("runs", "sparse"),
+    ],
 )
 def test_every_public_name_is_documented(room: str) -> None:
     public = set(importlib.import_module(f"holdfast.{room}").__all__)

@@ -21,6 +21,7 @@ from holdfast import automata as fa
 from holdfast import carbon, fleet, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
+from holdfast.profile import numerics
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -30,6 +31,7 @@ ROOMS: dict[str, ModuleType] = {
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,
+    "profile.numerics": numerics,
     "sparse": sparse,
 }
 CLASSES = {
