@@ -14,7 +14,7 @@ from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
 from holdfast.profile.numerics import emulator as emu
 from holdfast.profile.numerics.deviation import Deviation, deviation
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, rounded
-from holdfast.profile.numerics.sections import digits, invalid, mean, section
+from holdfast.profile.numerics.sections import colours, digits, invalid, mean, section
 from holdfast.report import figures
 from holdfast.report.page import Unknown
 
@@ -173,15 +173,18 @@ class Attention(Answer):
         points = [row for row in points if row["y"]]  # a logarithm needs more than zero
         log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
         title = "Largest absolute deviation"
-        made = [figures.lines(points, "length", "y", "Keys", title, series="variant", **log)]
+        meanings = colours(row["variant"] for row in points)
+        names = ("length", "y", "Keys", title)
+        made = [figures.lines(points, *names, series="variant", meanings=meanings, **log)]
         blocks = [
             {**row, "length": f"length {row['length']}"}
             for row in sorted(self.grid, key=lambda row: int(row["block"]))
             if row["ratio"]
         ]
         if len({row["block"] for row in blocks}) > 1:
+            meanings = colours(row["length"] for row in blocks)
             names = ("block", "ratio", "Keys per block", "Flash / baseline")
-            made.append(figures.lines(blocks, *names, series="length", reference=1.0, **log))
+            made.append(figures.lines(blocks, *names, series="length", meanings=meanings, **log))
         return made if points else []
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.answer import Answer, ColumnFormat, Section, Value
-from holdfast.numbers import counted
+from holdfast.answer import Answer, Section, Value
+from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.numerics.sections import digits, invalid, section
 from holdfast.profile.numerics.summation import SummationOrder
-from holdfast.report import figures
 
 SLICES = 8
 """Slices of a size that are compared, spread over the dimension."""
@@ -69,31 +68,23 @@ class Invariance(Answer):
                 f"{worst['implementation']}, {worst['label']}: {worst['different']:,} of "
                 f"{worst['elements']:,} elements by up to {digits(worst['max_abs'])}."
             )
-        columns = {
-            "implementation": "Implementation",
-            "condition": "Condition",
-            "setting": "Size",
-            "same": "Same bits",
-            "different": "Different",
-            "elements": "Elements",
-            "max_abs": "Largest",
-            "max_ulp": ColumnFormat("Largest, ulp", digits=1, detail=True),
-        }
-        heat = figures.heat_map(
-            rows, "label", "implementation", "share", "Share of elements that differ"
-        )
-        matrix = section(
+        labels = dict.fromkeys(row["label"] for row in rows)
+        matrix: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            cells = matrix.setdefault(row["implementation"], {"name": row["implementation"]})
+            cells[row["label"]] = percent(row["share"]) if row["different"] else "same"
+        parts = section(
             "invariance",
             "What changes the bits?",
             sentence,
-            rows,
-            columns,
-            figures=[heat] if broken else [],
+            list(matrix.values()),
+            {"name": "Implementation", **{label: label for label in labels}},
             formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
             parameters={"slices of each size": SLICES},
             source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
+            caption="Share of elements that differ, by the size of a slice, runs, and threads.",
         )
-        return [matrix, *(order.section(name) for name, order in self.orders.items())]
+        return [parts, *(order.section(name) for name, order in self.orders.items())]
 
     def _labelled(self) -> list[dict[str, Any]]:
         return [
@@ -101,7 +92,6 @@ class Invariance(Answer):
             | {
                 "label": f"{row['condition']} {row['setting']}",
                 "share": row["different"] / row["elements"],
-                "same": "yes" if row["equal"] else "no",
             }
             for row in self.rows
         ]

@@ -115,6 +115,9 @@ def invariance(
     from holdfast.profile.numerics.summation import summation_order
 
     given = suite(target)
+    if order_of and not given.sums:
+        expected = "an operator with sums: matmul, sum, or a factory that gives them"
+        raise invalid("no sums to look at", "unsupported", "--order-of", target, expected)
     drawn = given.inputs(torch.Generator().manual_seed(0), **given.grid[0])
     inputs = [x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in drawn]
     found = run(

@@ -29,7 +29,7 @@ from holdfast.answer import Answer, ColumnFormat, Section, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import Deviation, deviation
 from holdfast.profile.numerics.formats import FloatArray, Format, as_float64, format_of, spacing
-from holdfast.profile.numerics.sections import invalid, mean, section
+from holdfast.profile.numerics.sections import colours, invalid, mean, section
 from holdfast.report import figures
 from holdfast.report.page import Unknown
 
@@ -140,9 +140,8 @@ class Comparison(Answer):
         chart = figures.bars(drawn, "label", "max_abs", title)
         if len({row.get("length") for row in drawn}) > 1:
             log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
-            chart = figures.lines(
-                drawn, "length", "max_abs", "Length", title, series="label", **log
-            )
+            log |= {"series": "label", "meanings": colours(row["label"] for row in drawn)}
+            chart = figures.lines(drawn, "length", "max_abs", "Length", title, **log)
         formula = [
             "deviation = max |y - y64|, y64: the reference in float64 on the same rounded inputs",
             "bound = ulp(y64) / 2 + sqrt(n) max |f64(x (1 +- u)) - f64(x)|, n: largest dimension",

@@ -68,6 +68,12 @@ def _listed(value: object) -> str | None:
     return str(value)
 
 
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour of its own for each of up to seven series, which makes the legend."""
+    palette = ("user", "system", "hardware", "good", "sky", "purple", "unattributed")
+    return dict(zip(dict.fromkeys(names), palette, strict=False))
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """The mean of what is known; None of nothing."""
     known = [value for value in values if value is not None]
