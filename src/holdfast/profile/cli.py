@@ -12,15 +12,15 @@ numerics = room(
     "numerics", "Numeric deviation: attention, any operator, invariance, weights, loss spikes."
 )
 app.command(numerics)
-for name, about in {
-    "attention": "Measure how far attention deviates from float64, and which step causes it.",
-    "compare": "Compare implementations of an operator with float64.",
-    "invariance": "Find what changes the bits of an operator: batch, tile, run, threads.",
-    "spikes": "Find loss spikes in a recorded curve.",
+for place, about in {
+    "cli:attention": "Measure how far attention deviates from float64, and which step causes it.",
+    "cli:compare": "Compare implementations of an operator with float64.",
+    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run, threads.",
+    "spike_report:spikes": "Find loss spikes in a recorded curve.",
 }.items():
-    numerics.command(f"holdfast.profile.numerics.cli:{name}", name=name, help=about)
-track = room("track", "Weights of runs, tracked by `WeightTracker`.")
+    name = place.partition(":")[2]
+    numerics.command(f"holdfast.profile.numerics.{place}", name=name, help=about)
+track = room("track", "Weights of runs, tracked by a WeightTracker.")
 numerics.command(track)
-track.command(
-    "holdfast.profile.numerics.cli:track_diff", name="diff", help="Compare the weights of two runs."
-)
+about = "Compare the weights of two runs, from their sketches or from two checkpoints."
+track.command("holdfast.profile.numerics.weights:track_diff", name="diff", help=about)

@@ -1,16 +1,17 @@
-"""`holdfast profile numerics`: each command calls the function of the same name and returns its result."""
+"""`holdfast profile numerics`: commands that call the function of the same name.
+
+`spikes` and `track diff` are the functions themselves.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Positive, option
 from holdfast.profile.numerics.sections import invalid
 
 Numbers = Annotated[str, option(metavar="N,...")]
-Column = Annotated[str | None, option(metavar="COLUMN")]
 
 
 def attention(
@@ -133,55 +134,6 @@ def invariance(
         orders = {n: summation_order(add, order_of, dtype) for n, add in given.sums.items()}
         found = replace(found, orders=orders)
     return found
-
-
-def spikes(
-    curve: Annotated[Path, option(metavar="CSV")],
-    /,
-    *,
-    loss: Column = None,
-    grad_norm: Column = None,
-    step: Column = None,
-    batch: Column = None,
-    track: Path | None = None,
-    window: Annotated[int, option(at_least=32, metavar="N")] = 128,
-    threshold: Annotated[float, option(at_least=1)] = 6.0,
-) -> Answer:
-    """Find loss spikes in a recorded curve, and whether the run recovered.
-
-    Args:
-        curve: CSV of TensorBoard, of W&B, or any with a step and a loss.
-        loss: Column of the loss (default: one with a usual name, as for all columns).
-        grad_norm: Column of the gradient norm.
-        step: Column of the step.
-        batch: Column of the batch number.
-        track: Folder of a WeightTracker of the run, to name the layer that moved most.
-        window: Steps that a value is compared with.
-        threshold: Robust z-score beyond which a value is a spike.
-    """
-    from holdfast.profile.numerics.spike_report import spikes as run
-
-    columns = {"loss": loss, "grad_norm": grad_norm, "step": step, "batch": batch}
-    return run(curve, track=track, window=window, threshold=threshold, **columns)
-
-
-def track_diff(
-    first: Annotated[Path, option(metavar="A")],
-    second: Annotated[Path, option(metavar="B")],
-    /,
-    *,
-    reference: Path | None = None,
-) -> Answer:
-    """Compare the weights of two runs, from their sketches or from two checkpoints.
-
-    Args:
-        first: Folder of a WeightTracker, or a checkpoint (safetensors, torch.save).
-        second: The other run, of the same kind.
-        reference: A third run; distances are also given relative to that of A from it.
-    """
-    from holdfast.profile.numerics.weights import track_diff as run
-
-    return run(first, second, reference=reference)
 
 
 def _numbers(place: str, text: str) -> list[int]:

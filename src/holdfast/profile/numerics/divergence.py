@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.answer import Answer, Section, Value
+from holdfast.answer import Answer, Section
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
@@ -54,13 +54,6 @@ class Divergence(Answer):
     def exit_code(self) -> int:
         """1: they part."""
         return int(self.first is not None)
-
-    def values(self) -> Sequence[Value]:
-        """The deviation of each module."""
-        return [
-            Value(f"frobenius {row['module']}", row["frobenius"], better="lower")
-            for row in self.rows
-        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Modules that only one run has."""

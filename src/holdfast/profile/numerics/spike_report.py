@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.command import option
 from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.curves import read_curve
 from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
@@ -148,27 +149,28 @@ class Spikes(Answer):
 
 def spikes(
     curve: str | Path,
+    /,
     *,
     loss: str | None = None,
     grad_norm: str | None = None,
     step: str | None = None,
     batch: str | None = None,
-    track: str | Path | None = None,
-    window: int = 128,
-    threshold: float = 6.0,
+    track: Annotated[str | Path | None, option(metavar="FOLDER")] = None,
+    window: Annotated[int, option(at_least=32, metavar="N")] = 128,
+    threshold: Annotated[float, option(at_least=1)] = 6.0,
 ) -> Spikes:
-    """Find the spikes of a recorded loss curve.
+    """Find loss spikes in a recorded curve, and whether the run recovered.
 
     Args:
         curve: CSV of TensorBoard, of W&B, or any with a step and a loss.
-        loss: column of the loss; by default one with a usual name, as for all columns.
-        grad_norm: column of the gradient norm.
-        step: column of the step.
-        batch: column of the number of the batch.
-        track: folder of a `WeightTracker` of the run: the layer comes from the first sketch from the
-            spike on.
-        window: accepted values that a new one is held against.
-        threshold: z beyond which a value is a spike.
+        loss: Column of the loss (default: one with a usual name, as for all columns).
+        grad_norm: Column of the gradient norm.
+        step: Column of the step.
+        batch: Column of the batch number.
+        track: Folder of a WeightTracker of the run: its first sketch from a spike on names the layer that
+            moved most.
+        window: Accepted values that a new one is compared with.
+        threshold: Robust z-score beyond which a value is a spike.
 
     Raises:
         InputError: as `curves.read_curve`.

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
@@ -126,14 +127,19 @@ class WeightDistance(Answer):
 
 
 def track_diff(
-    first: str | Path, second: str | Path, *, reference: str | Path | None = None
+    first: str | Path,
+    second: str | Path,
+    /,
+    *,
+    reference: Annotated[str | Path | None, option(metavar="RUN")] = None,
 ) -> WeightDistance:
-    """Distances between the weights of two runs, from their sketches or from two checkpoints.
+    """Compare the weights of two runs, from their sketches or from two checkpoints.
 
     Args:
-        first: folder of a `WeightTracker`, or a checkpoint (safetensors, torch.save).
-        second: the same kind.
-        reference: a third run, such as one of another seed: the distance from the first to it is the unit.
+        first: Folder of a WeightTracker, or a checkpoint (safetensors, torch.save).
+        second: The other run, of the same kind.
+        reference: A third run, such as one of another seed; distances are also given relative to that of the
+            first from it.
 
     Raises:
         InputError: ``no-match`` without a common step, ``name-mismatch`` without a common tensor,
