@@ -22,7 +22,14 @@ import numpy as np
 import torch
 from scipy.stats import wasserstein_distance
 
-from holdfast.profile.numerics import WeightTracker, attention, compare, spikes, track_diff
+from holdfast.profile.numerics import (
+    SpikeDetector,
+    WeightTracker,
+    attention,
+    compare,
+    spikes,
+    track_diff,
+)
 from holdfast.profile.numerics.distances import distance, positions, sorted_values
 from holdfast.profile.numerics.operators import SUITES
 from measuring import compared, limited, machine
@@ -34,6 +41,10 @@ SPECIFIED = {
     (4096, 16): 21.2, (4096, 64): 8.1, (4096, 128): 5.3,
     (8192, 16): 68.0, (8192, 64): 10.2, (8192, 128): 7.6,
 }  # fmt: skip
+
+
+TRACKED_BATCH = 64
+"""Windows of a step that the tracker's cost is held against."""
 
 
 def timed(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
@@ -97,14 +108,15 @@ def tracker_cost() -> list[dict[str, Any]]:
     """Processor time of the tracker as a share of training steps of the benchmark's transformer."""
     model = model_of(100, "baseline", "fp32", 0)
     optimizer = torch.optim.AdamW(model.parameters())
-    window = torch.randint(100, (8, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+    shape = (TRACKED_BATCH, LENGTH + 1)
+    window = torch.randint(100, shape, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
         optimizer.zero_grad()
         loss_of(model, window).backward()
         optimizer.step()
 
-    training, _ = timed(step, 8)
+    training, _ = timed(step, 4)
     with tempfile.TemporaryDirectory() as folder:
         tracker = WeightTracker(model, every=10, dir=folder)
         tracker.write()
@@ -144,6 +156,43 @@ def spike_curves(folder: Path) -> list[dict[str, Any]]:
         ),
         limited(f"real curves, false alarms in {steps:,} steps", false, "", steps / 10_000),
     ]
+
+
+def injected() -> list[dict[str, Any]]:
+    """Curves with spikes of 9 to 30 times the noise at known steps, and the same without."""
+    found = onsets = false = steps = 0
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        t = np.arange(4000)
+        trend = (3.0 + 0 * t, 2 + 8 * (t + 10) ** -0.3, 2.5 + 7 * np.exp(-t / 800))[seed % 3]
+        noise = (0.01, 0.05, 0.2)[seed // 3 % 3]
+        clean = trend + noise * draw.standard_normal(len(t))
+        losses, known = clean.copy(), []
+        for first in range(200, len(t) - 200, 300):
+            at, length = first + int(draw.integers(80)), int(draw.choice([1, 6, 25, 60]))
+            x = np.arange(length)
+            ramp = np.minimum(1, (x + 1) / max(1, length / 5)) * np.exp(-2 * x / length)
+            shape = (np.ones(length), np.exp(-3 * x / length), ramp / ramp.max())[draw.integers(3)]
+            losses[at : at + length] += noise * draw.uniform(9, 30) * shape
+            known.append(at)
+        starts = [event.step for event in _events(losses)]
+        found += sum(any(at - 1 <= start <= at + 15 for start in starts) for at in known)
+        onsets += len(known)
+        false += len(_events(clean))
+        steps += len(t)
+    return [
+        limited(f"injected spikes missed, of {onsets}", onsets - found, "", 0.05 * onsets),
+        limited(
+            f"curves without spikes, false alarms in {steps:,} steps", false, "", steps / 10_000
+        ),
+    ]
+
+
+def _events(losses: np.ndarray) -> list[Any]:
+    detector = SpikeDetector()
+    for step, loss in enumerate(losses):
+        detector.update(step, float(loss))
+    return detector.events
 
 
 def trainings(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -192,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     host = machine()
     comparison, limits = w1(options.values)
-    limits += [*tracker_cost(), *ratios(), *backends()]
+    limits += [*tracker_cost(), *ratios(), *backends(), *injected()]
     figures: dict[str, Any] = {}
     if options.curves:
         limits += spike_curves(options.curves)

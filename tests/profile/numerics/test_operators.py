@@ -128,6 +128,26 @@ def test_a_modules_parameters_are_rounded_for_golden_too() -> None:
     ]
 
 
+def test_correct_operators_of_every_kind_pass() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = nn.Sequential(nn.Embedding(20, 16), layer, nn.Linear(16, 4))
+
+    def tokens(generator: torch.Generator) -> list[torch.Tensor]:
+        return [torch.randint(0, 20, (2, 5), generator=generator)]
+
+    given = [
+        ({"model": model}, tokens),
+        ({"gelu": nn.functional.gelu, "tanh": nn.GELU("tanh")}, matrices),
+    ]
+    found = compare(*given[0], dtypes=["bf16", "fp32"], seeds=2)
+    assert {row["verdict"] for row in found.rows} == {"ok"}
+    found = compare(given[1][0], lambda g: matrices(g)[:1], dtypes=["fp32"], seeds=2)
+    verdicts = {(row["implementation"], row["tensor"]): row["verdict"] for row in found.rows}
+    assert verdicts["gelu", "output"] == verdicts["gelu", "gradient 1"] == "ok"
+    assert verdicts["tanh", "output"] == "bound"  # an approximation is no rounding
+
+
 @pytest.mark.parametrize(
     ("implementations", "options", "code"),
     [
@@ -294,6 +314,7 @@ def test_torch_and_numpy_sums_follow_the_tree_that_is_found(dtype: str) -> None:
         (lambda x: torch.tensor(float("nan")), 4, "unsupported"),
         (lambda x: x.max(), 4, "unsupported"),
         (torch.sum, 1, "out-of-range"),
+        (lambda x: x, 4, "shape-mismatch"),
     ],
 )
 def test_what_is_no_sum_of_a_tree_is_refused(function: object, n: int, code: str) -> None:

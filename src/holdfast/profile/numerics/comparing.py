@@ -4,10 +4,10 @@ Every implementation sees the same inputs, rounded to the format under test; the
 reference implementation in float64 on those rounded inputs. A result passes where all of these hold:
 
 - finite: it has no NaN or infinity where the golden value has none;
-- bound: its deviation is one that rounding can explain: at most half an ulp of the result plus sqrt(n)
-  times the largest change that inputs moved by one rounding (u, random signs) cause. The errors of n
-  additions grow with sqrt(n) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019); n is the largest dimension
-  of an input, for more is known only to the operator;
+- bound: its deviation is one that rounding can explain: at most `ULPS` of the largest value plus sqrt(n)
+  times the largest change that inputs and parameters moved by one rounding (u, random signs) cause. The
+  errors of n additions grow with sqrt(n) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019); n is the largest
+  dimension of an input or parameter, for more is known only to the operator;
 - reference: it deviates at most twice as much as the reference in the same format (the rule of the
   flash-attention tests), or by half an ulp.
 """
@@ -41,6 +41,8 @@ DTYPES = {
 }
 REFERENCE_FACTOR = 2.0
 PERTURBATIONS = 4
+ULPS = 4
+"""Errors of elementary functions, in ulps."""
 MEASURES = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
 
 Operator = Callable[..., Any]
@@ -144,7 +146,7 @@ class Comparison(Answer):
             chart = figures.lines(drawn, "length", "max_abs", "Length", title, **log)
         formula = [
             "deviation = max |y - y64|, y64: the reference in float64 on the same rounded inputs",
-            "bound = ulp(y64) / 2 + sqrt(n) max |f64(x (1 +- u)) - f64(x)|, n: largest dimension",
+            "bound = 4 ulp(y64) + sqrt(n) max |f64(x (1 +- u)) - f64(x)|, n: largest dimension",
             "reference: deviation <= 2 x the reference's in the same format, or half an ulp",
         ]
         return [
@@ -251,7 +253,8 @@ class _Sample:
     def results(self, implementations: Mapping[str, Operator], reference: str) -> Iterator[_Result]:
         """Every tensor of every implementation."""
         golden, moved = self._golden(implementations[reference])
-        terms = max(max(x.shape, default=1) for x in self._inputs)
+        operands = [*self._inputs, *_parameters(implementations[reference])]
+        terms = max(max(x.shape, default=1) for x in operands)
         measured: dict[str, dict[str, Deviation]] = {}
         for name in (reference, *(each for each in implementations if each != reference)):
             operator = self._converted(implementations[name], self._kind)
@@ -266,7 +269,7 @@ class _Sample:
                     )
                 found = measured[name][tensor] = deviation(value, exact, self._form)
                 half = _half_ulp(exact, self._form)
-                bound = half + math.sqrt(terms) * moved[tensor]
+                bound = 2 * ULPS * half + math.sqrt(terms) * moved[tensor]
                 same = np.array_equal(value, again[tensor], equal_nan=True)
                 other = measured[reference][tensor]
                 yield _Result(name, tensor, found, half, bound, other, same)
@@ -278,12 +281,17 @@ class _Sample:
         golden = self._run(operator, exact)
         moved = dict.fromkeys(golden, 0.0)
         draw = torch.Generator().manual_seed(20_000)
+
+        def near(x: torch.Tensor) -> torch.Tensor:
+            factor = 1 + self._form.unit_roundoff * _signs(x, draw)
+            return x * factor if x.is_floating_point() else x
+
+        values = [each.detach().clone() for each in _parameters(operator)]
         for _ in range(PERTURBATIONS):
-            near = [
-                x * (1 + self._form.unit_roundoff * _signs(x, draw)) if x.is_floating_point() else x
-                for x in exact
-            ]
-            for tensor, value in self._run(operator, near).items():
+            with torch.no_grad():
+                for parameter, value in zip(_parameters(operator), values, strict=True):
+                    parameter.copy_(near(value))
+            for tensor, value in self._run(operator, [near(x) for x in exact]).items():
                 change = np.abs(value - golden[tensor])
                 moved[tensor] = max(
                     moved[tensor], float(change[np.isfinite(change)].max(initial=0.0))
@@ -336,6 +344,10 @@ def first_tensor(output: Any) -> torch.Tensor:
 def _as(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
     """A tensor in a format; indices stay what they are."""
     return x.to(kind) if x.is_floating_point() else x
+
+
+def _parameters(operator: Operator) -> list[torch.Tensor]:
+    return list(operator.parameters()) if isinstance(operator, torch.nn.Module) else []
 
 
 def _signs(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

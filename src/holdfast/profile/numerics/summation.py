@@ -158,7 +158,7 @@ class _Probe:
         huge, unit = _MASKS[self._dtype]
         numbers = torch.full((self._n,), unit, dtype=DTYPES[self._dtype])
         numbers[i], numbers[j] = huge, -huge
-        outside = float(as_float64(self._function(numbers))) / unit
+        outside = _value(self._function(numbers)) / unit
         if outside not in range(self._n - 1):
             raise self._no_tree(
                 f"{outside:g} of {self._n} numbers are left for M at {i} and -M at {j}"
@@ -172,6 +172,13 @@ class _Probe:
         )
         remedy = "fewer numbers, where a 16-bit sum cannot count them"
         return invalid(problem, "unsupported", "function", found, expected, remedy=remedy)
+
+
+def _value(result: Any) -> float:
+    value = as_float64(result)
+    if value.size != 1:
+        raise invalid("not one number", "shape-mismatch", "function", value.shape, "a sum")
+    return float(value.item())
 
 
 def _shape(tree: Tree) -> tuple[int, int, list[int]]:
@@ -194,7 +201,7 @@ def _accumulated_in(
     """The format of the sums with which the tree gives the function's bits on random numbers."""
     numbers = rounded(np.random.default_rng(0).standard_normal((CHECKS, n)), dtype)
     kind = DTYPES[dtype]
-    expected = [float(as_float64(function(torch.from_numpy(row).to(kind)))) for row in numbers]
+    expected = [_value(function(torch.from_numpy(row).to(kind))) for row in numbers]
     for form in dict.fromkeys([dtype, "fp32", "fp64"]):
         if np.array_equal(rounded(_sums(tree, numbers, form), dtype), expected):
             return form

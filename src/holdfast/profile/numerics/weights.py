@@ -138,8 +138,8 @@ def track_diff(
     Args:
         first: Folder of a WeightTracker, or a checkpoint (safetensors, torch.save).
         second: The other run, of the same kind.
-        reference: A third run, such as one of another seed; distances are also given relative to that of the
-            first from it.
+        reference: A third run, such as one of another seed; distances are also given relative to that of
+            the first from it.
 
     Raises:
         InputError: ``no-match`` without a common step, ``name-mismatch`` without a common tensor,
