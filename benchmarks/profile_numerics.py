@@ -126,8 +126,12 @@ def tracker_cost() -> list[dict[str, Any]]:
     share = 100 * (each + sketch / 10) / training
     return [
         limited(
-            f"tracker, every 10 steps of {8 * LENGTH} tokens, share of the step", share, "%", 1
+            f"tracker, every 10 steps of {TRACKED_BATCH * LENGTH:,} tokens, share of a step",
+            share,
+            "%",
+            1,
         ),
+        limited("update ratios of one step, processor time", 1e3 * each, "ms"),
         limited("one sketch of 1.27 M weights, processor time", 1e3 * sketch, "ms"),
         limited("one sketch, file", size / 1e3, "kB"),
     ]

@@ -175,7 +175,7 @@ class Attention(Answer):
         title = "Largest absolute deviation"
         meanings = colours(row["variant"] for row in points)
         names = ("length", "y", "Keys", title)
-        made = [figures.lines(points, *names, series="variant", meanings=meanings, **log)]
+        charts = [figures.lines(points, *names, series="variant", meanings=meanings, **log)]
         blocks = [
             {**row, "length": f"length {row['length']}"}
             for row in sorted(self.grid, key=lambda row: int(row["block"]))
@@ -184,8 +184,8 @@ class Attention(Answer):
         if len({row["block"] for row in blocks}) > 1:
             meanings = colours(row["length"] for row in blocks)
             names = ("block", "ratio", "Keys per block", "Flash / baseline")
-            made.append(figures.lines(blocks, *names, series="length", meanings=meanings, **log))
-        return made if points else []
+            charts.append(figures.lines(blocks, *names, series="length", meanings=meanings, **log))
+        return charts if points else []
 
 
 def attention(
@@ -227,13 +227,16 @@ def attention(
     heads: list[tuple[FloatArray, ...]] = []
     if str(inputs) not in ("uniform", "gaussian"):
         heads = list(_heads(Path(inputs), dtype))
-        whole, head_dim = heads[0][0].shape
-        seeds, lengths = len(heads), [n for n in lengths if n <= whole] or [whole]
-    given = reference = emu.all_rounded(dtype, accumulate)
+        longest, head_dim = heads[0][0].shape
+        seeds, lengths = len(heads), [n for n in lengths if n <= longest] or [longest]
+    formats = reference = emu.all_rounded(dtype, accumulate)
     if mode == "kernel":
-        given, reference = emu.kernel(dtype, accumulate), emu.separate_operators(dtype, accumulate)
+        formats, reference = (
+            emu.kernel(dtype, accumulate),
+            emu.separate_operators(dtype, accumulate),
+        )
     steps = [*emu.STEPS, *(["accumulate"] if format_of(accumulate).name != "fp64" else [])]
-    found: dict[tuple[int, Any], list[_Pair]] = {}
+    pairs: dict[tuple[int, Any], list[_Pair]] = {}
     with progress.track("emulating", seeds * len(lengths), "samples") as bar:
         for n in lengths:
             for sample in range(seeds):
@@ -243,26 +246,26 @@ def attention(
                     else _random(sample, n, head_dim, str(inputs), dtype, magnitude)
                 )
                 runs: dict[Any, Any] = {"baseline": (reference, None)}
-                runs |= {b: (given, emu.blocks_of(n, b, order, sample)) for b in blocks}
+                runs |= {b: (formats, emu.blocks_of(n, b, order, sample)) for b in blocks}
                 if n == lengths[0]:
-                    runs |= {step: (given.only(step), runs[blocks[0]][1]) for step in steps}
+                    runs |= {step: (formats.only(step), runs[blocks[0]][1]) for step in steps}
                 for name, (before, stored, golden) in _outputs(q[:rows], k, v, runs).items():
                     pair = deviation(before, golden, form), deviation(stored, golden, form)
-                    found.setdefault((n, name), []).append(pair)
+                    pairs.setdefault((n, name), []).append(pair)
                 bar.advance(1)
     n, b = lengths[0], blocks[0]
-    grid = [_cell(x, y, found[x, "baseline"], found[x, y], mode) for x in lengths for y in blocks]
+    grid = [_cell(x, y, pairs[x, "baseline"], pairs[x, y], mode) for x in lengths for y in blocks]
     alone = [
         {
             "step": step,
-            "format": getattr(given, step),
-            "max_abs_alone": mean(pair[1].max_abs for pair in found[n, step]),
+            "format": getattr(formats, step),
+            "max_abs_alone": mean(pair[1].max_abs for pair in pairs[n, step]),
         }
         for step in steps
     ]
     span = None if grid[0]["ratio"] is None else (grid[0]["ratio_low"], grid[0]["ratio_high"])
     compared = "stored" if STORED[mode] else "before-last-rounding"
-    base, own = _summary(found[n, "baseline"], mode), _summary(found[n, b], mode)
+    base, own = _summary(pairs[n, "baseline"], mode), _summary(pairs[n, b], mode)
     head = mode, dtype, str(inputs), seeds, min(rows, n), head_dim, compared, n, b
     return Attention(*head, base, own, grid[0]["ratio"], span, alone, grid, accumulate, order)
 
@@ -278,30 +281,30 @@ def _outputs(q: FloatArray, k: FloatArray, v: FloatArray, runs: dict[Any, Any]) 
         exact = emu.exact_scores(q[rows], k)
         golden = emu.golden(exact, v)
         by_sums = {"fp64": exact}
-        for name, (given, blocks) in runs.items():
-            if given.accumulate not in by_sums:
-                by_sums[given.accumulate] = emu.exact_scores(q[rows], k, given.accumulate)
-            scores = by_sums[given.accumulate]
+        for name, (formats, blocks) in runs.items():
+            if formats.accumulate not in by_sums:
+                by_sums[formats.accumulate] = emu.exact_scores(q[rows], k, formats.accumulate)
+            scores = by_sums[formats.accumulate]
             if blocks is None:
-                parts[name].append((*emu.baseline(scores, v, given), golden))
+                parts[name].append((*emu.baseline(scores, v, formats), golden))
             else:
-                parts[name].append((*emu.flash(scores, v, given, blocks), golden))
+                parts[name].append((*emu.flash(scores, v, formats, blocks), golden))
     return {
-        name: tuple(np.concatenate(each) for each in zip(*made, strict=True))
-        for name, made in parts.items()
+        name: tuple(np.concatenate(each) for each in zip(*outputs, strict=True))
+        for name, outputs in parts.items()
     }
 
 
 def _summary(pairs: list[_Pair], mode: str) -> dict[str, Any]:
     """Means over samples of one variant, of the output that the mode compares; counts are sums."""
-    chosen = [asdict(pair[STORED[mode]]) for pair in pairs]
+    measures = [asdict(pair[STORED[mode]]) for pair in pairs]
     keys = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
-    places = [each["first_non_finite"] for each in chosen if each["non_finite"]]
+    places = [each["first_non_finite"] for each in measures if each["non_finite"]]
     return {
-        **{key: mean(each[key] for each in chosen) for key in keys},
+        **{key: mean(each[key] for each in measures) for key in keys},
         "max_abs_before_last_rounding": mean(pair[0].max_abs for pair in pairs),
         "max_abs_stored": mean(pair[1].max_abs for pair in pairs),
-        "non_finite": sum(each["non_finite"] for each in chosen),
+        "non_finite": sum(each["non_finite"] for each in measures),
         "first_non_finite": next(iter(places), None),
     }
 
@@ -315,15 +318,15 @@ def _cell(n: int, block: int, base: list[_Pair], flash: list[_Pair], mode: str) 
     wrong = b["non_finite"] + f["non_finite"]
     # A ratio over what happened to stay finite would look like an answer.
     ratios = [y / x for x, y in pairs if x] if not wrong else []
-    whole = len(ratios) == len(pairs)
+    comparable = len(ratios) == len(pairs)
     return {
         "length": n,
         "block": block,
         "baseline_max_abs": b["max_abs"],
         "flash_max_abs": f["max_abs"],
-        "ratio": f["max_abs"] / b["max_abs"] if whole else None,
-        "ratio_low": min(ratios) if whole else None,
-        "ratio_high": max(ratios) if whole else None,
+        "ratio": f["max_abs"] / b["max_abs"] if comparable else None,
+        "ratio_low": min(ratios) if comparable else None,
+        "ratio_high": max(ratios) if comparable else None,
         "baseline_stored": b["max_abs_stored"],
         "flash_stored": f["max_abs_stored"],
         "non_finite": wrong,
@@ -358,8 +361,8 @@ def _heads(path: Path, dtype: str) -> Iterator[tuple[FloatArray, ...]]:
         yield tuple(rounded(part, dtype) for part in head)
 
 
-def _several(name: str, given: int | Sequence[int]) -> list[int]:
-    values = [given] if isinstance(given, int) else list(dict.fromkeys(given))
+def _several(name: str, value: int | Sequence[int]) -> list[int]:
+    values = [value] if isinstance(value, int) else list(dict.fromkeys(value))
     if not values or min(values) < 1:
         raise invalid(f"invalid {name}", "out-of-range", name, values, "1 or more")
     return values

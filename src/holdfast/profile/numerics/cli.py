@@ -81,11 +81,11 @@ def compare(
     from holdfast.profile.numerics.comparing import compare as run
     from holdfast.profile.numerics.operators import points, suite
 
-    given = suite(target)
-    grid = points(given, _numbers("--length", length))
+    operator = suite(target)
+    grid = points(operator, _numbers("--length", length))
     kinds = dtypes.split(",")
     options = {"dtypes": kinds, "grid": grid, "seeds": seeds, "name": target}
-    return run(given.implementations, given.inputs, gradients=not forward_only, **options)
+    return run(operator.implementations, operator.inputs, gradients=not forward_only, **options)
 
 
 def invariance(
@@ -115,25 +115,25 @@ def invariance(
     from holdfast.profile.numerics.operators import suite
     from holdfast.profile.numerics.summation import summation_order
 
-    given = suite(target)
-    if order_of and not given.sums:
+    operator = suite(target)
+    if order_of and not operator.sums:
         expected = "an operator with sums: matmul, sum, or a factory that gives them"
         raise invalid("no sums to look at", "unsupported", "--order-of", target, expected)
-    drawn = given.inputs(torch.Generator().manual_seed(0), **given.grid[0])
+    drawn = operator.inputs(torch.Generator().manual_seed(0), **operator.grid[0])
     inputs = [x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in drawn]
-    found = run(
-        given.implementations,
+    result = run(
+        operator.implementations,
         inputs,
-        dimensions=given.dimensions,
+        dimensions=operator.dimensions,
         sizes=_numbers("--sizes", sizes),
         runs=runs,
         threads=_numbers("--threads", threads),
         name=target,
     )
     if order_of:
-        orders = {n: summation_order(add, order_of, dtype) for n, add in given.sums.items()}
-        found = replace(found, orders=orders)
-    return found
+        orders = {n: summation_order(add, order_of, dtype) for n, add in operator.sums.items()}
+        result = replace(result, orders=orders)
+    return result
 
 
 def _numbers(place: str, text: str) -> list[int]:

@@ -93,20 +93,20 @@ class Comparison(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Values that no distance covers."""
-        found = []
+        unknowns = []
         for row in self.rows:
             at = f"{row['implementation']} in {row['dtype']}, {row['tensor']}"
             if row["non_finite"]:
                 where = f"the first at {row['first_non_finite']}"
-                found.append(
+                unknowns.append(
                     Unknown(f"{at}: {row['non_finite']:,} values are NaN or infinite, {where}.")
                 )
             if row["golden_non_finite"]:
                 text = f"{at}: {row['golden_non_finite']:,} golden values are NaN or infinite and left out."
-                found.append(Unknown(text, "choose inputs on which the operator is defined"))
+                unknowns.append(Unknown(text, "choose inputs on which the operator is defined"))
             if not row["reproducible"]:
-                found.append(Unknown(f"{at}: other bits when run again on the same inputs."))
-        return found[:8]
+                unknowns.append(Unknown(f"{at}: other bits when run again on the same inputs."))
+        return unknowns[:8]
 
     def sections(self) -> Sequence[Section]:
         """Every implementation, format and tensor."""
@@ -205,14 +205,16 @@ def compare(
     with progress.track("comparing", len(dtypes) * len(grid) * seeds, "inputs") as bar:
         for dtype in dtypes:
             for point in grid:
-                found: dict[tuple[str, str], list[_Result]] = {}
+                by_tensor: dict[tuple[str, str], list[_Result]] = {}
                 for seed in range(seeds):
-                    given = inputs(torch.Generator().manual_seed(seed), **point)
-                    sample = _Sample(given, dtype, seed, gradients)
+                    drawn = inputs(torch.Generator().manual_seed(seed), **point)
+                    sample = _Sample(drawn, dtype, seed, gradients)
                     for result in sample.results(implementations, reference):
-                        found.setdefault((result.implementation, result.tensor), []).append(result)
+                        by_tensor.setdefault((result.implementation, result.tensor), []).append(
+                            result
+                        )
                     bar.advance(1)
-                rows += [_row(results, dtype, point) for results in found.values()]
+                rows += [_row(results, dtype, point) for results in by_tensor.values()]
     return Comparison(name, reference, seeds, rows)
 
 
@@ -258,21 +260,21 @@ class _Sample:
         measured: dict[str, dict[str, Deviation]] = {}
         for name in (reference, *(each for each in implementations if each != reference)):
             operator = self._converted(implementations[name], self._kind)
-            made, again = (self._run(operator, self._inputs) for _ in range(2))
+            outputs, again = (self._run(operator, self._inputs) for _ in range(2))
             measured[name] = {}
-            for tensor, value in made.items():
+            for tensor, value in outputs.items():
                 exact = golden[tensor]
                 if value.shape != exact.shape:
                     place = f"{name}, {tensor}"
                     raise invalid(
                         "shapes differ", "shape-mismatch", place, value.shape, exact.shape
                     )
-                found = measured[name][tensor] = deviation(value, exact, self._form)
+                error = measured[name][tensor] = deviation(value, exact, self._form)
                 half = _half_ulp(exact, self._form)
                 bound = 2 * ULPS * half + math.sqrt(terms) * moved[tensor]
                 same = np.array_equal(value, again[tensor], equal_nan=True)
                 other = measured[reference][tensor]
-                yield _Result(name, tensor, found, half, bound, other, same)
+                yield _Result(name, tensor, error, half, bound, other, same)
 
     def _golden(self, reference: Operator) -> tuple[Tensors, dict[str, float]]:
         """Float64 results, and how far each moves when every input moves by one rounding, up or down."""
@@ -312,7 +314,7 @@ class _Sample:
         ]
         with torch.set_grad_enabled(self._gradients):
             output = first_tensor(operator(*leaves))
-        found = {"output": as_float64(output)}
+        tensors = {"output": as_float64(output)}
         named = {f"gradient {n}": x for n, x in enumerate(leaves, 1) if x.requires_grad}
         if isinstance(operator, torch.nn.Module):
             named |= {f"gradient {n}": p for n, p in operator.named_parameters() if p.requires_grad}
@@ -321,8 +323,8 @@ class _Sample:
             signs = _signs(output, torch.Generator().manual_seed(10_000 + self._seed)).to(output)
             grads = torch.autograd.grad(output, list(named.values()), signs, allow_unused=True)
             pairs = zip(named, grads, strict=True)
-            found |= {name: as_float64(grad) for name, grad in pairs if grad is not None}
-        return found
+            tensors |= {name: as_float64(grad) for name, grad in pairs if grad is not None}
+        return tensors
 
 
 def first_tensor(output: Any) -> torch.Tensor:
@@ -362,8 +364,8 @@ def _half_ulp(golden: FloatArray, form: Format) -> float:
 
 def _row(results: Sequence[_Result], dtype: str, point: Mapping[str, Any]) -> dict[str, Any]:
     """One row over seeds; it fails where at least half of the seeds fail, by the most frequent reason."""
-    found = [asdict(each.deviation) for each in results]
-    largest = [each["max_abs"] for each in found if each["max_abs"] is not None]
+    measures = [asdict(each.deviation) for each in results]
+    largest = [each["max_abs"] for each in measures if each["max_abs"] is not None]
     ratios = [
         each.deviation.max_abs / each.reference.max_abs
         for each in results
@@ -372,21 +374,21 @@ def _row(results: Sequence[_Result], dtype: str, point: Mapping[str, Any]) -> di
     verdicts = [each.verdict for each in results]
     failed = [verdict for verdict in verdicts if verdict != "ok"]
     verdict = max(failed, key=failed.count) if 2 * len(failed) >= len(results) and failed else "ok"
-    places = [each["first_non_finite"] for each in found if each["non_finite"]]
+    places = [each["first_non_finite"] for each in measures if each["non_finite"]]
     return {
         "implementation": results[0].implementation,
         "dtype": dtype,
         "point": dict(point),
         "tensor": results[0].tensor,
-        **{key: mean(each[key] for each in found) for key in MEASURES},
+        **{key: mean(each[key] for each in measures) for key in MEASURES},
         "max_abs_low": min(largest, default=None),
         "max_abs_high": max(largest, default=None),
         "bound": mean(each.bound for each in results),
         "of_reference": median(ratios) if ratios else None,
         "reproducible": all(each.reproducible for each in results),
-        "non_finite": sum(each["non_finite"] for each in found),
+        "non_finite": sum(each["non_finite"] for each in measures),
         "first_non_finite": next(iter(places), None),
-        "golden_non_finite": sum(each["golden_non_finite"] for each in found),
+        "golden_non_finite": sum(each["golden_non_finite"] for each in measures),
         "verdict": "non-finite" if places else verdict,
         "failed_seeds": len(failed),
     }

@@ -109,77 +109,79 @@ def golden(scores: FloatArray, v: FloatArray) -> FloatArray:
         return _divided(p @ v, p.sum(axis=1, keepdims=True), scores)
 
 
-def baseline(scores: FloatArray, v: FloatArray, given: Arithmetic) -> tuple[FloatArray, FloatArray]:
+def baseline(
+    scores: FloatArray, v: FloatArray, formats: Arithmetic
+) -> tuple[FloatArray, FloatArray]:
     """Attention over whole rows.
 
     Args:
         scores: [rows, keys] of `exact_scores`.
         v: [keys, d].
-        given: formats.
+        formats: formats.
 
     Returns:
         The output before and after its last rounding, [rows, d].
     """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        s = rounded(scores, given.scores)
-        m = rounded(s.max(axis=1, keepdims=True), given.row_max)
+        s = rounded(scores, formats.scores)
+        m = rounded(s.max(axis=1, keepdims=True), formats.row_max)
         exact = np.exp(s - _finite_max(m))
-        p = rounded(exact, given.probabilities)
-        row_sum = _row_sum(p if given.sums_stored else exact, given)
-        if given.normalizes_first:
-            p = rounded(_divided(exact, row_sum, scores), given.probabilities)
-            o = rounded(_dot(p, v, given.accumulate), given.product)
+        p = rounded(exact, formats.probabilities)
+        row_sum = _row_sum(p if formats.sums_stored else exact, formats)
+        if formats.normalizes_first:
+            p = rounded(_divided(exact, row_sum, scores), formats.probabilities)
+            o = rounded(_dot(p, v, formats.accumulate), formats.product)
         else:
-            o = rounded(_dot(p, v, given.accumulate), given.product)
-            o = _divided(rounded(o, given.accumulator), row_sum, scores)
-        return o, rounded(o, given.output)
+            o = rounded(_dot(p, v, formats.accumulate), formats.product)
+            o = _divided(rounded(o, formats.accumulator), row_sum, scores)
+        return o, rounded(o, formats.output)
 
 
 def flash(
-    scores: FloatArray, v: FloatArray, given: Arithmetic, blocks: Sequence[slice]
+    scores: FloatArray, v: FloatArray, formats: Arithmetic, blocks: Sequence[slice]
 ) -> tuple[FloatArray, FloatArray]:
     """Attention over blocks of keys with a running maximum and sum (online softmax).
 
     Args:
         scores: [rows, keys] of `exact_scores`.
         v: [keys, d].
-        given: formats.
+        formats: formats.
         blocks: the keys of each block, in the order in which they are read.
 
     Returns:
         The output before and after its last rounding, [rows, d].
     """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        s_all = rounded(scores, given.scores)
+        s_all = rounded(scores, formats.scores)
         m = row_sum = o = None  # of the blocks before; [rows, 1], [rows, 1], [rows, d]
         for keys in blocks:
             s = s_all[:, keys]
             m_block = s.max(axis=1, keepdims=True)
-            m_new = rounded(m_block if m is None else np.maximum(m, m_block), given.row_max)
+            m_new = rounded(m_block if m is None else np.maximum(m, m_block), formats.row_max)
             shift = _finite_max(m_new)
             exact = np.exp(s - shift)
-            p = rounded(exact, given.probabilities)
-            p_sum = _row_sum(p if given.sums_stored else exact, given)
-            pv = rounded(_dot(p, v[keys], given.accumulate), given.product)
+            p = rounded(exact, formats.probabilities)
+            p_sum = _row_sum(p if formats.sums_stored else exact, formats)
+            pv = rounded(_dot(p, v[keys], formats.accumulate), formats.product)
             if m is None or row_sum is None or o is None:  # nothing to rescale yet
-                row_sum, o = p_sum, rounded(pv, given.accumulator)
+                row_sum, o = p_sum, rounded(pv, formats.accumulator)
             else:
-                a = rounded(np.exp(m - shift), given.rescale)
-                row_sum = rounded(rounded(a * row_sum, given.row_sum) + p_sum, given.row_sum)
-                o = rounded(rounded(a * o, given.accumulator) + pv, given.accumulator)
+                a = rounded(np.exp(m - shift), formats.rescale)
+                row_sum = rounded(rounded(a * row_sum, formats.row_sum) + p_sum, formats.row_sum)
+                o = rounded(rounded(a * o, formats.accumulator) + pv, formats.accumulator)
             m = m_new
         assert o is not None
         assert row_sum is not None
         o = _divided(o, row_sum, scores)
-        return o, rounded(o, given.output)
+        return o, rounded(o, formats.output)
 
 
 def blocks_of(keys: int, block: int, order: Order = "forward", seed: int = 0) -> list[slice]:
     """Blocks of keys; the last may be smaller."""
-    made = [slice(first, min(first + block, keys)) for first in range(0, keys, block)]
+    blocks = [slice(first, min(first + block, keys)) for first in range(0, keys, block)]
     if order == "shuffled":
-        return [made[n] for n in np.random.default_rng(seed).permutation(len(made))]
-    return made[::-1] if order == "reverse" else made
+        return [blocks[n] for n in np.random.default_rng(seed).permutation(len(blocks))]
+    return blocks[::-1] if order == "reverse" else blocks
 
 
 def row_blocks(rows: int, keys: int, most_bytes: int = 1 << 26) -> Iterator[slice]:
@@ -199,11 +201,11 @@ def _dot(a: FloatArray, b: FloatArray, accumulate: str) -> FloatArray:
     return total
 
 
-def _row_sum(p: FloatArray, given: Arithmetic) -> FloatArray:
+def _row_sum(p: FloatArray, formats: Arithmetic) -> FloatArray:
     ones = np.ones((p.shape[1], 1))
-    exact = given.accumulate == "fp64"
-    total = p.sum(axis=1, keepdims=True) if exact else _dot(p, ones, given.accumulate)
-    return rounded(total, given.row_sum)
+    exact = formats.accumulate == "fp64"
+    total = p.sum(axis=1, keepdims=True) if exact else _dot(p, ones, formats.accumulate)
+    return rounded(total, formats.row_sum)
 
 
 def _finite_max(m: FloatArray) -> FloatArray:
