@@ -271,7 +271,7 @@ def attention(
 
 
 _Pair = tuple[Deviation, Deviation]
-"""Of the output before its last rounding, and as stored."""
+"""Deviations of the output before its last rounding, and as stored."""
 
 
 def _outputs(q: FloatArray, k: FloatArray, v: FloatArray, runs: dict[Any, Any]) -> dict[Any, Any]:

@@ -357,7 +357,7 @@ def _signs(x: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def _half_ulp(golden: FloatArray, form: Format) -> float:
-    """Of the largest value."""
+    """Half an ulp of the largest value."""
     largest = np.abs(golden[np.isfinite(golden)]).max(initial=0.0)
     return float(spacing(largest, form)) / 2
 
