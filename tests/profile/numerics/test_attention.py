@@ -183,6 +183,9 @@ def test_heads_of_a_file_are_the_samples(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         attention(4, 2, inputs=path)
     assert (caught.value.code, caught.value.place) == ("missing-key", "k")
+    with pytest.raises(InputError) as caught:
+        attention(4, 2, inputs="normal")
+    assert (caught.value.code, caught.value.place) == ("not-found", "inputs")
 
 
 @pytest.mark.parametrize(("length", "block"), [(0, 16), (16, 0), ([], 16)])

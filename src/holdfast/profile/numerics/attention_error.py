@@ -226,6 +226,9 @@ def attention(
     form = format_of(dtype)
     heads: list[tuple[FloatArray, ...]] = []
     if str(inputs) not in ("uniform", "gaussian"):
+        if not Path(inputs).is_file():
+            expected = "uniform, gaussian, or a safetensors file"
+            raise invalid("unknown inputs", "not-found", "inputs", str(inputs), expected)
         heads = list(_heads(Path(inputs), dtype))
         longest, head_dim = heads[0][0].shape
         seeds, lengths = len(heads), [n for n in lengths if n <= longest] or [longest]
