@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,8 @@ def load(text: str, place: str = "TARGET") -> Any:
     """
     module_name, colon, path = text.partition(":")
     if not colon or not module_name or not path:
-        raise InputError(
-            "invalid target",
-            code="invalid-syntax",
-            place=place,
-            found=text,
-            expected="package.module:factory or suite:NAME",
-        )
+        expected = "package.module:factory or suite:NAME"
+        raise refused("invalid target", "invalid-syntax", place, text, expected)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -51,3 +48,42 @@ def load(text: str, place: str = "TARGET") -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def choice(value: str, allowed: Iterable[str], what: str, place: str | None = None) -> str:
+    """A value that must be one of several.
+
+    Args:
+        value: as given.
+        allowed: names.
+        what: what is chosen, for the message.
+        place: the argument; default: `what`.
+
+    Raises:
+        InputError: ``unknown-name``.
+    """
+    names = list(allowed)
+    if value in names:
+        return value
+    near = get_close_matches(value, names, n=1)
+    raise InputError(
+        f"unknown {what}",
+        code="unknown-name",
+        place=place or what,
+        found=value,
+        expected=f"one of {', '.join(names)}",
+        remedy=f"did you mean {near[0]}?" if near else None,
+    )
+
+
+def refused(problem: str, code: str, place: str, found: object, expected: str) -> InputError:
+    """The error of an argument that cannot be used.
+
+    Args:
+        problem: what is wrong.
+        code: see `InputError`.
+        place: the argument.
+        found: what was given.
+        expected: what should be given.
+    """
+    return InputError(problem, code=code, place=place, found=str(found)[:160], expected=expected)
