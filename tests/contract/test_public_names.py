@@ -22,6 +22,7 @@ from holdfast import carbon, fleet, profile, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
+from holdfast.profile import numerics
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -31,6 +32,7 @@ ROOMS: dict[str, ModuleType] = {
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,
+    "profile.numerics": numerics,
     "sparse": sparse,
     "profile": profile,
     "private.bandits": bandits,

@@ -124,3 +124,21 @@ def quantization(
     from holdfast.profile.ops.quantization import quantization as run
 
     return run(target, levels.split(","), new_tokens=new_tokens, steps=steps)
+
+
+numerics = room(
+    "numerics", "Numeric deviation: attention, any operator, invariance, weights, loss spikes."
+)
+app.command(numerics)
+for place, about in {
+    "cli:attention": "Measure how far attention deviates from float64, and which step causes it.",
+    "cli:compare": "Compare implementations of an operator with float64.",
+    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run, threads.",
+    "spike_report:spikes": "Find loss spikes in a recorded curve.",
+}.items():
+    name = place.partition(":")[2]
+    numerics.command(f"holdfast.profile.numerics.{place}", name=name, help=about)
+track = room("track", "Weights of runs, tracked by a WeightTracker.")
+numerics.command(track)
+about = "Compare the weights of two runs, from their sketches or from two checkpoints."
+track.command("holdfast.profile.numerics.weights:track_diff", name="diff", help=about)

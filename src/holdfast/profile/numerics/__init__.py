@@ -1,0 +1,56 @@
+"""How far numbers deviate: attention by rounding step, any operator, invariance, weights, loss spikes.
+
+    numerics.attention(4096, 64).ratio                        # flash against baseline, every step in bf16
+    numerics.compare({"a": f, "b": g}, inputs).rows           # forward and gradients, with a verdict
+    numerics.WeightTracker(model, every=10, dir="run-a").attach(optimizer)
+
+Names are imported when they are first used: spikes and sketches do not load torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.profile.numerics.attention_error import attention
+    from holdfast.profile.numerics.bitwise import invariance
+    from holdfast.profile.numerics.comparing import compare
+    from holdfast.profile.numerics.detector import SpikeDetector
+    from holdfast.profile.numerics.divergence import first_divergence, record_outputs
+    from holdfast.profile.numerics.formats import rounded
+    from holdfast.profile.numerics.spike_report import spikes
+    from holdfast.profile.numerics.summation import summation_order
+    from holdfast.profile.numerics.tracker import WeightTracker
+    from holdfast.profile.numerics.weights import track_diff
+
+_HOMES = {
+    "SpikeDetector": "detector",
+    "WeightTracker": "tracker",
+    "attention": "attention_error",
+    "compare": "comparing",
+    "first_divergence": "divergence",
+    "invariance": "bitwise",
+    "record_outputs": "divergence",
+    "rounded": "formats",
+    "spikes": "spike_report",
+    "summation_order": "summation",
+    "track_diff": "weights",
+}
+
+__all__ = [
+    "SpikeDetector",
+    "WeightTracker",
+    "attention",
+    "compare",
+    "first_divergence",
+    "invariance",
+    "record_outputs",
+    "rounded",
+    "spikes",
+    "summation_order",
+    "track_diff",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

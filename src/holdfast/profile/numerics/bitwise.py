@@ -1,0 +1,204 @@
+"""Whether an operator gives the same bits in any batch, tile, run and number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.answer import Answer, Section, Value
+from holdfast.numbers import counted, percent
+from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
+from holdfast.profile.numerics.deviation import deviation
+from holdfast.profile.numerics.formats import as_float64, format_of
+from holdfast.profile.numerics.sections import digits, invalid, section
+from holdfast.profile.numerics.summation import SummationOrder
+
+SLICES = 8
+"""Slices of a size that are compared, spread over the dimension."""
+Dimensions = Mapping[str, tuple[Mapping[int, int], int]]
+"""Name -> (input -> its dimension, dimension of the output): along it an operator computes each slice
+independently, so that slices of the inputs give slices of the output."""
+_Pair = tuple[torch.Tensor, torch.Tensor, int]
+"""A result, what it should equal, and where that begins in the whole."""
+
+
+@dataclass(frozen=True)
+class Invariance(Answer):
+    """What changes the bits of an operator's result.
+
+    Attributes:
+        operator: its name.
+        dtype: the format of the inputs.
+        rows: implementation, condition (a dimension, run, or threads), setting (the size of the slice, the
+            number of runs or of threads), equal, different (elements), elements, max_abs, max_ulp,
+            first_different (index in the whole result).
+        orders: implementation -> order of summation, where it was asked for.
+    """
+
+    operator: str
+    dtype: str
+    rows: list[dict[str, Any]]
+    orders: dict[str, SummationOrder] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return f"Invariance of {self.operator}, {self.dtype}"
+
+    def values(self) -> Sequence[Value]:
+        """Share of elements that differ, by condition."""
+        return [
+            Value(f"different {row['implementation']} {row['label']}", row["share"], better="lower")
+            for row in self._labelled()
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """The matrix, and the order of summation."""
+        rows = self._labelled()
+        broken = [row for row in rows if row["different"]]
+        sentence = f"The same bits under all {counted(len(rows), 'condition')}."
+        if broken:
+            worst = max(broken, key=lambda row: row["share"])
+            sentence = (
+                f"{len(broken)} of {counted(len(rows), 'condition')} change bits; most: "
+                f"{worst['implementation']}, {worst['label']}: {worst['different']:,} of "
+                f"{worst['elements']:,} elements by up to {digits(worst['max_abs'])}."
+            )
+        labels = dict.fromkeys(row["label"] for row in rows)
+        matrix: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            cells = matrix.setdefault(row["implementation"], {"name": row["implementation"]})
+            cells[row["label"]] = percent(row["share"]) if row["different"] else "same"
+        parts = section(
+            "invariance",
+            "What changes the bits?",
+            sentence,
+            list(matrix.values()),
+            {"name": "Implementation", **{label: label for label in labels}},
+            formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
+            parameters={"slices of each size": SLICES},
+            source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
+            caption="Share of elements that differ, by the size of a slice, runs, and threads.",
+        )
+        return [parts, *(order.section(name) for name, order in self.orders.items())]
+
+    def _labelled(self) -> list[dict[str, Any]]:
+        return [
+            row
+            | {
+                "label": f"{row['condition']} {row['setting']}",
+                "share": row["different"] / row["elements"],
+            }
+            for row in self.rows
+        ]
+
+
+def invariance(
+    implementations: Mapping[str, Operator],
+    inputs: Sequence[torch.Tensor],
+    *,
+    dimensions: Dimensions | None = None,
+    sizes: Sequence[int] = (1, 2, 3, 16),
+    runs: int = 5,
+    threads: Sequence[int] = (1, 2),
+    name: str = "operator",
+) -> Invariance:
+    """Compare results bit by bit over slices of independent dimensions, repeated runs, and threads.
+
+    Args:
+        implementations: name -> function of the inputs that returns a tensor.
+        inputs: in the format under test.
+        dimensions: independent dimensions, ``{"batch": ({0: 0}, 0)}``: input 0 and the output along their
+            dimension 0; by default the first dimension of all inputs.
+        sizes: of slices; those as large as the dimension or larger are left out.
+        runs: repetitions on the same inputs.
+        threads: numbers of threads of torch.
+        name: for titles.
+
+    Raises:
+        InputError: ``no-data``, or ``shape-mismatch`` where a slice gives a result of another shape.
+    """
+    formats = [n for x in inputs for n, kind in DTYPES.items() if x.dtype == kind]
+    if not implementations or not formats:
+        raise invalid("nothing to compare", "no-data", "implementations, inputs")
+    along = dimensions or {"batch": (dict.fromkeys(range(len(inputs)), 0), 0)}
+    rows = []
+    with torch.no_grad():
+        for label, operator in implementations.items():
+            for condition, setting, dimension, pairs in _conditions(
+                operator, inputs, along, sizes, runs, threads
+            ):
+                row = {"implementation": label, "condition": condition, "setting": setting}
+                rows.append(row | _same(pairs, formats[0], dimension))
+    return Invariance(name, formats[0], rows)
+
+
+def _conditions(
+    operator: Operator,
+    inputs: Sequence[torch.Tensor],
+    along: Dimensions,
+    sizes: Sequence[int],
+    runs: int,
+    threads: Sequence[int],
+) -> Iterator[tuple[str, int, int, list[_Pair]]]:
+    """(condition, setting, dimension of the output, results that should be equal)."""
+
+    def result(given: Sequence[torch.Tensor] = inputs) -> torch.Tensor:
+        return first_tensor(operator(*given))
+
+    whole = result()
+    for name, (of_input, dimension) in along.items():
+        length = whole.shape[dimension]
+        lengths = {inputs[n].shape[axis] for n, axis in of_input.items()}
+        if lengths != {length}:
+            raise invalid("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
+        for size in (each for each in sizes if each < length):
+            pairs = []
+            # Spread over the dimension; the last slice ends with it.
+            for first in sorted({round(n * (length - size) / (SLICES - 1)) for n in range(SLICES)}):
+                part = [
+                    x.narrow(of_input[n], first, size) if n in of_input else x
+                    for n, x in enumerate(inputs)
+                ]
+                pairs.append((result(part), whole.narrow(dimension, first, size), first))
+            yield name, size, dimension, pairs
+    yield "run", runs, 0, [(result(), whole, 0) for _ in range(runs)]
+    before = torch.get_num_threads()
+    try:
+        for count in threads:
+            torch.set_num_threads(count)
+            yield "threads", count, 0, [(result(), whole, 0)]
+    finally:
+        torch.set_num_threads(before)
+
+
+def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
+    """How results differ from those that they should equal."""
+    different, elements, place, largest, ulps = 0, 0, None, 0.0, 0.0
+    for part, expected, first in pairs:
+        if part.shape != expected.shape:
+            problem = "a slice gives a result of another shape"
+            found, wanted = tuple(part.shape), tuple(expected.shape)
+            raise invalid(problem, "shape-mismatch", "dimensions", found, wanted)
+        x, y = as_float64(part), as_float64(expected)
+        # Bits, not values: 0 and -0 differ, NaN equals NaN.
+        changed = (x.view(np.int64) != y.view(np.int64)) & ~(np.isnan(x) & np.isnan(y))
+        elements += x.size
+        different += int(changed.sum())
+        if changed.any():
+            index = [int(n) for n in np.unravel_index(int(np.argmax(changed)), changed.shape)]
+            place = place or [n + first * (axis == dimension) for axis, n in enumerate(index)]
+            found = deviation(x, y, format_of(dtype))
+            largest, ulps = max(largest, found.max_abs or 0.0), max(ulps, found.max_ulp or 0.0)
+    return {
+        "equal": not different,
+        "different": different,
+        "elements": elements,
+        "max_abs": largest,
+        "max_ulp": ulps,
+        "first_different": place,
+    }

@@ -1,0 +1,48 @@
+"""Tensors of a file: safetensors, or a torch checkpoint read without running its pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.profile.numerics.sections import invalid
+
+
+def read_tensors(path: str | Path) -> dict[str, Any]:
+    """Name -> tensor. Of a checkpoint with nested dictionaries, the one called ``state_dict`` or ``model``.
+
+    Raises:
+        InputError: ``not-found``, ``damaged``, or ``unknown-format`` for what holds no tensors.
+    """
+    import safetensors
+    import torch
+
+    path = Path(path)
+    if not path.is_file():
+        raise invalid("file not found", "not-found", path=path)
+    with path.open("rb") as file:
+        start = file.read(9)
+    is_safetensors = start[8:] == b"{"  # the length of the header, then JSON
+    if not is_safetensors and start[:2] not in (b"PK", b"\x80\x02"):
+        expected = "a safetensors file, or one that torch.save wrote"
+        raise invalid("not a checkpoint", "unknown-format", expected=expected, path=path)
+    try:
+        if is_safetensors:
+            with safetensors.safe_open(path, framework="pt") as opened:
+                return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and safetensors errors have no common base
+        found = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        problem = "damaged checkpoint, or one with other objects than tensors"
+        remedy = "save the state dict alone, best as safetensors"
+        raise invalid(problem, "damaged", None, found, path=path, remedy=remedy) from error
+    for key in ("state_dict", "model", "model_state_dict"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+            break
+    if isinstance(content, Mapping):
+        tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+        if tensors:
+            return tensors
+    raise invalid("the checkpoint holds no tensors", "no-data", path=path)

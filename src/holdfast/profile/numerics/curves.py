@@ -1,0 +1,111 @@
+"""Loss curves as CSV files: of TensorBoard, of W&B, or any with a step and a loss."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.lines import Rejects
+from holdfast.opening import open_source
+from holdfast.profile.numerics.sections import invalid
+
+USUAL = {
+    "step": ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter"),
+    "loss": ("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "value"),
+    "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "global_norm", "gnorm"),
+    "batch": ("batch",),
+}
+"""Names of columns, in lower case and without W&B's ``run name - ``."""
+MAX_REJECTED = 0.05
+"""Share of rows with text where a number belongs past which a file is refused."""
+
+
+@dataclass
+class Curve:
+    """The loss of a run by step."""
+
+    path: Path
+    columns: dict[str, str]
+    """What was read: step, loss, grad_norm, batch -> column."""
+    points: list[tuple[int, float, float | None, int | None]] = field(default_factory=list)
+    """(step, loss, gradient norm, batch), steps ascending."""
+    rejected: int = 0
+    """Rows with text where a number belongs."""
+    without_loss: int = 0
+    """Rows in which the loss is empty."""
+    replayed: int = 0
+    """Rows replaced by a later one: the run was resumed from an earlier step."""
+
+
+def read_curve(path: str | Path, **given: str | None) -> Curve:
+    """Read a loss curve.
+
+    Args:
+        path: CSV with a header; may be compressed.
+        given: step, loss, grad_norm, batch: columns; by default those with a usual name. Without a step
+            rows are counted from 1.
+
+    Raises:
+        InputError: ``missing-column``, ``conflict`` where several columns may be meant, ``no-data``,
+            ``too-many-rejects``.
+    """
+    path = Path(path)
+    with open_source(path) as source:
+        reader = csv.reader(io.StringIO(source.read().decode("utf-8-sig", "replace")))
+    header = next(reader, [])
+    found = {what: _column(path, what, given.get(what), header) for what in USUAL}
+    curve = Curve(path, {what: column for what, column in found.items() if column is not None})
+    places = {what: header.index(column) for what, column in curve.columns.items()}
+    rejects, total = Rejects(path), 0
+    for row in reader:
+        texts = {what: row[n].strip() if n < len(row) else "" for what, n in places.items()}
+        if texts["loss"].lower() in ("", "null", "none"):
+            curve.without_loss += 1
+            continue
+        total += 1
+        try:
+            step = int(float(texts["step"])) if "step" in texts else total
+            norm, batch = (texts.get(what) for what in ("grad_norm", "batch"))
+            loss = float(texts["loss"])
+            point = step, loss, float(norm) if norm else None, int(float(batch)) if batch else None
+        except (ValueError, OverflowError):
+            rejects.add(reader.line_num, "not a number", ",".join(texts.values()))
+            continue
+        # Steps that a resumed run makes again replace those that were lost.
+        while curve.points and curve.points[-1][0] >= step:
+            curve.points.pop()
+            curve.replayed += 1
+        curve.points.append(point)
+    rejects.check(total, MAX_REJECTED, "numbers", "name the columns with --loss and --step")
+    curve.rejected = rejects.count
+    if not curve.points:
+        raise invalid("no value of the loss", "no-data", curve.columns["loss"], path=path)
+    return curve
+
+
+def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> str | None:
+    """The column of a quantity: as given, or the one with a usual name."""
+    remedy = f"name a column with --{what.replace('_', '-')}"
+    if given is not None:
+        if given not in header:
+            raise invalid("no such column", "missing-column", given, header, path=path)
+        return given
+    # W&B writes the extremes of each metric beside it.
+    shown = [column for column in header if not column.endswith(("__MIN", "__MAX"))]
+    names = [column.rpartition(" - ")[2].strip().lower() for column in shown]
+    for usual in USUAL[what]:
+        columns = [column for column, name in zip(shown, names, strict=True) if name == usual]
+        if len(columns) > 1:
+            problem = f"several columns may be the {what}"
+            raise invalid(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
+        if columns:
+            return columns[0]
+    if what == "loss":
+        problem, expected = "no column of the loss", USUAL[what]
+        raise invalid(
+            problem, "missing-column", "line 1", header, list(expected), path=path, remedy=remedy
+        )
+    return None

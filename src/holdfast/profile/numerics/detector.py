@@ -1,0 +1,316 @@
+"""Loss spikes as they happen: a robust z-score on a trailing window, and what becomes of each spike.
+
+    z = (x - expected) / scale,   a spike where z > 6
+
+`expected` is the median of the last 128 accepted values; while the loss falls, the trend through the
+medians of their quarters is followed, so that the scale (1.4826 MAD of the residuals) is that of the noise
+and not of the descent. Values of a spike are not accepted into the window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from holdfast.profile.numerics.formats import FloatArray
+
+State = Literal["spike", "recovered", "diverged", "nan"]
+
+MIN_HISTORY = 32
+"""Accepted values before the first spike can be told from noise."""
+RECENT = 16
+"""Values that follow a descent whose slope changes; also the steps within which a spike may return."""
+NORMAL_Z = 3.0
+"""Below it a value is normal again; two in a row end a spike."""
+FLOOR = 0.0005
+"""Smallest scale, as a share of the expected value: curves without noise have no smaller spikes."""
+TAIL_FACTOR, TAIL_RANK, TAIL_WINDOWS = 1.5, 3, 8
+"""A spike exceeds the third largest accepted z of the last 8 windows so many times: tails may be heavy."""
+
+
+@dataclass
+class Spike:
+    """One spike, from its onset to its end."""
+
+    step: int
+    """The first step outside the noise."""
+    signal: str
+    """What showed it first: loss or grad_norm."""
+    value: float
+    expected: float
+    z: float | None
+    """When it was detected; None for NaN."""
+    batch: int | None
+    """The batch of the onset, where the caller numbers them."""
+    layer: str | None
+    """The parameter with the largest update relative to its size at the time of detection."""
+    update_ratio: float | None
+    state: State = "spike"
+    detected_step: int = 0
+    peak: float = 0.0
+    peak_step: int = 0
+    end_step: int | None = None
+    """The first normal step; of a divergence the step at which it was given up."""
+
+
+class SpikeDetector:
+    """Find spikes in the loss and the gradient norm of a training run, one step at a time.
+
+        detector = SpikeDetector()
+        event = detector.update(step, loss, grad_norm, update_ratios=tracker.update_ratios)
+
+    Args:
+        window: accepted values that a new one is held against.
+        threshold: z beyond which a value is a spike.
+        patience: steps after which a spike that has not ended is a divergence; by default `window`.
+    """
+
+    def __init__(
+        self, window: int = 128, threshold: float = 6.0, patience: int | None = None
+    ) -> None:
+        self.patience = patience or window
+        self.threshold = threshold
+        self.events: list[Spike] = []
+        """All spikes so far, in order; the last may be open (state "spike")."""
+        self.steps = 0
+        """Values seen."""
+        self.spike_steps = 0
+        """Those beyond the threshold, or not finite."""
+        # A gradient norm scatters by factors, so its logarithm is watched.
+        self._signals = {"loss": _Window(window), "grad_norm": _Window(window)}
+        self._open: Spike | None = None
+        self._normal = 0
+
+    def update(
+        self,
+        step: int,
+        loss: float,
+        grad_norm: float | None = None,
+        *,
+        batch: int | None = None,
+        update_ratios: Mapping[str, float] | None = None,
+    ) -> Spike | None:
+        """Take the values of a step.
+
+        Args:
+            step: its number.
+            loss: NaN and infinities are events of their own.
+            grad_norm: of all gradients.
+            batch: the number of the batch.
+            update_ratios: parameter -> size of its update over its size.
+
+        Returns:
+            A spike that begins at this step or ends with it (see its `state`); else None.
+        """
+        self.steps += 1
+        given = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
+        if not all(math.isfinite(value) for value in given.values()):
+            self.spike_steps += 1
+            return self._not_finite(step, given, batch, update_ratios)
+        scores = {}
+        for name, value in given.items():
+            if name == "grad_norm" and value > 0:
+                value = math.log(value)
+            scores[name] = self._signals[name].score(value, step, batch)
+        worst = max(scores, key=lambda name: scores[name].excess(self.threshold))
+        beyond = scores[worst].excess(self.threshold) > 0
+        self.spike_steps += beyond
+        changed = None
+        if self._open is not None:
+            changed = self._continue(self._open, step, loss, scores)
+        elif beyond:
+            changed = self._begin(step, worst, given, scores[worst], batch, update_ratios)
+        if self._open is None and not beyond:
+            for name in given:
+                self._signals[name].accept(scores[name])
+        return changed
+
+    def _begin(
+        self,
+        step: int,
+        signal: str,
+        given: Mapping[str, float],
+        score: _Score,
+        batch: int | None,
+        ratios: Mapping[str, float] | None,
+    ) -> Spike:
+        last = self.events[-1] if self.events else None
+        if last and last.state == "recovered" and last.end_step and step - last.end_step <= RECENT:
+            last.state, last.end_step = "spike", None  # it had only paused
+            self._open = last
+        else:
+            window = self._signals[signal]
+            onset, at = window.onset(step, batch)
+            expected = score.expected if signal == "loss" else math.exp(score.expected)
+            layer, ratio = _largest(ratios)
+            self._open = Spike(onset, signal, given[signal], expected, score.z, at, layer, ratio)
+            self._open.detected_step = step
+            self._open.peak, self._open.peak_step = given["loss"], step
+            self.events.append(self._open)
+        self._normal = 0
+        return self._open
+
+    def _continue(
+        self, spike: Spike, step: int, loss: float, scores: Mapping[str, _Score]
+    ) -> Spike | None:
+        if loss > spike.peak:
+            spike.peak, spike.peak_step = loss, step
+        self._normal = self._normal + 1 if all(s.z < NORMAL_Z for s in scores.values()) else 0
+        if spike.state == "nan" and not self._signals["loss"].ready:
+            self._normal = 2  # nothing to hold it against
+        if self._normal >= 2:
+            # One that had NaN stays on record as that; its end says when the loss was normal again.
+            spike.state = "nan" if spike.state == "nan" else "recovered"
+            spike.end_step = step - 1
+            self._open = None
+            return spike
+        if step - spike.detected_step >= self.patience:
+            spike.state = "nan" if spike.state == "nan" else "diverged"
+            spike.end_step = step
+            self._open = None
+            for window in self._signals.values():
+                window.clear()  # what follows is held against itself
+            return spike
+        return None
+
+    def _not_finite(
+        self,
+        step: int,
+        given: Mapping[str, float],
+        batch: int | None,
+        ratios: Mapping[str, float] | None,
+    ) -> Spike | None:
+        self._normal = 0
+        if self._open is not None:
+            changed = None if self._open.state == "nan" else self._open
+            self._open.state = "nan"
+            return changed
+        signal = next(name for name, value in given.items() if not math.isfinite(value))
+        layer, ratio = _largest(ratios)
+        expected = self._signals[signal].band(self.threshold)[0]
+        self._open = Spike(
+            step, signal, given[signal], expected, None, batch, layer, ratio, "nan", step
+        )
+        self._open.peak, self._open.peak_step = given[signal], step
+        self.events.append(self._open)
+        return self._open
+
+    def band(self) -> tuple[float, float]:
+        """Expected loss, and the value beyond which it is a spike; NaN without enough history."""
+        return self._signals["loss"].band(self.threshold)
+
+
+@dataclass(frozen=True)
+class _Score:
+    """A value held against its window."""
+
+    value: float
+    expected: float
+    z: float
+    tail: float
+    """Where the tail of the noise ends, in z."""
+    step: int
+    batch: int | None
+
+    def excess(self, threshold: float) -> float:
+        """How far beyond the threshold; positive is a spike."""
+        return self.z - max(threshold, self.tail)
+
+
+class _Window:
+    """The accepted values of one signal, with their expectation and scale."""
+
+    def __init__(self, size: int) -> None:
+        self._scores: deque[_Score] = deque(maxlen=size)
+        self._largest: deque[float] = deque(maxlen=TAIL_WINDOWS * size)
+        self._pending: list[_Score] = []
+        self._fitted: tuple[float, float] | None = None
+        """Expected value and scale; fitted when the next value is scored."""
+
+    @property
+    def ready(self) -> bool:
+        return len(self._scores) >= min(MIN_HISTORY, self._scores.maxlen or MIN_HISTORY)
+
+    def band(self, threshold: float) -> tuple[float, float]:
+        if not self.ready:
+            return math.nan, math.nan
+        expected, scale = self._fit()
+        return expected, expected + scale * max(threshold, self._tail())
+
+    def score(self, value: float, step: int, batch: int | None) -> _Score:
+        if not self.ready:
+            return _Score(value, value, 0.0, 0.0, step, batch)
+        expected, scale = self._fit()
+        z = (value - expected) / scale
+        tail = self._tail() if z > NORMAL_Z else 0.0  # looked up where it can matter
+        return _Score(value, expected, z, tail, step, batch)
+
+    def accept(self, score: _Score) -> None:
+        """Take a value into the window: large ones once a normal one follows, or when they stay."""
+        self._pending.append(score)
+        if score.z < NORMAL_Z or len(self._pending) >= RECENT:
+            self._scores.extend(self._pending)
+            self._largest.extend(each.z for each in self._pending)
+            self._pending.clear()
+            self._fitted = None
+
+    def clear(self) -> None:
+        self._scores.clear()
+        self._largest.clear()
+        self._pending.clear()
+        self._fitted = None
+
+    def onset(self, step: int, batch: int | None) -> tuple[int, int | None]:
+        """Step and batch at which a rise that is now detected began: the large values before it."""
+        if self._pending:
+            step, batch = self._pending[0].step, self._pending[0].batch
+            self._pending.clear()
+        return step, batch
+
+    def _tail(self) -> float:
+        return TAIL_FACTOR * sorted(self._largest)[-TAIL_RANK]
+
+    def _fit(self) -> tuple[float, float]:
+        if self._fitted is None:
+            self._fitted = _fitted(np.array([score.value for score in self._scores]))
+        return self._fitted
+
+
+def _fitted(values: FloatArray) -> tuple[float, float]:
+    """Expected next value, and scale of the noise; [n], n >= 8."""
+    quarter = len(values) // 4
+    values = values[-4 * quarter :]
+    expected = center = _median(values)
+    trend = np.full(len(values), center)
+    medians = np.sort(values.reshape(4, quarter))[:, quarter // 2]
+    if medians[3] < medians[0]:  # a descent is followed; a rise is what is looked for
+        places = np.arange(len(values) + 1)
+        middles = (np.arange(4) + 0.5) * quarter - 0.5
+        slopes = np.diff(medians) / quarter
+        line = np.interp(places, middles, medians)
+        line += slopes[0] * np.minimum(places - middles[0], 0)  # interp ends at the outer medians
+        line += min(0.0, slopes[2]) * np.maximum(places - middles[3], 0)
+        trend = line[:-1]
+        # A descent that levels off is above its trend: then the latest values are what to expect.
+        expected = max(float(line[-1]), min(center, _median(values[-RECENT:])))
+    residuals = np.sort(values - trend)
+    residuals -= residuals[len(residuals) // 2]
+    # The upper tail of skewed noise is wider than the MAD says; equal for normal noise.
+    upper = float(residuals[int(0.95 * len(residuals))]) / 1.645
+    scale = max(1.4826 * _median(np.abs(residuals)), upper)
+    return expected, max(scale, FLOOR * abs(expected), 1e-12)
+
+
+def _median(values: FloatArray) -> float:
+    # Of an even number the upper middle value: np.median takes ten times as long for so few.
+    return float(np.sort(values)[len(values) // 2])
+
+
+def _largest(ratios: Mapping[str, float] | None) -> tuple[str | None, float | None]:
+    known = {name: ratio for name, ratio in (ratios or {}).items() if not math.isnan(ratio)}
+    return max(known.items(), key=lambda item: item[1], default=(None, None))

@@ -1,0 +1,71 @@
+"""How far a result deviates from its golden value: one record of measures, non-finite values apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.profile.numerics.formats import FloatArray, Format, spacing
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Distances between a result and its golden value, over the elements where both are finite."""
+
+    max_abs: float | None
+    """Largest absolute difference; None where no element can be compared."""
+    mean_abs: float | None
+    """Mean absolute difference."""
+    frobenius: float | None
+    """Norm of the difference over the norm of the golden value; None where that is zero."""
+    max_ulp: float | None
+    """Largest difference in ulps of the result's format at the golden value."""
+    cosine: float | None
+    """Cosine of the angle between both; None where one is zero."""
+    non_finite: int
+    """NaN and infinities of the result where the golden value is finite or differs."""
+    first_non_finite: tuple[int, ...] | None
+    """Index of the first of them."""
+    golden_non_finite: int
+    """NaN and infinities of the golden value itself."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether every element could be compared."""
+        return not self.non_finite and not self.golden_non_finite
+
+
+def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation:
+    """Measure a result against its golden value.
+
+    Args:
+        result: any shape, exact in float64.
+        golden: of the same shape.
+        form: the format of the result, for ulps.
+    """
+    usable = np.isfinite(result) & np.isfinite(golden)
+    # Infinity where the golden value is the same infinity is right; NaN never is.
+    wrong = ~np.isfinite(result) & (result != golden)
+    place: tuple[int, ...] | None = None
+    if wrong.any():
+        place = tuple(int(n) for n in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+    counts: dict[str, Any] = {
+        "non_finite": int(wrong.sum()),
+        "first_non_finite": place,
+        "golden_non_finite": int((~np.isfinite(golden)).sum()),
+    }
+    y, g = result[usable], golden[usable]
+    if not y.size:
+        return Deviation(None, None, None, None, None, **counts)
+    difference = np.abs(y - g)
+    size, other = float(np.linalg.norm(g)), float(np.linalg.norm(y))
+    return Deviation(
+        float(difference.max()),
+        float(difference.mean()),
+        float(np.linalg.norm(difference)) / size if size else None,
+        float((difference / spacing(g, form)).max()),
+        float(np.dot(y / other, g / size)) if size and other else None,
+        **counts,
+    )

@@ -1,0 +1,218 @@
+"""The first module at which two runs of a model part: beyond tolerance, with inputs still within it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.answer import Answer, Section
+from holdfast.numbers import counted
+from holdfast.profile.numerics.deviation import deviation
+from holdfast.profile.numerics.formats import as_float64, format_of
+from holdfast.profile.numerics.sections import invalid, section
+from holdfast.report import figures
+from holdfast.report.page import Unknown
+
+TOLERANCES = {
+    # (relative, absolute), those of torch.testing.assert_close
+    torch.float64: (1e-7, 1e-7),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float16: (1e-3, 1e-5),
+}
+INPUT = " input"
+"""Behind a module's name: what it was given."""
+
+
+@dataclass(frozen=True)
+class Divergence(Answer):
+    """Where two runs part.
+
+    Attributes:
+        first: the first module whose output is beyond tolerance; None: none is.
+        introduced: whether its input was within tolerance, so that the module itself deviates.
+        rows: in the order of execution: module, beyond (elements beyond tolerance), elements, max_abs,
+            frobenius, input_beyond, input_frobenius, non_finite, first_non_finite.
+        unmatched: outputs that one run lacks.
+    """
+
+    first: str | None
+    introduced: bool | None
+    rows: list[dict[str, Any]]
+    unmatched: list[str]
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "First divergence of two runs"
+
+    @property
+    def exit_code(self) -> int:
+        """1: they part."""
+        return int(self.first is not None)
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Modules that only one run has."""
+        names = ", ".join(self.unmatched[:5])
+        text = f"{counted(len(self.unmatched), 'output')} of one run only: {names}"
+        return [Unknown(text)] if self.unmatched else []
+
+    def sections(self) -> Sequence[Section]:
+        """The first module, and all of them in order."""
+        sentence = f"All {counted(len(self.rows), 'output')} agree within tolerance."
+        if self.first is not None:
+            row = next(row for row in self.rows if row["module"] == self.first)
+            cause = "agrees" if self.introduced else "differs already"
+            sentence = (
+                f"{self.first} is the first to differ: {row['beyond']:,} of {row['elements']:,} elements "
+                f"are beyond tolerance; its input {cause}."
+            )
+        shown = [row for row in self.rows if row["frobenius"]]
+        columns = {
+            "module": "Module",
+            "beyond": "Beyond tolerance",
+            "elements": "Elements",
+            "max_abs": "Largest",
+            "frobenius": "Relative deviation",
+            "input_frobenius": "Of its input",
+        }
+        return [
+            section(
+                "modules",
+                "Where do the runs part?",
+                sentence,
+                self.rows,
+                columns,
+                figures=[figures.bars(shown, "module", "frobenius", "Relative deviation")]
+                * bool(shown),
+                formula="|left - right| <= atol + rtol |right|",
+                source="tolerances: torch.testing.assert_close, of the coarser format",
+                caption="In the order of execution.",
+            )
+        ]
+
+
+def record_outputs(
+    model: torch.nn.Module, *inputs: Any, **keywords: Any
+) -> dict[str, torch.Tensor]:
+    """Run a model and keep what every module was given and returned, in the order of execution.
+
+    Args:
+        model: its modules are named as in `named_modules`, itself ``(model)``; a second call of one is
+            ``name#2``.
+        inputs: of the model.
+        keywords: of the model.
+
+    Returns:
+        Name -> first output tensor, and ``name input`` -> first input tensor, copied to the CPU.
+    """
+    found: dict[str, torch.Tensor] = {}
+    calls: dict[str, int] = {}
+
+    def hook(name: str) -> Any:
+        def keep(_: Any, given: Any, options: Any, output: Any) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            label = name if calls[name] == 1 else f"{name}#{calls[name]}"
+            for key, value in ((label + INPUT, [given, options]), (label, output)):
+                for tensor in list(_tensors(value))[:1]:
+                    found[key] = tensor.detach().cpu().clone()
+
+        return keep
+
+    handles = [
+        module.register_forward_hook(hook(name or "(model)"), with_kwargs=True)
+        for name, module in model.named_modules()
+    ]
+    try:
+        with torch.no_grad():
+            model(*inputs, **keywords)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def first_divergence(
+    left: torch.nn.Module | Mapping[str, torch.Tensor],
+    right: torch.nn.Module | Mapping[str, torch.Tensor],
+    *inputs: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Divergence:
+    """Find the first module whose output differs between two runs.
+
+    Args:
+        left: a model, or what `record_outputs` gave elsewhere.
+        right: the same; its values are what tolerances refer to.
+        inputs: of both models; floating-point ones are converted to the format of each model.
+        rtol: relative tolerance; by default that of the coarser format of each pair.
+        atol: absolute tolerance; likewise.
+
+    Raises:
+        InputError: ``name-mismatch`` without a common module, ``shape-mismatch``.
+    """
+    a, b = (
+        record_outputs(each, *_converted(each, inputs))
+        if isinstance(each, torch.nn.Module)
+        else each
+        for each in (left, right)
+    )
+    names = [name for name in a if name in b and not name.endswith(INPUT)]
+    if not names:
+        raise invalid("no module in common", "name-mismatch", "left, right", b, a)
+    rows = []
+    for name in names:
+        row = {"module": name, **_compared(name, a[name], b[name], rtol, atol)}
+        x, y = a.get(name + INPUT), b.get(name + INPUT)
+        if x is not None and y is not None and x.shape == y.shape:
+            given = _compared(name, x, y, rtol, atol)
+            row |= {f"input_{key}": given[key] for key in ("beyond", "frobenius")}
+        rows.append(row)
+    parted = next((row for row in rows if row["beyond"]), {})
+    introduced = not parted.get("input_beyond") if parted else None
+    unmatched = [
+        name for name in {**a, **b} if (name in a) != (name in b) and not name.endswith(INPUT)
+    ]
+    return Divergence(parted.get("module"), introduced, rows, unmatched)
+
+
+def _compared(
+    name: str, a: torch.Tensor, b: torch.Tensor, rtol: float | None, atol: float | None
+) -> dict[str, Any]:
+    if a.shape != b.shape:
+        shapes = tuple(b.shape), tuple(a.shape)
+        raise invalid("outputs of different shapes", "shape-mismatch", name, *shapes)
+    usual = [TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
+    relative, absolute = (max(each) for each in zip(*usual, strict=True))
+    relative, absolute = relative if rtol is None else rtol, absolute if atol is None else atol
+    x, y = as_float64(a), as_float64(b)
+    with np.errstate(invalid="ignore"):
+        within = (np.abs(x - y) <= absolute + relative * np.abs(y)) & np.isfinite(x) | (x == y)
+    within |= np.isnan(x) & np.isnan(y)
+    found = deviation(x, y, format_of("fp32"))
+    return {
+        "beyond": int((~within).sum()),
+        "elements": x.size,
+        "max_abs": found.max_abs,
+        "frobenius": found.frobenius,
+        "non_finite": found.non_finite,
+        "first_non_finite": found.first_non_finite,
+    }
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The floating-point tensors in nested tuples and mappings."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)
+
+
+def _converted(model: torch.nn.Module, inputs: Sequence[Any]) -> list[Any]:
+    kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return [x.to(kinds[0]) if kinds and list(_tensors(x)) == [x] else x for x in inputs]

@@ -1,0 +1,161 @@
+"""Operators that `compare` and `invariance` know by name, each in several implementations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import layer_norm, scaled_dot_product_attention
+
+from holdfast.profile.numerics.bitwise import Dimensions
+from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import load
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One operator."""
+
+    implementations: Mapping[str, Callable[..., Tensor]]
+    """The first is the reference."""
+    inputs: Callable[..., Sequence[Tensor]]
+    """``inputs(generator, **point)``."""
+    grid: Sequence[Mapping[str, Any]] = ({},)
+    """Keywords of `inputs`; replaced by ``--length`` where `inputs` takes a length."""
+    dimensions: Dimensions = field(default_factory=dict)
+    """Independent dimensions, for invariance; by default the first of every input."""
+    sums: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    """Name -> function that adds the numbers of a tensor [n] as the operator does."""
+
+
+def suite(name: str, place: str = "TARGET") -> Suite:
+    """An operator by its name, or what ``package.module:factory`` returns: the fields of `Suite`.
+
+    Raises:
+        InputError: ``unknown-name``, ``unknown-key``, ``missing-key``, or as the target raises.
+    """
+    if name in SUITES:
+        return SUITES[name]
+    if ":" not in name:
+        expected = [*SUITES, "package.module:factory"]
+        raise invalid("unknown operator", "unknown-name", place, name, expected)
+    made = load(name, place)()
+    keys = [each.name for each in fields(Suite)]
+    if not isinstance(made, Mapping):
+        problem = "the factory returns no dictionary"
+        raise invalid(problem, "invalid-value", name, type(made).__name__, keys)
+    unknown, missing = set(made) - set(keys), {"implementations", "inputs"} - set(made)
+    if unknown or missing:
+        code = "unknown-key" if unknown else "missing-key"
+        raise invalid("wrong keys", code, name, made, keys)
+    return Suite(**made)
+
+
+def points(given: Suite, lengths: Sequence[int]) -> Sequence[Mapping[str, Any]]:
+    """The grid of a suite: lengths where its inputs take one and some are asked for."""
+    if lengths and "length" in inspect.signature(given.inputs).parameters:
+        return [{"length": length} for length in lengths]
+    return given.grid
+
+
+# --- Attention -----------------------------------------------------------------------------------
+
+
+def _attention_inputs(generator: torch.Generator, length: int = 256) -> Sequence[Tensor]:
+    return [torch.randn(4, 2, length, 64, generator=generator) for _ in range(3)]  # [B, H, N, d]
+
+
+def _separate(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+
+
+def _backend(kind: SDPBackend) -> Callable[..., Tensor]:
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel([kind]):
+            return scaled_dot_product_attention(q, k, v)
+
+    return run
+
+
+# --- Sums, matrices, normalization ---------------------------------------------------------------
+
+
+def _matrices(generator: torch.Generator, length: int = 1024) -> Sequence[Tensor]:
+    a = torch.randn(64, length, generator=generator)
+    return [a, torch.randn(length, 64, generator=generator)]
+
+
+def _in_parts(a: Tensor, b: Tensor) -> Tensor:
+    """A product by 16 parts of the inner dimension, whose running sum is stored in the format."""
+    pairs = zip(a.chunk(16, 1), b.chunk(16, 0), strict=True)
+    return sum((x @ y for x, y in pairs), start=a.new_zeros(a.shape[0], b.shape[1]))
+
+
+def _by_product(x: Tensor) -> Tensor:
+    """The sum of a tensor [n] as an element of a product of matrices."""
+    return (x.expand(64, -1) @ x.new_ones(x.shape[0], 64))[0, 0]
+
+
+def _rows(generator: torch.Generator, length: int = 1024) -> Sequence[Tensor]:
+    return [torch.randn(64, length, generator=generator)]
+
+
+def _one_pass(x: Tensor) -> Tensor:
+    """Layer norm by E[x^2] - E[x]^2, each stored in the format."""
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) / ((x * x).mean(-1, keepdim=True) - mean * mean + 1e-5).sqrt()
+
+
+def _naive_softmax(x: Tensor) -> Tensor:
+    return x.exp() / x.exp().sum(-1, keepdim=True)
+
+
+_EACH_ROW: Dimensions = {"batch": ({0: 0}, 0)}
+
+SUITES: Mapping[str, Suite] = {
+    "attention": Suite(
+        {
+            "matmul-softmax-matmul": _separate,
+            "sdpa math": _backend(SDPBackend.MATH),
+            "sdpa flash": _backend(SDPBackend.FLASH_ATTENTION),
+        },
+        _attention_inputs,
+        [{"length": 256}],
+        {
+            "batch": ({0: 0, 1: 0, 2: 0}, 0),
+            "heads": ({0: 1, 1: 1, 2: 1}, 1),
+            "queries": ({0: 2}, 2),
+        },
+    ),
+    "matmul": Suite(
+        {"torch.matmul": torch.matmul, "16 parts": _in_parts},
+        _matrices,
+        [{"length": 1024}],
+        {"batch": ({0: 0}, 0), "columns": ({1: 1}, 1)},
+        {"torch.matmul": _by_product},
+    ),
+    "softmax": Suite(
+        {"torch.softmax": lambda x: torch.softmax(x, -1), "exp / sum": _naive_softmax},
+        _rows,
+        [{"length": 1024}],
+        _EACH_ROW,
+    ),
+    "layer-norm": Suite(
+        {"layer_norm": lambda x: layer_norm(x, x.shape[-1:]), "one pass": _one_pass},
+        _rows,
+        [{"length": 1024}],
+        _EACH_ROW,
+    ),
+    "sum": Suite(
+        {"torch.sum": lambda x: x.sum(-1)},
+        _rows,
+        [{"length": 1024}],
+        _EACH_ROW,
+        {"torch.sum": torch.sum},
+    ),
+}

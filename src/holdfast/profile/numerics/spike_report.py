@@ -1,0 +1,211 @@
+"""Loss spikes of a recorded run: where they began, what became of them, which layer moved most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.command import option
+from holdfast.numbers import counted, percent
+from holdfast.profile.numerics.curves import read_curve
+from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
+from holdfast.profile.numerics.sections import section
+from holdfast.profile.numerics.tracker import STATISTICS, load, sketch_files
+from holdfast.report import figures
+from holdfast.report.page import Unknown
+
+POINTS = 1500
+"""Points of the figure: of each stretch the largest loss is drawn."""
+STATES = {
+    "recovered": "recovered",
+    "diverged": "diverged",
+    "nan": "NaN or infinite",
+    "spike": "still open",
+}
+
+
+@dataclass(frozen=True)
+class Spikes(Answer):
+    """Spikes of a loss curve.
+
+    Attributes:
+        path: the file.
+        columns: which columns were read.
+        steps: values of the loss.
+        events: step, signal, value, expected, z, batch, layer, update_ratio, state (spike: still open,
+            recovered, diverged, nan), detected_step, peak, peak_step, end_step.
+        spike_score: share of steps beyond the threshold.
+        window: accepted values that a new one is held against.
+        threshold: z beyond which a value is a spike.
+        rejected: rows with text where a number belongs.
+        without_loss: rows without a loss.
+        replayed: rows replaced by those of a resumed run.
+        drawn: the curve, thinned: step, loss, low (expected), high (threshold).
+    """
+
+    path: Path
+    columns: dict[str, str]
+    steps: int
+    events: list[dict[str, Any]]
+    spike_score: float
+    window: int
+    threshold: float
+    rejected: int
+    without_loss: int
+    replayed: int
+    drawn: list[dict[str, Any]] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Loss spikes"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the curve itself."""
+        return {key: value for key, value in vars(self).items() if key != "drawn"}
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The file."""
+        columns = ", ".join(f"{name}: {column}" for name, column in self.columns.items())
+        return [("file", str(self.path)), ("columns", columns)]
+
+    def values(self) -> Sequence[Value]:
+        """Counts of events."""
+        counts = {state: sum(e["state"] == state for e in self.events) for state in STATES}
+        counts["spike_score"] = self.spike_score
+        return [Value(name, count, better="lower") for name, count in counts.items()]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What was not looked at."""
+        texts = {
+            f"Only {self.steps} values: spikes are looked for after {MIN_HISTORY}.": self.steps
+            <= MIN_HISTORY,
+            f"{counted(self.rejected, 'row')} without a number set aside.": self.rejected,
+            f"{counted(self.replayed, 'row')} replaced by those of a resumed run.": self.replayed,
+        }
+        return [Unknown(text) for text, holds in texts.items() if holds]
+
+    def sections(self) -> Sequence[Section]:
+        """The curve, and a row per spike."""
+        sentence = f"No spikes in {self.steps:,} steps."
+        if self.events:
+            states = [event["state"] for event in self.events]
+            parts = [f"{states.count(key)} {text}" for key, text in STATES.items() if key in states]
+            first = self.events[0]
+            batch = "" if first["batch"] is None else f", batch {first['batch']}"
+            layer = f"; {first['layer']} moved most" if first["layer"] else ""
+            sentence = (
+                f"{counted(len(self.events), 'spike')} in {self.steps:,} steps: {', '.join(parts)}; "
+                f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
+                f"step {first['step']:,}{batch}{layer}."
+            )
+        columns = {
+            "step": "Step",
+            "state": "State",
+            "signal": "Signal",
+            "value": "Value",
+            "expected": "Expected",
+            "z": ColumnFormat("z", digits=1),
+            "peak": "Peak loss",
+            "end_step": "End",
+            "batch": "Batch",
+            "layer": "Largest update",
+            "update_ratio": ColumnFormat("Update / weight", detail=True),
+        }
+        return [
+            section(
+                "spikes",
+                "Where did the loss spike?",
+                sentence,
+                self.events,
+                columns,
+                figures=[self._figure()],
+                formula=[
+                    "z = (x - expected) / scale; a spike where z > threshold",
+                    "scale = 1.4826 MAD of the accepted values, or their upper 5 % tail where wider",
+                ],
+                parameters={"window, steps": self.window, "threshold": self.threshold},
+                notes="A spike ends when two values in a row are below z = 3. One that does not end within "
+                "a window of steps is a divergence, and what follows is held against itself.",
+                caption="One row per spike, in order.",
+            )
+        ]
+
+    def _figure(self) -> Figure:
+        marks = [
+            {"at": event["step"], "text": f"step {event['step']}: {STATES[event['state']]}"}
+            for event in self.events[:30]
+        ]
+        title = "Loss; band: expected to threshold"
+        band: dict[str, Any] = {"low": "low", "high": "high", "marks": marks, "zero": False}
+        return figures.lines(self.drawn, "step", "loss", "Step", title, **band)
+
+
+def spikes(
+    curve: str | Path,
+    /,
+    *,
+    loss: str | None = None,
+    grad_norm: str | None = None,
+    step: str | None = None,
+    batch: str | None = None,
+    track: Annotated[str | Path | None, option(metavar="FOLDER")] = None,
+    window: Annotated[int, option(at_least=32, metavar="N")] = 128,
+    threshold: Annotated[float, option(at_least=1)] = 6.0,
+) -> Spikes:
+    """Find loss spikes in a recorded curve, and whether the run recovered.
+
+    Args:
+        curve: CSV of TensorBoard, of W&B, or any with a step and a loss.
+        loss: Column of the loss (default: one with a usual name, as for all columns).
+        grad_norm: Column of the gradient norm.
+        step: Column of the step.
+        batch: Column of the batch number.
+        track: Folder of a WeightTracker of the run: its first sketch from a spike on names the layer that
+            moved most.
+        window: Accepted values that a new one is compared with.
+        threshold: Robust z-score beyond which a value is a spike.
+
+    Raises:
+        InputError: as `curves.read_curve`.
+    """
+    read = read_curve(curve, loss=loss, grad_norm=grad_norm, step=step, batch=batch)
+    detector = SpikeDetector(window, threshold)
+    stretch = -(-len(read.points) // POINTS)
+    drawn: list[dict[str, Any]] = []
+    for n, (at, value, norm, number) in enumerate(read.points):
+        low, high = detector.band()
+        detector.update(at, value, norm, batch=number)
+        row = {"step": at, "loss": value, "low": low, "high": high}
+        if n % stretch == 0:
+            drawn.append(row)
+        elif math.isfinite(value) and not drawn[-1]["loss"] >= value:
+            drawn[-1] = row
+    events = [asdict(event) for event in detector.events]
+    if track is not None:
+        _name_layers(events, Path(track))
+    score = detector.spike_steps / detector.steps
+    counts = read.rejected, read.without_loss, read.replayed
+    return Spikes(
+        read.path, read.columns, len(read.points), events, score, window, threshold, *counts, drawn
+    )
+
+
+def _name_layers(events: list[dict[str, Any]], folder: Path) -> None:
+    """Put in the parameter with the largest update at the first sketch from each spike on."""
+    files = sketch_files(folder)
+    for event in events:
+        later = [path for step, path in files.items() if step >= event["step"]]
+        if not later:
+            continue
+        sketch = load(later[0])
+        ratios = sketch.statistics[:, STATISTICS.index("update_ratio")]
+        if not np.isnan(ratios).all():
+            row = int(np.nanargmax(ratios))
+            event["layer"], event["update_ratio"] = sketch.names[row], float(ratios[row])

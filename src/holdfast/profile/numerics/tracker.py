@@ -1,0 +1,253 @@
+"""Sketches of a model's weights while it trains, so that runs can be compared without their weights.
+
+A folder holds one safetensors file per tracked step. Of every tensor it has 1,024 mid-quantiles (for
+W1), 1,024 values at fixed places (for paired distances), and the size of the last update relative to the
+weight. Tensors of up to 1,024 values are stored whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.files import write_whole
+from holdfast.profile.numerics.distances import SKETCH, flat, positions, sorted_values
+from holdfast.profile.numerics.sections import invalid
+
+if TYPE_CHECKING:
+    import torch
+
+METADATA = "holdfast-weights"
+VERSION = 1
+REMOVE = "remove the file: other steps can still be compared"
+STATISTICS = ("rms", "update_ratio", "non_finite")
+
+
+class WeightTracker:
+    """Writes sketches of a model's parameters every few steps, and watches its updates.
+
+        tracker = WeightTracker(model, every=10, dir="tracks/run-a").attach(optimizer)
+
+    Attached to an optimizer it needs no call in the training loop, whoever runs that. Without, call
+    `step` after each optimizer step. Of a sharded model (FSDP, DTensor) each rank tracks its own shard:
+    give each a folder of its own.
+
+    Args:
+        model: whose floating-point parameters are tracked; tied ones once.
+        every: optimizer steps between sketches.
+        dir: folder of the sketches; made if there is none.
+        resume_from: the step of the checkpoint that training resumes from: later sketches are removed,
+            for their steps come again. Without it the folder must have none.
+
+    Raises:
+        InputError: ``output-exists``, or ``name-mismatch`` where the folder is of another model.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        every: int = 10,
+        dir: str | Path,
+        resume_from: int | None = None,
+    ) -> None:
+        if every < 1:
+            raise invalid("invalid every", "out-of-range", "every", every, "1 or more")
+        self.every = every
+        self.folder = Path(dir)
+        self.number = resume_from or 0
+        """Optimizer steps so far."""
+        parameters = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+        self._live = parameters
+        first = {id(p): name for name, p in parameters.items()}
+        self._tied = {
+            name: first[id(p)]
+            for name, p in model.named_parameters(remove_duplicate=False)
+            if id(p) in first and first[id(p)] != name
+        }
+        if not parameters:
+            raise invalid("the model has no floating-point parameters", "no-data", "model")
+        self._places: dict[str, Any] = {}
+        self._samples = self._sampled()
+        self.update_ratios: dict[str, float] = {}
+        """Parameter -> RMS of its last update over its own RMS, of the last step, by the sample."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._check_folder(resume_from)
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> WeightTracker:
+        """Call `step` after every step of an optimizer."""
+        optimizer.register_step_post_hook(lambda *_: self.step())
+        return self
+
+    def step(self) -> None:
+        """Count an optimizer step that was made; write sketches where they are due."""
+        self.number += 1
+        self._update_ratios()
+        if self.number % self.every == 0:
+            self.write()
+
+    def write(self) -> Path:
+        """Write the sketches of this moment; returns the file."""
+        names = list(self._live)
+        quantiles = np.full((len(names), SKETCH), np.nan)
+        paired = np.full_like(quantiles, np.nan)
+        facts = np.zeros((len(names), len(STATISTICS)))
+        for row, name in enumerate(names):
+            ranked, rms, non_finite = _quantiles(_local(self._live[name]))
+            sample = self._samples[name]
+            quantiles[row, : len(ranked)] = ranked
+            paired[row, : len(sample)] = sample
+            facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite
+        sizes = [int(_local(self._live[name]).numel()) for name in names]
+        path = self.folder / f"step-{self.number:010d}.safetensors"
+        save(path, Sketch(self.number, names, sizes, self._tied, quantiles, paired, facts))
+        return path
+
+    def _sampled(self) -> dict[str, np.ndarray]:
+        """The values at the fixed places of every parameter, up to 1,024 each; one copy from the device."""
+        import torch
+
+        pieces = []
+        for name, parameter in self._live.items():
+            local = _local(parameter).detach().reshape(-1)
+            if name not in self._places:
+                self._places[name] = torch.from_numpy(positions(local.numel())).to(local.device)
+            pieces.append(local.index_select(0, self._places[name]).double())
+        together = torch.cat([piece.to(pieces[0].device) for piece in pieces]).cpu().numpy()
+        ends = np.cumsum([len(piece) for piece in pieces])
+        return dict(zip(self._live, np.split(together, ends[:-1]), strict=True))
+
+    def _update_ratios(self) -> None:
+        now = self._sampled()
+        for name, values in now.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                size = float(np.linalg.norm(values))
+                change = float(np.linalg.norm(values - self._samples[name]))
+            # An update to NaN or infinity is larger than any other.
+            known = math.isfinite(change) and size > 0
+            self.update_ratios[name] = change / size if known else math.inf if change else 0.0
+        self._samples = now
+
+    def _check_folder(self, resume_from: int | None) -> None:
+        files = sketch_files(self.folder)
+        if files and resume_from is None:
+            problem = "the folder has sketches of another run"
+            remedy = "name a new folder, or give resume_from, the step of the checkpoint"
+            raise invalid(
+                problem, "output-exists", None, max(files), path=self.folder, remedy=remedy
+            )
+        kept = [step for step in files if step <= self.number]
+        if kept:
+            last = load(files[max(kept)])
+            sizes = [int(_local(each).numel()) for each in self._live.values()]
+            if (last.names, last.sizes) != (list(self._live), sizes):
+                problem = "the folder is of another model"
+                found, expected = last.names, self._live
+                raise invalid(problem, "name-mismatch", None, found, expected, path=self.folder)
+        for step in set(files) - set(kept):
+            files[step].unlink()
+
+
+def _local(parameter: Any) -> Any:
+    """A parameter, or this rank's shard of a distributed one."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
+    """Mid-quantiles of the finite values, root mean square, and the number of other values."""
+    import torch
+
+    values = tensor.detach().reshape(-1)
+    total = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    non_finite = 0
+    if not math.isfinite(total):  # a sum of finite squares may overflow too
+        finite = torch.isfinite(values)
+        non_finite = int((~finite).sum())
+        values = values[finite]
+        total = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    n = values.numel()
+    if values.device.type == "cpu":
+        ranked = sorted_values(flat(values))[positions(n)]
+    else:  # sorted on the device: only the quantiles are copied
+        ranked = flat(torch.sort(values)[0][torch.from_numpy(positions(n)).to(values.device)])
+    return ranked, total / math.sqrt(max(n, 1)), non_finite
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """One tracked step."""
+
+    step: int
+    names: list[str]
+    sizes: list[int]
+    """Elements of each tensor."""
+    tied: Mapping[str, str]
+    """Further names -> the name that is tracked."""
+    quantiles: np.ndarray
+    """[tensors, 1024] ascending; NaN behind the values of smaller tensors."""
+    paired: np.ndarray
+    """[tensors, 1024] values at `positions`; NaN behind them."""
+    statistics: np.ndarray
+    """[tensors, 3]: `STATISTICS`."""
+
+
+def save(path: Path, sketch: Sketch) -> None:
+    """Write a sketch, whole or not at all."""
+    from safetensors.numpy import save as to_bytes
+
+    parts = {"quantiles": sketch.quantiles, "paired": sketch.paired}
+    compact = {name: part.astype(np.float32) for name, part in parts.items()}
+    if all(np.array_equal(parts[name], compact[name], equal_nan=True) for name in parts):
+        parts = compact  # not where weights are float64
+    parts["statistics"] = sketch.statistics
+    facts = {
+        "version": VERSION,
+        "step": sketch.step,
+        "names": sketch.names,
+        "sizes": sketch.sizes,
+        "tied": dict(sketch.tied),
+        "crc32": {name: zlib.crc32(part.tobytes()) for name, part in parts.items()},
+    }
+    write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
+
+
+def load(path: Path) -> Sketch:
+    """Read a sketch.
+
+    Raises:
+        InputError: ``damaged`` where it is cut off or changed, ``unknown-format`` for another file.
+    """
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            facts = json.loads((file.metadata() or {}).get(METADATA, "null"))
+            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        found = str(error)
+        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=REMOVE) from error
+    if facts is None or facts.get("version") != VERSION:
+        raise invalid("not a sketch of weights", "unknown-format", path=path)
+    for name, checksum in facts["crc32"].items():
+        if name not in parts or zlib.crc32(parts[name].tobytes()) != checksum:
+            raise invalid("damaged sketch", "damaged", name, path=path, remedy=REMOVE)
+    return Sketch(
+        facts["step"], facts["names"], facts["sizes"], facts["tied"],
+        parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
+    )  # fmt: skip
+
+
+def sketch_files(folder: Path) -> dict[int, Path]:
+    """Step -> file, ascending."""
+    found = {path.stem.removeprefix("step-"): path for path in folder.glob("step-*.safetensors")}
+    return {int(step): found[step] for step in sorted(found) if step.isdecimal()}

@@ -1,0 +1,239 @@
+"""How far the weights of two runs are apart: by tensor and step, from sketches or from checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.command import option
+from holdfast.numbers import counted
+from holdfast.profile.numerics.checkpoints import read_tensors
+from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
+from holdfast.profile.numerics.sections import digits, invalid, section
+from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
+from holdfast.report import figures
+from holdfast.report.page import Unknown
+
+SHOWN = 40
+"""Layers and steps of the heat map: more would not be read."""
+
+
+@dataclass(frozen=True)
+class WeightDistance(Answer):
+    """Distances between the weights of two runs.
+
+    Attributes:
+        first: folder or file.
+        second: folder or file.
+        steps: that both have; of checkpoints one, 0.
+        rows: step, tensor, size, w1, paired_mean, paired_max, rms, relative (w1 / rms), exact (False: from
+            sketches), non_finite, of_reference (w1 over that of the reference, where there is one).
+        totals: per step the means over all weights, and the largest difference.
+        unmatched: tensors that one run lacks.
+    """
+
+    first: Path
+    second: Path
+    steps: list[int]
+    rows: list[dict[str, Any]]
+    totals: list[dict[str, Any]]
+    unmatched: list[str]
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Distance between weights"
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The two runs."""
+        return [("first", str(self.first)), ("second", str(self.second))]
+
+    def values(self) -> Sequence[Value]:
+        """Of the last step."""
+        return [Value(key, self.totals[-1][key]) for key in ("w1", "paired_mean", "paired_max")]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What was left out."""
+        names = ", ".join(self.unmatched[:5])
+        text = f"{counted(len(self.unmatched), 'tensor')} of one run only: {names}."
+        found = [Unknown(text, "rename the tensors, if they are the same")] * bool(self.unmatched)
+        wrong = sum(row["non_finite"] for row in self.rows)
+        if wrong:
+            found.append(Unknown(f"{wrong:,} weights are NaN or infinite and in no distance."))
+        return found
+
+    def sections(self) -> Sequence[Section]:
+        """By layer and step."""
+        last = self.totals[-1]
+        ranked = [row for row in self.rows if row["step"] == self.steps[-1]]
+        ranked.sort(key=lambda row: -(row["relative"] or 0.0))
+        sentence = (
+            f"At step {self.steps[-1]:,} W1 is {digits(last['w1'])} and the mean paired distance "
+            f"{digits(last['paired_mean'])}; {ranked[0]['tensor']} is farthest apart, W1 is "
+            f"{digits(ranked[0]['relative'])} of its RMS."
+        )
+        if last["of_reference"]:
+            sentence += (
+                f" W1 is {digits(last['of_reference'])} times the distance to the reference."
+            )
+        columns = {
+            "tensor": "Tensor",
+            "size": "Weights",
+            "w1": "W1",
+            "paired_mean": "Paired, mean",
+            "paired_max": "Paired, largest",
+            "relative": "W1 / RMS",
+            "of_reference": "W1 / reference",
+            "exact": ColumnFormat("Exact", detail=True),
+        }
+        return [
+            section(
+                "weights",
+                "How far apart are the weights?",
+                sentence,
+                ranked,
+                columns,
+                figures=self._charts(),
+                formula=["W1 = mean |sorted a - sorted b|", "paired = mean, max |a - b|"],
+                parameters={"quantiles of a sketch": SKETCH},
+                source="Vallender 1974; Golden et al., arXiv 2405.02803",
+                notes="From sketches W1 is over mid-quantiles, and paired distances are over a sample of "
+                "1,024 places: their largest value is a lower bound. Up to 1,024 weights are exact.",
+                caption="Tensors of the last step, farthest first.",
+            )
+        ]
+
+    def _charts(self) -> list[Figure]:
+        """W1 by layer and step, where there are several steps and a distance."""
+        every = self.steps[:: -(-len(self.steps) // SHOWN)]
+        most: dict[str, float] = {}
+        for row in self.rows:
+            most[row["tensor"]] = max(most.get(row["tensor"], 0.0), row["relative"] or 0.0)
+        kept = sorted(most, key=lambda name: -most[name])[:SHOWN]
+        cells = [
+            {"step": str(row["step"]), "tensor": row["tensor"], "w": math.log10(row["relative"])}
+            for row in self.rows
+            if row["tensor"] in kept and row["step"] in every and row["relative"]
+        ]
+        if not cells or len(self.steps) < 2:
+            return []
+        return [figures.heat_map(cells, "step", "tensor", "w", "log10 of W1 / RMS")]
+
+
+def track_diff(
+    first: str | Path,
+    second: str | Path,
+    /,
+    *,
+    reference: Annotated[str | Path | None, option(metavar="RUN")] = None,
+) -> WeightDistance:
+    """Compare the weights of two runs, from their sketches or from two checkpoints.
+
+    Args:
+        first: Folder of a WeightTracker, or a checkpoint (safetensors, torch.save).
+        second: The other run, of the same kind.
+        reference: A third run, such as one of another seed; distances are also given relative to that of
+            the first from it.
+
+    Raises:
+        InputError: ``no-match`` without a common step, ``name-mismatch`` without a common tensor,
+            ``shape-mismatch``, ``damaged``.
+    """
+    a, b = Path(first), Path(second)
+    rows, unmatched = _compared(a, b)
+    unit: dict[tuple[int, str], float | None] = {}
+    if reference is not None:
+        unit = {(row["step"], row["tensor"]): row["w1"] for row in _compared(a, Path(reference))[0]}
+    for row in rows:
+        row["w1_reference"] = unit.get((row["step"], row["tensor"]))
+    steps = sorted({row["step"] for row in rows})
+    totals = [_total([row for row in rows if row["step"] == step]) for step in steps]
+    for row in (*rows, *totals):
+        other = row.pop("w1_reference")
+        row["of_reference"] = row["w1"] / other if other and row["w1"] is not None else None
+    return WeightDistance(a, b, steps, rows, totals, unmatched)
+
+
+def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row per common step and tensor, and the tensors of one run only."""
+    if a.is_dir() != b.is_dir():
+        problem = "a folder of sketches and a checkpoint cannot be compared"
+        raise invalid(problem, "conflict", path=b, remedy="name two folders or two files")
+    if not a.is_dir():
+        mine, other = read_tensors(a), read_tensors(b)
+        shapes = [
+            {name: tuple(part.shape) for name, part in each.items()} for each in (mine, other)
+        ]
+        names, unmatched = _matched(shapes[0], shapes[1], b)
+        rows = []
+        for name in names:
+            x, y = flat(mine[name]), flat(other[name])
+            wrong = int((~(np.isfinite(x) & np.isfinite(y))).sum())
+            rows.append(_row(0, name, x.size, distance(x, y), True, wrong))
+        return rows, unmatched
+    files = sketch_files(a), sketch_files(b)
+    steps = sorted(set(files[0]) & set(files[1]))
+    if not steps:
+        problem = "no tracked step in common"
+        raise invalid(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
+    rows, unmatched = [], []
+    for step in steps:
+        one, two = load(files[0][step]), load(files[1][step])
+        sizes = [dict(zip(each.names, each.sizes, strict=True)) for each in (one, two)]
+        names, unmatched = _matched(sizes[0], sizes[1], files[1][step])
+        rows += _sketch_rows(one, two, names)
+    return rows, unmatched
+
+
+def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        n, m = a.names.index(name), b.names.index(name)
+        width = min(a.sizes[n], SKETCH)
+        ranked = np.abs(a.quantiles[n, :width] - b.quantiles[m, :width])
+        paired = np.abs(a.paired[n, :width] - b.paired[m, :width])
+        paired = paired[np.isfinite(paired)]
+        wrong = int(a.statistics[n, 2] + b.statistics[m, 2])
+        # The quantiles of fewer finite values stand at other places: no W1 then.
+        w1 = math.nan if wrong else float(ranked.mean())
+        mean, most = (float(paired.mean()), float(paired.max())) if paired.size else (math.nan,) * 2
+        found = Distance(w1, mean, most, float(a.statistics[n, 0]))
+        yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH, wrong)
+
+
+def _row(
+    step: int, name: str, size: int, found: Distance, exact: bool, wrong: int
+) -> dict[str, Any]:
+    known = {key: value if math.isfinite(value) else None for key, value in vars(found).items()}
+    relative = found.w1 / found.rms if known["w1"] is not None and found.rms else None
+    row = {"step": step, "tensor": name, "size": size, **known, "relative": relative}
+    return row | {"exact": exact, "non_finite": wrong}
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over all weights of a step: large tensors count for what they are."""
+
+    def mean(key: str) -> float | None:
+        known = [row for row in rows if row[key] is not None]
+        size = sum(row["size"] for row in known)
+        return sum(row[key] * row["size"] for row in known) / size if size else None
+
+    largest = [row["paired_max"] for row in rows if row["paired_max"] is not None]
+    means = {key: mean(key) for key in ("w1", "paired_mean", "w1_reference")}
+    return {"step": rows[0]["step"], **means, "paired_max": max(largest, default=None)}
+
+
+def _matched(a: dict[str, Any], b: dict[str, Any], path: Path) -> tuple[list[str], list[str]]:
+    """Names that both have, of one shape, and those of one run only."""
+    names = [name for name in a if name in b]
+    if not names:
+        raise invalid("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
+    for name in names:
+        if a[name] != b[name]:
+            raise invalid("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
+    return names, sorted(set(a) ^ set(b))
