@@ -21,12 +21,14 @@ from holdfast import automata as fa
 from holdfast import carbon, fleet, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
+from holdfast.lm import safety
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,
+    "lm.safety": safety,
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,
