@@ -23,12 +23,14 @@ from holdfast.data import croissant, records
 from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
+from holdfast.lm import safety
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,
+    "lm.safety": safety,
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,
