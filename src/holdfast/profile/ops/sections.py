@@ -151,8 +151,8 @@ def _classes(result: OpProfile) -> Section:
     largest = max(rows, key=lambda row: row["flops"])
     sentence = (
         f"One pass takes {si(result.flops, 'FLOP')} of products and {si(result.vector_flops, 'FLOP')} of "
-        f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the products "
-        f"are {largest['op_class'].replace('_', ' ')}."
+        f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the "
+        f"products are {largest['op_class'].replace('_', ' ')}."
     )
     how = How(
         [
