@@ -339,9 +339,9 @@ def _of_runs(function: str) -> Callable[[Path], str]:
 
 
 def _of_signal(path: Path) -> str:
-    from holdfast.carbon import intensity, read_signal
+    from holdfast.carbon import read_signal
 
-    return intensity(read_signal(path)).headline
+    return "; ".join(text for _, text in read_signal(path).inputs()) + "."
 
 
 def _of_checkpoints(path: Path) -> str:
@@ -418,7 +418,7 @@ KINDS = (
     Kind("step times", _is_steps, _of_runs("stragglers"), "runs stragglers {}"),
     Kind("events of a run", _is_events, _of_events, "runs report {} --html run.html", "by folder"),
     Kind("checkpoints", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
-    Kind("a grid signal", _is_signal, _of_signal, "carbon intensity {}"),
+    Kind("a grid signal", _is_signal, _of_signal, "carbon plan --load LOAD --signal {}"),
     Kind("logs of a cluster", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"),
     Kind("a transducer as text", _is_fst_text, _of_fst_text, "fst compile {} -o machine.fst"),
     Kind(

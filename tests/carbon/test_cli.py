@@ -92,12 +92,6 @@ def test_loads_that_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert (error["code"], error["place"]) == (code, place)
 
 
-def test_a_load_of_numbered_hours_starts_with_the_signal(tmp_path: Path) -> None:
-    (tmp_path / "load.csv").write_text("hour,a\n" + "".join(f"{n},5\n" for n in range(48)))
-    made = carbon.plan(carbon.read_load(tmp_path / "load.csv"), carbon.read_signal(SIGNAL))
-    assert (made.before.shape, made.start_s) == ((1, 48), 1652140800)
-
-
 def test_schedules(tmp_path: Path) -> None:
     signal = carbon.read_signal(SIGNAL)
     made = carbon.plan(carbon.read_load(LOAD), signal, flex=0.5, cap=125)
@@ -130,7 +124,8 @@ def test_schedules(tmp_path: Path) -> None:
 def test_names_of_workloads_cannot_run_commands(tmp_path: Path) -> None:
     load = tmp_path / "load.csv"
     load.write_text(
-        "hour,a'; touch owned; '$(touch owned)\n" + "".join(f"{n},5\n" for n in range(24))
+        "time,a'; touch owned; '$(touch owned)\n"
+        + "".join(f"2022-05-10T{n:02d}:00Z,5\n" for n in range(24))
     )
     made = carbon.plan(carbon.read_load(load), carbon.read_signal(SIGNAL))
     for form in ("slurm", "nvidia-smi"):
@@ -142,10 +137,7 @@ def test_names_of_workloads_cannot_run_commands(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-def test_intensity_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "carbon", "intensity", SIGNAL, "--marginal")
-    assert found["signal"]["kind"] == "marginal"
-    assert found["mean"] == pytest.approx(490, rel=0.05)  # gas follows the load
+def test_why() -> None:
     (row,) = why(SIGNAL).to_dict()["found"]
     assert (row["what"], row["room"]) == ("a grid signal", "carbon")
     assert row["headline"]

@@ -92,7 +92,6 @@ def test_a_fit_knows_its_error_on_time_that_it_has_not_seen(tmp_path: Path) -> N
     arrival = np.sort(random.uniform(0, hours, count))
     jobs = Jobs(arrival, random.exponential(3.0, count) + 0.1, random.integers(1, 5, count))
     made = fit_penalty(jobs, samples=80, output=tmp_path / "p.json", name="etl")
-    assert made.r2 <= made.r2_in_sample
     assert 0.5 < made.r2 < 1
     error = np.abs(made.true - made.predicted)
     assert made.mae == pytest.approx(error.mean())

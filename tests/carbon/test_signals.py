@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 from holdfast.carbon.formats import GRAMS_PER_POUND, read_signal, recognize
-from holdfast.carbon.signals import Signal, intensity, marginal_intensity, mix_intensity
+from holdfast.carbon.signals import Signal, mix_intensity
 from holdfast.errors import InputError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "carbon" / "CISO_2022-05.csv"
 AREAS = ("CISO", "ERCO", "PJM", "MISO", "SOCO")
-ENTSOE = (
-    "Area,MTU,Fossil Brown coal/Lignite  - Actual Aggregated [MW],Solar  - Actual Aggregated [MW]\n"
-)
 BALANCE = (
     "Balancing Authority,UTC Time at End of Hour,Net Generation (MW) from Coal,"
     "Net Generation (MW) from Natural Gas,Net Generation (MW) from Solar,"
@@ -62,7 +59,6 @@ def test_the_example_has_one_empty_hour() -> None:
     assert empty == 7 * 24 + 18
     filled = signal.interpolated()
     assert filled.values[empty] == pytest.approx(signal.values[[empty - 1, empty + 1]].mean())
-    assert set(signal.generation) == {"WND", "SUN", "WAT", "OIL", "NG", "COL", "NUC", "OTH"}
 
 
 def test_mix_by_hand_and_negative_generation() -> None:
@@ -72,34 +68,6 @@ def test_mix_by_hand_and_negative_generation() -> None:
     assert np.isnan(values[[1, 2]]).all()  # nothing generated; a fuel unknown
     assert values[3] == 820  # what a plant draws is not subtracted from the coal
     assert negative == 2
-    with pytest.raises(InputError) as caught:
-        mix_intensity({"PEAT": [1.0]})
-    assert caught.value.code == "unknown-name"
-
-
-def test_marginal_intensity_of_one_fuel_and_of_a_known_mixture() -> None:
-    random = np.random.default_rng(1)
-    gas = 1000 + random.uniform(0, 500, 2000)
-    wind = random.uniform(0, 900, 2000)
-    mix = {"NG": gas, "WND": wind}
-    signal, rows = marginal_intensity(Signal(mix_intensity(mix)[0], 0, "average", generation=mix))
-    assert signal.kind == "marginal"
-    assert np.allclose(signal.values, 490)  # the wind follows nobody
-    # Coal carries a fixed share of every change.
-    load = 2000 + random.uniform(0, 1000, 4000)
-    mix = {"COL": 0.3 * load, "NG": 0.7 * load}
-    _, rows = marginal_intensity(Signal(mix_intensity(mix)[0], 0, "average", generation=mix))
-    assert len(rows) == 10
-    for row in rows:
-        assert row["low"] <= 0.3 * 820 + 0.7 * 490 + 1e-6
-        assert row["g_per_kwh"] == pytest.approx(0.3 * 820 + 0.7 * 490)
-
-
-def test_marginal_needs_a_fuel_mix(tmp_path: Path) -> None:
-    signal = read_signal(written(tmp_path, "a.csv", typed(("2022-01-01T00:00Z", 1))))
-    with pytest.raises(InputError) as caught:
-        intensity(signal, marginal=True)
-    assert (caught.value.code, caught.value.place) == ("no-data", "--marginal")
 
 
 def test_pounds_per_megawatt_hour(tmp_path: Path) -> None:
@@ -113,11 +81,6 @@ def test_pounds_per_megawatt_hour(tmp_path: Path) -> None:
     for unit, grams in (("lb/MWh", 0.45359237), ("kgCO2/MWh", 1.0), ("tCO2eq/MWh", 1000.0)):
         path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit=unit))
         assert read_signal(path).values == pytest.approx([grams])
-    path = written(
-        tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 0.2), unit="EUR/kWh", kind="price")
-    )
-    price = read_signal(path)
-    assert (price.values.tolist(), price.unit, price.kind) == ([200.0], "EUR/MWh", "price")
     path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit="stone/MWh"))
     assert (refusal(path).code, refusal(path).place) == ("invalid-value", "unit")
     meta["signal_type"] = "health_damage"
@@ -141,7 +104,7 @@ def test_five_minutes_become_hours(tmp_path: Path) -> None:
     assert np.isnan(signal.values[2])
 
 
-def test_electricity_maps_and_its_scopes(tmp_path: Path) -> None:
+def test_electricity_maps(tmp_path: Path) -> None:
     header = (
         "Datetime (UTC),Country,Zone name,Zone id,Carbon intensity gCO₂eq/kWh (direct),"
         "Carbon intensity gCO₂eq/kWh (Life cycle)\n"
@@ -150,28 +113,23 @@ def test_electricity_maps_and_its_scopes(tmp_path: Path) -> None:
     path = written(tmp_path, "em.csv", header + rows)
     assert refusal(path).code == "conflict"
     assert refusal(path, zone="PL").code == "no-match"
-    whole, direct = (read_signal(path, zone="FR", scope=s) for s in ("lifecycle", "direct"))
-    assert (whole.values[0], direct.values[0]) == (50, 30)
-    assert (whole.basis, whole.scope, direct.scope) == ("consumption", "lifecycle", "direct")
+    whole = read_signal(path, zone="FR")
+    assert (whole.values[0], whole.basis, whole.scope) == (50, "consumption", "lifecycle")
     header = "Datetime (UTC),Zone Id,Carbon Intensity gCO₂eq/kWh (LCA),Data Estimated\n"
     path = written(tmp_path, "em.csv", header + "2022-01-01 00:00:00,FR,60,true\n")
     old = read_signal(path)
-    assert (old.values[0], len(old.notes), refusal(path, scope="direct").code) == (
-        60,
-        1,
-        "missing-column",
-    )
+    assert (old.values[0], len(old.notes)) == (60, 1)
+    direct = header.replace("LCA", "direct") + "2022-01-01 00:00:00,FR,60,true\n"
+    assert refusal(written(tmp_path, "em.csv", direct)).code == "missing-column"
 
 
 def test_eia_balance_file(tmp_path: Path) -> None:
     rows = 'CISO,01/01/2024 1:00:00 AM,100,"1,000",,50\nCISO,01/01/2024 2:00:00 AM,100,1000,,150\n'
     signal = read_signal(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))
     assert signal.start_s == 1704067200  # the hour that ends at 1:00
-    assert signal.generation["COL"].tolist() == [
-        50,
-        150,
-    ]  # adjusted values; the empty solar column is no gap
-    assert signal.values[0] == pytest.approx((50 * 820 + 1000 * 490) / 1050)
+    # Adjusted values; the empty solar column is no gap.
+    expected = [(coal * 820 + 1000 * 490) / (coal + 1000) for coal in (50, 150)]
+    assert signal.values == pytest.approx(expected)
 
 
 def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
@@ -194,8 +152,6 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
     rows += [",".join(["PJM", f"07/01/2024 {n}:00:00 AM", *reported, *adjusted]) for n in (8, 9)]
     path = written(tmp_path, "balance.csv", "\n".join([header, *rows]) + "\n")
     signal = read_signal(path, zone="CISO")
-    mix = {fuel: mw.tolist() for fuel, mw in signal.generation.items()}
-    assert mix == {"COL": [80], "WAT": [30], "SUN": [8], "OTH": [9]}
     assert signal.values[0] == pytest.approx((80 * 820 + 30 * 24 + 8 * 41 + 9 * 230) / 127)
     assert any("batteries" in note for note in signal.notes)
     assert refusal(path).code == "conflict"
@@ -207,57 +163,11 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
     )
 
 
-def test_entsoe_over_both_changes_of_the_clock(tmp_path: Path) -> None:
-    def rows(day: str, hours: str) -> str:
-        cells = [
-            f"DE,{day} 0{h}:00 - {day} 0{h}:15 (CET/CEST),{100 * n + 100},{'-' if n else 100}\n"
-            for n, h in enumerate(hours)
-        ]
-        return "".join(cells)
-
-    spring = rows("31.03.2024", "13").replace("03:00 -", "03:00 -", 1)
-    skipped = "DE,31.03.2024 02:00 - 31.03.2024 03:00 (CET/CEST),n/e,n/e\n"
-    signal = read_signal(written(tmp_path, "s.csv", ENTSOE + skipped + spring))
-    assert (signal.start_s, signal.zone) == (1711843200, "DE")  # 2024-03-31T00:00Z
-    assert signal.values == pytest.approx([(820 + 41) / 2, np.nan], nan_ok=True)
-    autumn = rows("27.10.2024", "1223").replace(",-", ",0")
-    signal = read_signal(written(tmp_path, "a.csv", ENTSOE + autumn))
-    assert signal.generation["COL"].tolist() == [100, 200, 300, 400]
-
-
-def test_entsoe_with_a_row_per_type(tmp_path: Path) -> None:
-    header = '"MTU (UTC)","Area","Production Type","Generation (MW)"\n'
-    rows = [
-        f'"01/01/2025 00:{m}:00 - 01/01/2025 00:{m}:59","BZN|FR","{kind}","{mw}"\n'
-        for m in ("00", "15", "30", "45")
-        for kind, mw in (
-            ("Nuclear", 300),
-            ("Biomass", 100),
-            ("Energy storage", 50),
-            ("Fossil Gas", "n/e"),
-        )
-    ]
-    signal = read_signal(written(tmp_path, "e.csv", header + "".join(rows)))
-    assert (signal.hours, signal.start_s) == (1, 1735689600)
-    assert signal.values[0] == pytest.approx((300 * 12 + 100 * 230) / 400)
-
-
-def test_watttime_of_version_2(tmp_path: Path) -> None:
-    points = [
-        {"point_time": f"2021-03-01T00:{m:02d}:00.000Z", "value": "1000", "frequency": 300}
-        for m in range(55, -1, -5)
-    ]
-    about = {"ba": "CAISO_NORTH", "datatype": "MOER", "market": "RTM", "version": "3.0"}
-    history = json.dumps([point | about for point in points])
-    forecast = json.dumps(
-        {"generated_at": "2021-03-01T00:00:00+00:00", "forecast": [p | about for p in points]}
-    )
-    for text in (history, forecast):
-        signal = read_signal(written(tmp_path, "w.json", text))
-        assert (signal.kind, signal.zone) == ("marginal", "CAISO_NORTH")
-        assert signal.values == pytest.approx([453.59237])
-        assert recognize(text.encode()) == "WattTime"
-    assert refusal(written(tmp_path, "w.json", "[]")).code == "unknown-format"
+def test_what_is_no_answer_of_watttime(tmp_path: Path) -> None:
+    point = {"point_time": "2021-03-01T00:00:00Z", "value": 1000, "datatype": "MOER"}  # version 2
+    for content in ([], [point], {"data": [point]}, {"data": [point], "meta": {}}):
+        path = written(tmp_path, "w.json", json.dumps(content))
+        assert refusal(path).code == "unknown-format"
 
 
 def test_codecarbon_runs(tmp_path: Path) -> None:
@@ -302,11 +212,15 @@ def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
         ("timestamp,value,unit,kind\n", "empty-input", None),
         (typed(("2022-01-01T00:00Z", "high")), "invalid-value", "line 2"),
         (typed(("yesterday", 1)), "invalid-value", "line 2"),
-        (typed(("2022-01-01T00:00Z", 1), kind="medium"), "invalid-value", "kind"),
+        (typed(("2022-01-01T00:00Z", 1), kind="price"), "invalid-value", "kind"),
         ("timestamp,value,unit,kind\n2022-01-01T00:00Z,1\n", "damaged", "line 2"),
         (typed(("2022-01-01T00:00Z", 1), ("2022-01-01T00:00Z", 2)), "duplicate", "line 3"),
         ('{"data": []}', "unknown-format", None),
-        (ENTSOE + "DE,31.03.2024 02:00 - 31.03.2024 03:00 (CET/CEST),n/e,-\n", "empty-input", None),
+        (
+            BALANCE + "PJM,07/01/2024 8:00:00 AM,,,,\nPJM,07/01/2024 9:00:00 AM,,,,\n",
+            "empty-input",
+            None,
+        ),
         ("Area,MTU,Actual Total Load [MW]\nDE,31.03.2024 02:00,1\n", "unknown-format", None),
         (BALANCE.split(",Net")[0] + "\nPJM,07/01/2024 8:00:00 AM\n", "empty-input", None),
     ],
@@ -332,12 +246,3 @@ def test_what_is_recognized(tmp_path: Path) -> None:
     assert recognize(typed().encode()) == "signal table"
     assert recognize(b'{"data": [{"point_time": 1}], "meta": {"signal_type": "x"}}') == "WattTime"
     assert recognize(b"arrival_time,length,cpus\n") == ""
-
-
-def test_a_summary() -> None:
-    signal = read_signal(EXAMPLE)
-    summary = intensity(signal).to_dict()
-    assert summary["mean"] == pytest.approx(np.nanmean(signal.values))
-    hours = signal.values.reshape(14, 24)
-    means = [row["mean"] for row in summary["by_hour_utc"]]
-    assert means == pytest.approx(np.nanmean(hours, axis=0).tolist())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.carbon.planning import plan
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
-    from holdfast.carbon.signals import Signal, intensity
+    from holdfast.carbon.signals import Signal
     from holdfast.carbon.workloads import Load, Workload, read_load
 
 _HOMES = {
@@ -31,7 +31,6 @@ _HOMES = {
     "account": "accounting",
     "compare": "comparing",
     "fit_penalty": "fitting",
-    "intensity": "signals",
     "plan": "planning",
     "read_jobs": "fitting",
     "read_load": "workloads",
@@ -47,7 +46,6 @@ __all__ = [
     "account",
     "compare",
     "fit_penalty",
-    "intensity",
     "plan",
     "read_jobs",
     "read_load",

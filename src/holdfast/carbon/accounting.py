@@ -25,7 +25,7 @@ from holdfast.report import figures
 
 # Rows of a table: the largest.
 MOST_ROWS = 500
-KEYS = ("user", "month", "state", "job", "node")
+KEYS = ("user", "month", "job", "node")
 COLUMNS = {
     "energy_kwh": ColumnFormat("energy", "kWh"),
     "kg_co2": ColumnFormat("CO2", "kg"),
@@ -41,7 +41,7 @@ class Account(Answer):
     Attributes:
         totals: energy_kwh (at the meter: with PUE), kg_co2 and kg_co2_failed (None where no hour has an
             intensity), energy_kwh_without_intensity (in no figure of CO2).
-        tables: by user, month (of UTC), state, job and node (a job's share): the same columns, largest
+        tables: by user, month (of UTC), job and node (a job's share): the same columns, largest
             first, at most 500 rows.
         attempts: that ran.
         attempts_without_gpus: whose GPUs are none or unknown: their energy counts as zero.
@@ -67,18 +67,11 @@ class Account(Answer):
         """The heading of the page."""
         return "CO2 of past jobs"
 
-    @property
-    def share_without_intensity(self) -> float:
-        """Share of the energy that is in no figure of CO2."""
-        total = self.totals["energy_kwh"] or 1.0
-        return (self.totals["energy_kwh_without_intensity"] or 0.0) / total
-
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon account``."""
         names = ("attempts", "attempts_without_gpus", "gpu_hours", "gpu_hours_lost", "pue")
         return {
             **self.totals,
-            "energy_share_without_intensity": self.share_without_intensity,
             **{name: getattr(self, name) for name in (*names, "watts_per_gpu")},
             **{f"by_{name}": table.to_pylist() for name, table in self.tables.items()},
             "signal": self.signal.to_dict(),
@@ -100,7 +93,7 @@ class Account(Answer):
         found = [Unknown(note) for note in self.signal.notes]
         energy = self.totals["energy_kwh_without_intensity"]
         if energy:
-            share = percent(self.share_without_intensity)
+            share = percent(energy / (self.totals["energy_kwh"] or 1.0))
             text = f"{share} of the energy ({brief(energy)} kWh) is in hours without an intensity."
             remedy = "Name a file that covers them."
             found.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
@@ -111,7 +104,7 @@ class Account(Answer):
         return found
 
     def sections(self) -> Sequence[Section]:
-        """Users, months, states, jobs and nodes."""
+        """Users, months, jobs and nodes."""
         total, lost = self.totals["kg_co2"], self.totals["kg_co2_failed"] or 0.0
         sentence = "None of the energy is in an hour with an intensity."
         if total is not None:
@@ -168,7 +161,7 @@ def account(
     lost = fleet.goodput(log)
     log.engine.load("carbon_lost", lost.by_attempt)
     runs = log.arrow(
-        f"""SELECT job_id AS job, coalesce("user", '') AS "user", state, nodes,
+        f"""SELECT job_id AS job, coalesce("user", '') AS "user", nodes,
             coalesce(gpus, 0) AS gpus, CAST(stop_s - exposed_s AS DOUBLE) AS start_s,
             CAST(stop_s AS DOUBLE) AS stop_s, coalesce(carbon_lost.gpu_hours, 0) AS lost
         FROM {log.executions} AS run LEFT JOIN carbon_lost ON run.key = carbon_lost.key
@@ -190,7 +183,7 @@ def account(
         "kg_co2": kilowatts * grams / 1000 / HOUR_S,
         "kg_co2_failed": kilowatts * between(since, end)[0] / 1000 / HOUR_S,
     }
-    names = ("job", "user", "state", "nodes")
+    names = ("job", "user", "nodes")
     log.engine.load("carbon_rows", pa.table({**columns, **{n: runs[n].take(index) for n in names}}))
     [totals] = log.rows(f"SELECT {_SUMS} FROM carbon_rows")
     split = ", ".join(f"{name} / array_length(nodes) AS {name}" for name in COLUMNS)

@@ -24,14 +24,12 @@ class SignalOptions:
     """Zone to read, where a file has several; the name of the zone, where it has none."""
     timezone: Annotated[str, option(metavar="ZONE")] = ""
     """Time zone of times that state none, such as America/Los_Angeles."""
-    scope: Literal["lifecycle", "direct"] = "lifecycle"
-    """Column of an Electricity Maps file: emissions over the life of a plant, or direct ones."""
 
     def read(self, path: Path) -> Signal:
         """The signal of a file."""
         from holdfast.carbon.formats import read_signal
 
-        return read_signal(path, zone=self.zone, timezone=self.timezone, scope=self.scope)
+        return read_signal(path, zone=self.zone, timezone=self.timezone)
 
 
 @Options
@@ -42,7 +40,7 @@ class PlanOptions(SignalOptions):
     load: Annotated[Path, option(metavar="FILE")]
     """CSV with a column of times and one column of MW per workload."""
     signal: Annotated[Path, option(metavar="FILE")]
-    """Average or marginal intensity, or a price; formats as for `account`."""
+    """Average or marginal intensity; formats as for `account`."""
     penalties: Annotated[Path | None, option(metavar="FILE")] = None
     """What moving each workload costs (TOML or JSON; default: nothing)."""
     flex: Share = 0.4
@@ -130,21 +128,6 @@ def plan(
         write_schedule(made, output, form, **watts)
         progress.remark(f"schedule: {output}")
     return made
-
-
-@app.command
-def intensity(
-    file: Path, /, *, reading: SignalOptions = SignalOptions(), marginal: bool = False
-) -> Answer:
-    """Summarize a grid signal: type, unit, gaps, clean hours; estimate the marginal one.
-
-    Args:
-        file: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV with timestamp,value,unit,kind.
-        marginal: Estimate the marginal intensity from an EIA-930 fuel mix, by decile of load.
-    """
-    from holdfast.carbon.signals import intensity as run
-
-    return run(reading.read(file), marginal=marginal)
 
 
 @app.command(name="fit-penalty")

@@ -54,13 +54,11 @@ class Comparison(Answer):
     Attributes:
         rows: level, policy, saved_share, penalty, of_efficient (its cut over that of the efficient plan
             at the same penalty), equal_penalty (False: the baseline cannot spend as much), jain,
-            entropy, setting.
-        hours: that were planned.
+            strength (of a policy).
         signal: of the plans.
     """
 
     rows: list[dict[str, Any]]
-    hours: int
     signal: Signal
 
     @property
@@ -86,10 +84,7 @@ class Comparison(Answer):
         points = [{**row, "saved": 100 * row["saved_share"]} for row in self.rows]
         axes = ("penalty", "saved", "Total penalty, units", "CO2 saved, %")
         meanings = dict(zip((*POLICIES, *BASELINES), COLOURS, strict=True))
-        pictures = [figures.lines(points, *axes, series="policy", meanings=meanings, points=True)]
-        if own["jain"] is not None:  # it needs two workloads
-            title = "Jain's index of penalty per entitlement (1: all bear the same)"
-            pictures.append(figures.bars(middle, "policy", "jain", title))
+        drawn = figures.lines(points, *axes, series="policy", meanings=meanings, points=True)
         columns = {
             **dict.fromkeys(("level", "policy", "penalty", "jain"), ColumnFormat()),
             "saved_share": ColumnFormat("CO2 saved", "%", 2),
@@ -105,7 +100,7 @@ class Comparison(Answer):
         )
         table = Table(pa.Table.from_pylist(self.rows), columns, "One row per level and policy.")
         question = "How much CO2 does a given penalty save, and who bears it?"
-        return [Section("pareto", question, sentence, pictures, [table], how)]
+        return [Section("pareto", question, sentence, [drawn], [table], how)]
 
 
 def compare(
@@ -121,7 +116,7 @@ def compare(
 
     Args:
         load: workloads with penalties.
-        signal: intensity or price.
+        signal: average or marginal intensity.
         flex: as of `plan`.
         cap: as of `plan`.
         window_s: as of `plan`.
@@ -147,43 +142,42 @@ def compare(
     with progress.track("comparing", len(levels), "levels") as bar:
         for level in levels:
             search = partial(solved, "efficient")
-            own, strength = _reaching(search, "saved_share", level * most, strength, CLOSE)
-            found = {"efficient": (own, f"{strength:.4g} per t")}
+            own = _reaching(search, "saved_share", level * most, strength)
+            strength = own.strength or strength
+            found = {"efficient": own}
             for policy in ("fair", "market"):
                 guess = own.penalty / float(own.entitlements.sum())
                 search = partial(solved, policy)
-                made, at = _reaching(search, "penalty", own.penalty, guess, CLOSE)
-                found[policy] = made, f"{at:.4g} per entitlement"
+                found[policy] = _reaching(search, "penalty", own.penalty, guess)
             for name in BASELINES:
-                best, setting = best_baseline(windows, name, own.penalty)
-                pretended = [Solved(d, 0.0, 0.0) for d in best]
-                found[name] = collected(problem, windows, pretended, name, None, {}), setting
+                pretended = [Solved(d, 0.0, 0.0) for d in best_baseline(windows, name, own.penalty)]
+                found[name] = collected(problem, windows, pretended, name, None, {})
             bar.advance(1)
-            for policy, (made, setting) in found.items():
+            for policy, made in found.items():
                 spent = made.penalty / own.penalty if own.penalty else 1.0
-                row = {
+                row: dict[str, Any] = {
                     "level": level,
                     "policy": policy,
                     "saved_share": made.saved_share,
                     "penalty": made.penalty,
                     "of_efficient": made.saved_share / own.saved_share,
                     "equal_penalty": abs(spent - 1) <= 2 * CLOSE,
+                    "jain": made.jain,
+                    "strength": made.strength,
                 }
-                rows.append(row | made.fairness | {"setting": setting})
-    return Comparison(rows, own.before.shape[1], problem.signal)
+                rows.append(row)
+    return Comparison(rows, problem.signal)
 
 
-def _reaching(
-    solve: Callable[[float], Plan], figure: str, aim: float, guess: float, close: float
-) -> tuple[Plan, float]:
-    """The plan, and the strength, at which a figure that grows with the strength is as aimed."""
+def _reaching(solve: Callable[[float], Plan], figure: str, aim: float, guess: float) -> Plan:
+    """The plan of the strength at which a figure that grows with the strength is as aimed."""
     low, high, least = 0.0, max(guess, 1e-9), 0.0
-    strength, made = high, solve(high)
+    made = solve(high)
     while getattr(made, figure) < aim and high < 1e15:
         low, least, high = high, getattr(made, figure), 4 * high
-        strength, made = high, solve(high)
+        made = solve(high)
     most = getattr(made, figure)
-    while abs(getattr(made, figure) - aim) > close * aim + 1e-9 and high - low > 1e-6 * guess:
+    while abs(getattr(made, figure) - aim) > CLOSE * aim + 1e-9 and high - low > 1e-6 * guess:
         # Between the chord and the middle: the chord alone creeps where the figure jumps.
         share = min(max((aim - least) / max(most - least, 1e-12), 0.1), 0.9)
         strength = low + share * (high - low)
@@ -192,10 +186,10 @@ def _reaching(
             low, least = strength, found
         else:
             high, most = strength, found
-    return made, strength
+    return made
 
 
-def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple[Curtailments, str]:
+def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> Curtailments:
     """The baseline's best setting at a total penalty; one that cannot spend it counts at what it spends.
 
     Args:
@@ -204,8 +198,8 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple
         penalty: penalty units, over all windows.
     """
     entitled = [window.with_rights() for window in windows]
-    scaled = [(_scaled(windows, d, penalty), text) for text, d in _settings(name, entitled)]
-    return max(scaled, key=lambda pair: _total(windows, pair[0], Window.cut))
+    scaled = [_scaled(windows, d, penalty) for d in _settings(name, entitled)]
+    return max(scaled, key=lambda d: _total(windows, d, Window.cut))
 
 
 def _total(
@@ -228,18 +222,16 @@ def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curta
     return [[share * each for each in group] for group in d]
 
 
-def _settings(name: str, windows: Sequence[Window]) -> Iterator[tuple[str, Curtailments]]:
-    """Every setting of a baseline, with its curtailments."""
+def _settings(name: str, windows: Sequence[Window]) -> Iterator[Curtailments]:
+    """The curtailments of every setting of a baseline."""
     if name == "capacity curve":
-        yield "least CO2", [_capacity_curve(window) for window in windows]
+        yield [_capacity_curve(window) for window in windows]
         return
     for quantile in QUANTILES:
         for order in ORDERS:
-            text = f"above quantile {quantile:g}, made up for {order}"
             for depth in DEPTHS if name == "priority" else (1.0,):
                 batch_only = name == "waiting"
-                d = [_in_turn(window, quantile, depth, order, batch_only) for window in windows]
-                yield f"{text}, depth {depth:g}", d
+                yield [_in_turn(window, quantile, depth, order, batch_only) for window in windows]
 
 
 def _capacity_curve(window: Window) -> list[FloatArray]:

@@ -150,7 +150,6 @@ class PenaltyFit(Answer):
         slo_h: hours of `backlog_late`.
         r2: out of fold.
         mae: out of fold, job-hours.
-        r2_in_sample: of the same data that was fitted.
         true: [N] job-hours of extra waiting per sample.
         predicted: [N], out of fold.
         watts_per_cpu: power of a busy CPU.
@@ -163,7 +162,6 @@ class PenaltyFit(Answer):
     slo_h: int
     r2: float
     mae: float
-    r2_in_sample: float
     true: FloatArray
     predicted: FloatArray
     watts_per_cpu: float
@@ -187,7 +185,6 @@ class PenaltyFit(Answer):
             **self.tables,
             "r2_out_of_fold": self.r2,
             "mae_out_of_fold_job_hours": self.mae,
-            "r2_in_sample": self.r2_in_sample,
             "mean_waiting_job_hours": float(self.true.mean()),
             "samples": len(self.true),
             "watts_per_cpu": self.watts_per_cpu,
@@ -207,9 +204,8 @@ class PenaltyFit(Answer):
     def sections(self) -> Sequence[Section]:
         """Weights, and true against predicted waiting."""
         sentence = (
-            f"Out of fold the fit explains {self.r2:.3f} of the variance of extra waiting (R2; in "
-            f"sample {self.r2_in_sample:.3f}), with a mean absolute error of {brief(self.mae)} of "
-            f"{brief(float(self.true.mean()))} job-hours."
+            f"Out of fold the fit explains {self.r2:.3f} of the variance of extra waiting (R2), with a "
+            f"mean absolute error of {brief(self.mae)} of {brief(float(self.true.mean()))} job-hours."
         )
         rows = []
         for part in np.array_split(np.argsort(self.predicted), 12):
@@ -278,7 +274,6 @@ def fit_penalty(
         slo_h=slo_h,
         r2=r2_score(y, unseen),
         mae=float(np.abs(y - unseen).mean()),
-        r2_in_sample=r2_score(y, model.predict(x)),
         watts_per_cpu=watts_per_cpu,
         true=y,
         predicted=unseen,

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -56,20 +55,7 @@ BALANCE = {
 UNSPLIT = {"Wind": "WND", "Solar": "SUN", "Hydropower and Pumped Storage": "WAT"}
 BALANCE_END = "UTC Time at End of Hour"
 AUTHORITY = "Balancing Authority"
-# Beginnings of ENTSO-E's production types -> fuel codes, the first that fits; all others: OTH.
-PRODUCTION = {
-    "Wind": "WND",
-    "Solar": "SUN",
-    "Hydro": "WAT",
-    "Fossil Oil": "OIL",
-    "Fossil Gas": "NG",
-    "Fossil Coal-derived gas": "NG",
-    "Fossil": "COL",
-    "Nuclear": "NUC",
-    "Energy storage": "",
-    "": "OTH",
-}
-NO_VALUE = ("", "-", "n/e", "N/A", "NA")
+NO_VALUE = ("", "N/A", "NA")
 
 
 @dataclass
@@ -166,7 +152,6 @@ class Samples:
         step_s: length of a sample, at most.
         clock: time zone that the format states, of times that name none.
         repeats: several samples may be of the same time.
-        generation: fuel code -> MW per sample, of a fuel mix.
     """
 
     times: Sequence[datetime | str] = ()
@@ -181,19 +166,15 @@ class Samples:
     clock: str = ""
     repeats: bool = False
     notes: list[str] = field(default_factory=list)
-    generation: dict[str, list[float]] = field(default_factory=dict)
 
 
-def read_signal(
-    path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "lifecycle"
-) -> Signal:
+def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Signal:
     """An hourly signal from a file; the format is detected.
 
     Args:
         path: the file, plain or compressed.
         zone: the zone to read; needed where the file has several. A file that names none gets this one.
         timezone: IANA name of the zone of times that state none.
-        scope: which column of Electricity Maps: ``"lifecycle"`` or ``"direct"``.
 
     Raises:
         InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
@@ -210,7 +191,7 @@ def read_signal(
             known = ", ".join(dict.fromkeys(name for name, _, _ in _TABLES))
             expected = f"{known} (timestamp,value,unit,kind), or JSON of WattTime"
             raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
-        found = read(records, zone, scope)
+        found = read(records, zone)
     if not found.values:
         raise refused("no values", "empty-input", path)
     times = instants(path, found.times, found.places, found.clock or timezone)
@@ -223,40 +204,33 @@ def read_signal(
         found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
     start = int(unique[0]) // HOUR_S * HOUR_S
     slots = (times - start) // HOUR_S
-
-    def hourly(values: Sequence[float]) -> FloatArray:
-        """Means per hour; an hour with less than half of its samples has no value."""
-        known = ~np.isnan(values)
-        counts = np.bincount(slots[known], minlength=slots.max() + 1)
-        totals = np.bincount(slots[known], np.array(values)[known], slots.max() + 1)
-        enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
-        return np.where(enough, totals / np.maximum(counts, 1), np.nan)
-
-    unit, factor = _unit(path, found.unit, found.kind)
-    typed = (found.kind, found.zone or zone, unit, found.basis, found.scope)
-    mix = {fuel: hourly(mw) for fuel, mw in found.generation.items()}
-    return Signal(hourly(found.values) * factor, start, *typed, str(path), tuple(found.notes), mix)
+    known = ~np.isnan(found.values)
+    counts = np.bincount(slots[known], minlength=slots.max() + 1)
+    totals = np.bincount(slots[known], np.array(found.values)[known], slots.max() + 1)
+    # An hour with less than half of its samples has no value.
+    enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
+    values = np.where(enough, totals / np.maximum(counts, 1), np.nan)
+    factor = _grams_per_kwh(path, found.unit)
+    typed = (found.kind, found.zone or zone, "gCO2/kWh", found.basis, found.scope)
+    return Signal(values * factor, start, *typed, str(path), tuple(found.notes))
 
 
 def recognize(head: bytes) -> str:
     """The name of the signal format that the first bytes of a file show; empty if none."""
     text = head.decode("utf-8-sig", errors="replace")
     if text.lstrip()[:1] in ("{", "["):
-        typed = '"signal_type"' in text or '"datatype"' in text
-        return "WattTime" if typed and '"point_time"' in text else ""
+        return "WattTime" if '"point_time"' in text else ""
     columns = [" ".join(n.split()) for n in next(csv.reader([text.partition("\n")[0].strip()]), [])]
     return next((name for name, fits, _ in _TABLES if fits(columns)), "")
 
 
 def _mixed(samples: Samples, places: list[str], mix: Mapping[str, list[float]]) -> Samples:
     """Fill samples from a fuel mix: fuel code -> MW per sample."""
-    if not mix:
+    # A fuel that a zone does not have is empty in every row, and no gap.
+    there = {fuel: mw for fuel, mw in mix.items() if len(mw) == 1 or not np.isnan(mw).all()}
+    if not there:
         return samples
-    for fuel, mw in mix.items():
-        # A fuel that a zone does not have is empty in every row, and no gap.
-        if not np.isnan(mw).all() or len(mw) == 1:
-            samples.generation[fuel] = mw
-    intensity, negative = mix_intensity(samples.generation)
+    intensity, negative = mix_intensity(there)
     samples.values, samples.places = intensity.tolist(), places
     samples.basis, samples.scope = "production", "lifecycle"
     if negative:
@@ -271,7 +245,7 @@ def _summed(columns: Sequence[npt.ArrayLike]) -> FloatArray:
     return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
 
 
-def _eia_codes(records: Records, zone: str, _: str) -> Samples:
+def _eia_codes(records: Records, zone: str) -> Samples:
     """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
     found = re.match(r"([A-Z]+)_", records.path.name)
     samples = Samples(records.column("timestamp"), zone=zone or (found[1] if found else ""))
@@ -279,7 +253,7 @@ def _eia_codes(records: Records, zone: str, _: str) -> Samples:
     return _mixed(samples, records.places, {name: records.numbers(name) for name in names})
 
 
-def _eia_balance(records: Records, zone: str, _: str) -> Samples:
+def _eia_balance(records: Records, zone: str) -> Samples:
     """EIA-930's own balance files, also since the split of July 2024; hours are named by their end."""
     samples = Samples(zone=records.of_zone(AUTHORITY, zone), clock="UTC")
     times = []
@@ -318,63 +292,13 @@ def _eia_balance(records: Records, zone: str, _: str) -> Samples:
     return _mixed(samples, records.places, {fuel: mw.tolist() for fuel, mw in mix.items()})
 
 
-def _is_generation(column: str) -> bool:
-    return column == "Production Type" or "Actual Aggregated" in column
-
-
-def _entsoe(records: Records, zone: str, _: str) -> Samples:
-    """ENTSO-E's actual generation per production type: one column per type, or one row."""
-    column = next(name for name in records.columns if name.startswith("MTU"))
-    samples = Samples(zone=records.of_zone("Area", zone) if "Area" in records.columns else zone)
-    pattern = r"(.+?) ?- ?Actual Aggregated \[MW\]|Generation ?\(MW\)"
-    found = {name: match for name in records.columns if (match := re.fullmatch(pattern, name))}
-    cells: dict[str, dict[tuple[str, int], float]] = {}
-    places: dict[tuple[str, int], str] = {}
-    for name, match in found.items():
-        for mw, (place, row) in zip(records.numbers(name), records.rows, strict=True):
-            if np.isnan(mw):
-                continue  # also the hour that clocks skip
-            of_type = cells.setdefault(match[1] or row["Production Type"], {})
-            # The hour that clocks show twice is there twice.
-            moment = next(k for n in count() if (k := (row[column], n)) not in of_type)
-            of_type[moment] = mw
-            places.setdefault(moment, place)
-    if not places:
-        return samples
-    moments = sorted(places, key=lambda moment: int(places[moment].split()[1]))
-    parts: dict[str, list[FloatArray]] = {}
-    for name, values in cells.items():
-        fuel = next(PRODUCTION[start] for start in PRODUCTION if name.startswith(start))
-        parts.setdefault(fuel, []).append(np.array([values.get(k, np.nan) for k in moments]))
-    parts.pop("", None)
-    samples.times = [_market_time(records.path, places[moment], moment[0]) for moment in moments]
-    samples.clock = "UTC" if "UTC" in column + moments[0][0] else "Europe/Brussels"
-    samples.notes.append("Lignite counts as coal, biomass and waste as other fuels.")
-    mix = {fuel: _summed(columns).tolist() for fuel, columns in parts.items()}
-    return _mixed(samples, [places[moment] for moment in moments], mix)
-
-
-def _market_time(path: Path, place: str, text: str) -> datetime:
-    """The start of a market time unit: ``"01.01.2025 00:00 - 01.01.2025 00:15 (CET/CEST)"``."""
-    start = re.match(r"(\d\d)[./](\d\d)[./](\d{4}) (\d\d:\d\d)(?::\d\d)?(?: \((CES?T)\))?", text)
-    if not start:
-        return _parsed(path, place, text.partition(" - ")[0])
-    offset = {"CET": "+01:00", "CEST": "+02:00", None: ""}[start[5]]
-    return _parsed(path, place, f"{start[3]}-{start[2]}-{start[1]}T{start[4]}{offset}")
-
-
-def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
-    """Electricity Maps' CSV: consumption-based averages, direct and life-cycle."""
+def _electricity_maps(records: Records, zone: str) -> Samples:
+    """Electricity Maps' CSV: consumption-based averages over the life of a plant."""
     columns = {name.lower(): name for name in records.columns}
-    wanted = ("direct",) if scope == "direct" else ("life cycle", "lca")
-    values = [
-        n
-        for n in columns
-        if n.startswith("carbon intensity") and n.endswith(tuple(f"({w})" for w in wanted))
-    ]
+    ends = ("(life cycle)", "(lca)")
+    values = [n for n in columns if n.startswith("carbon intensity") and n.endswith(ends)]
     if not values:
-        expected = f"carbon intensity ({wanted[0]})"
-        problem = "no intensity of this scope"
+        problem, expected = "no intensity over the life of a plant", f"carbon intensity {ends[0]}"
         raise refused(problem, "missing-column", records.path, None, None, expected)
     where = next((columns[n] for n in ("zone id", "zone name", "zone") if n in columns), "")
     time = next(name for name in columns if name.startswith("datetime"))
@@ -388,13 +312,13 @@ def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
         records.places,
         zone=chosen,
         basis="consumption",
-        scope=scope,
+        scope="lifecycle",
         clock="UTC" if "utc" in time else "",
         notes=notes,
     )
 
 
-def _codecarbon(records: Records, zone: str, _: str) -> Samples:
+def _codecarbon(records: Records, zone: str) -> Samples:
     """The intensity that codecarbon used: emissions over energy, in the hours of each run."""
     column = "region" if any(cells.get("region") for _, cells in records.rows) else ""
     column = column or ("country_iso_code" if "country_iso_code" in records.columns else "")
@@ -414,7 +338,7 @@ def _codecarbon(records: Records, zone: str, _: str) -> Samples:
     return samples
 
 
-def _typed_table(records: Records, zone: str, _: str) -> Samples:
+def _typed_table(records: Records, zone: str) -> Samples:
     """A table that says what it holds: timestamp, value, unit, kind, and perhaps zone."""
     samples = Samples(zone=records.of_zone("zone", zone) if "zone" in records.columns else zone)
     first = records.rows[0][1]
@@ -430,43 +354,36 @@ def _typed_table(records: Records, zone: str, _: str) -> Samples:
 
 
 def _kind(path: Path, place: str, text: str) -> Kind:
-    if text not in ("average", "marginal", "price"):
-        problem, expected = "unknown kind of signal", "average, marginal or price"
+    if text not in ("average", "marginal"):
+        problem, expected = "unknown kind of signal", "average or marginal"
         raise refused(problem, "invalid-value", path, place, text, expected)
     return cast("Kind", text)
 
 
 def _watttime(path: Path, text: str) -> Samples:
-    """WattTime's JSON: version 3 {"data": [...], "meta": {...}}; of version 2 points with a datatype."""
+    """WattTime's JSON of version 3: {"data": [...], "meta": {...}}."""
     try:
         content = json.loads(text)
-        rows = content if isinstance(content, list) else content.get("data") or content["forecast"]
-        meta = rows[0] if isinstance(content, list) else content.get("meta") or rows[0]
+        rows, meta = content["data"], content["meta"]
         times = [row["point_time"] for row in rows]
         values = [float("nan" if row["value"] is None else row["value"]) for row in rows]
-        # Version 2 has one signal, in one unit.
-        kind = (
-            str(meta.get("signal_type") or meta.get("datatype", "MOER"))
-            .lower()
-            .removeprefix("co2_")
-        )
-        unit = str(meta.get("units", "lbs_co2_per_mwh"))
-        step_s = meta.get("data_point_period_seconds") or meta.get("frequency") or HOUR_S
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        kind, unit = str(meta["signal_type"]), str(meta["units"])
+        step_s = int(meta.get("data_point_period_seconds") or HOUR_S)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
         expected = '{"data": [{"point_time", "value"}], "meta": {"signal_type", "units"}}'
         problem = "not an answer of WattTime"
         raise refused(problem, "unknown-format", path, None, found, expected) from error
-    kind = {"moer": "marginal", "aoer": "average"}.get(kind, kind)
+    kind = {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind)
     return Samples(
         times,
         values,
         [f"data[{n}]" for n in range(len(rows))],
         _kind(path, "meta.signal_type", kind),
         unit.replace("lbs_co2_per_mwh", "lbs/MWh"),
-        str(meta.get("region") or meta.get("ba", "")),
+        str(meta.get("region", "")),
         scope="direct",
-        step_s=int(step_s),
+        step_s=step_s,
     )
 
 
@@ -478,15 +395,10 @@ def _starting(names: Sequence[str], text: str) -> bool:
     return any(name.lower().startswith(text) for name in names)
 
 
-Reader = Callable[[Records, str, str], Samples]
+Reader = Callable[[Records, str], Samples]
 _TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
     ("EIA-930", _has("timestamp", "COL", "NG"), _eia_codes),
     ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
-    (
-        "ENTSO-E",
-        lambda names: _starting(names, "mtu") and any(map(_is_generation, names)),
-        _entsoe,
-    ),
     (
         "Electricity Maps",
         lambda names: _starting(names, "datetime") and _starting(names, "carbon intensity"),
@@ -542,15 +454,11 @@ def instants(
     return np.array(found, np.int64)
 
 
-def _unit(path: Path, unit: str, kind: Kind) -> tuple[str, float]:
-    """The unit that values are converted to, and the factor: gCO2/kWh, or a currency per MWh."""
+def _grams_per_kwh(path: Path, unit: str) -> float:
+    """The factor by which values are converted to gCO2/kWh."""
     mass, _, energy = unit.lower().replace("₂", "2").partition("/")
-    mass = re.sub(r"[\s_]|co2(eq?)?", "", mass)
-    known = energy.strip() in ENERGIES and (kind == "price" or mass in MASSES)
-    if not known:
-        problem, expected = "unknown unit", "such as gCO2/kWh, kg/MWh, lb/MWh; EUR/MWh for a price"
-        raise refused(problem, "invalid-value", path, "unit", unit, expected)
-    per_kwh = 1 / ENERGIES[energy.strip()]
-    if kind == "price":
-        return f"{unit.partition('/')[0].strip()}/MWh", 1e3 * per_kwh
-    return "gCO2/kWh", MASSES[mass] * per_kwh
+    mass, energy = re.sub(r"[\s_]|co2(eq?)?", "", mass), energy.strip()
+    if mass not in MASSES or energy not in ENERGIES:
+        expected = "such as gCO2/kWh, kg/MWh, lb/MWh"
+        raise refused("unknown unit", "invalid-value", path, "unit", unit, expected)
+    return MASSES[mass] / ENERGIES[energy]

@@ -33,7 +33,7 @@ class Plan(Answer):
     Attributes:
         policy: ``"efficient"``, ``"fair"`` or ``"market"``.
         strength: as of `plan`.
-        kg_before: CO2 without the plan; with a price as signal, its currency, here and below.
+        kg_before: CO2 without the plan.
         kg_after: CO2 with it, and with what curtailed training emits when it is made up for.
         objective: what the policy minimizes (kg CO2, or penalty units), summed over the windows.
         bound: the dual bound: no plan has a lower objective.
@@ -83,12 +83,6 @@ class Plan(Answer):
         return 1 - self.kg_after / self.kg_before if self.kg_before else 0.0
 
     @property
-    def unit(self) -> str:
-        """Of what is saved: ``"kg CO2"``, or the currency of a price."""
-        price = self.signal.kind == "price"
-        return self.signal.unit.partition("/")[0] if price else "kg CO2"
-
-    @property
     def penalty(self) -> float:
         """Of all workloads."""
         return float(self.penalties.sum())
@@ -99,8 +93,8 @@ class Plan(Answer):
         return max(self.objective - self.bound, 0.0) / max(abs(self.objective), 1e-12)
 
     @property
-    def fairness(self) -> dict[str, float | None]:
-        """Entropy and Jain's index of penalty per entitlement."""
+    def jain(self) -> float | None:
+        """Jain's index of penalty per entitlement."""
         return fairness(self.penalties, self.entitlements)
 
     @property
@@ -133,12 +127,11 @@ class Plan(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon plan``."""
-        stem = "cost" if self.signal.kind == "price" else "kg_co2"
         return {
             **{name: getattr(self, name) for name in _KEYS},
             "dual_bound": self.bound,
-            f"{stem}_before": self.kg_before,
-            f"{stem}_after": self.kg_after,
+            "kg_co2_before": self.kg_before,
+            "kg_co2_after": self.kg_after,
             **self.settings,
             "hours": self.before.shape[1],
             "hours_left_out": self.hours_left_out,
@@ -153,7 +146,7 @@ class Plan(Answer):
         """The figures of the plan."""
         return [
             Value("saved_share", self.saved_share, better="higher"),
-            Value("after", self.kg_after, self.unit, better="lower"),
+            Value("after", self.kg_after, "kg CO2", better="lower"),
             Value("penalty", self.penalty, "penalty units", better="lower"),
             Value("gap", self.gap, better="lower", how="(objective - dual bound) / |objective|"),
         ]
@@ -176,7 +169,7 @@ class Plan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The power over the signal, and the workloads."""
-        total = f"{brief(self.kg_before)} {self.unit}"
+        total = f"{brief(self.kg_before)} kg CO2"
         proof = f"no plan of its kind is better by more than a share of {PROVEN:.0e} (dual bound)."
         if self.gap > PROVEN:
             proof = f"the solver stopped short: others may be better by a share of {self.gap:.1e}."
@@ -186,7 +179,7 @@ class Plan(Answer):
         if "kept_share" in self.extra:
             kept = self.extra["kept_share"]
             of = (
-                "as perfect foresight"
+                "as much as with perfect foresight"
                 if kept is None
                 else f"{percent(kept)} of what perfect foresight saves"
             )
@@ -194,10 +187,9 @@ class Plan(Answer):
                 f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of {total} is "
                 f"saved: {of}."
             )
-        jain, entropy = self.fairness["jain"], self.fairness["entropy"]
         burden = f"Total penalty {brief(self.penalty)} units."
-        if jain is not None:
-            burden += f" Jain's index {jain:.3f}, entropy {entropy:.3f} (1: all bear the same)."
+        if self.jain is not None:
+            burden += f" Jain's index {self.jain:.3f} (1: all bear the same)."
         hours = min(SHOWN_H, self.before.shape[1])
         times = [np.datetime64(self.start_s + HOUR_S * h, "s").item() for h in range(hours)]
         rows = [
@@ -217,27 +209,20 @@ class Plan(Answer):
             "Carbon Responder, arXiv 2311.08589; solver: Clarabel, its multipliers give the bound"
         )
         how = How(_FORMULAS[self.policy], stated, source)
-        shown = self.schedule.slice(0, min(hours * len(self.names), 20_000))
-        caption = f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}."
-        forms = dict.fromkeys(self.schedule.column_names, ColumnFormat())
-        forms |= {"baseline_mw": ColumnFormat("without a plan", "MW")}
-        forms |= {"planned_mw": ColumnFormat("plan", "MW")}
-        forms["g_per_kwh"] = ColumnFormat("signal", self.signal.unit)
-        schedule = Table(shown, forms, caption, detail=True)
-        bars = figures.bars(self.by_workload, "workload", "kg_cut", f"Saved, {self.unit}")
+        bars = figures.bars(self.by_workload, "workload", "kg_cut", "Saved, kg CO2")
         columns = dict.fromkeys(self.by_workload.column_names, ColumnFormat())
         for name in ("before", "after", "owed"):
             columns[f"mwh_{name}"] = ColumnFormat(name, "MWh")
-        table = Table(self.by_workload, {**columns, "kg_cut": ColumnFormat("saved", self.unit)})
+        table = Table(self.by_workload, {**columns, "kg_cut": ColumnFormat("saved", "kg CO2")})
         asked, question = "When should power be spent?", "Who saves, and what does it cost them?"
         return [
-            Section("power", asked, sentence, [power, signal], [schedule], how),
+            Section("power", asked, sentence, [power, signal], how=how),
             Section("workloads", question, burden, [bars], [table]),
         ]
 
 
 # Of the JSON, under their own names.
-_KEYS = ("policy", "saved_share", "gap", "objective", "unit", "penalty", "fairness", "strength")
+_KEYS = ("policy", "saved_share", "gap", "objective", "penalty", "jain", "strength")
 _FORMULAS = {
     "efficient": "minimize sum_i C_i(d_i) - strength x cut   (unlimited: maximize cut)",
     "fair": "maximize cut subject to C_i(d_i) <= strength x E_i for every workload",
@@ -245,18 +230,15 @@ _FORMULAS = {
 }
 
 
-def fairness(penalties: FloatArray, entitlements: FloatArray) -> dict[str, float | None]:
-    """Entropy of the shares of penalty per entitlement, over its maximum, and Jain's index.
+def fairness(penalties: FloatArray, entitlements: FloatArray) -> float | None:
+    """Jain's index of penalty per entitlement: 1 where everyone bears the same.
 
-    Both are 1 where everyone bears the same; None with one workload, or without any penalty.
+    None with one workload, or without any penalty.
     """
     ratios = penalties / np.maximum(entitlements, 1e-12)
     if len(ratios) < 2 or penalties.sum() <= 1e-9:
-        return {"entropy": None, "jain": None}
-    used = ratios[ratios > 0] / ratios.sum()
-    entropy = -(used * np.log(used)).sum() / np.log(len(ratios))
-    jain = ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum())
-    return {"entropy": float(entropy), "jain": float(jain)}
+        return None
+    return float(ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()))
 
 
 @dataclass(frozen=True)
@@ -335,7 +317,7 @@ def plan(
 
     Args:
         load: workloads, MW per hour.
-        signal: average or marginal intensity, or a price.
+        signal: average or marginal intensity.
         policy: ``"efficient"``, ``"fair"`` or ``"market"``; see `holdfast.carbon.policies`.
         flex: share of its power that a workload can curtail, where its penalties do not say.
         cap: MW of the whole site.

@@ -45,11 +45,11 @@ def rolling(
 
     Energy that is put off is carried over, and due by the end of every horizon. The same with perfect
     foresight is the oracle; the keys of `Plan.extra` compare both: kept_share (of the oracle's cut),
-    regret (penalty units, or kg CO2 without a strength), saved_share_oracle, forecast_error.
+    regret (penalty units, or kg CO2 without a strength), saved_share_oracle.
 
     Args:
         load: workloads.
-        signal: intensity or price, known up to now.
+        signal: average or marginal intensity, known up to now.
         flex: as of `plan`.
         cap: as of `plan`.
         strength: penalty units per t CO2; None: the largest cut.
@@ -63,12 +63,9 @@ def rolling(
     if hours < HORIZON_H:
         problem_is, expected = "too short for a plan on a forecast", f"at least {HORIZON_H} h"
         raise refused(problem_is, "out-of-range", load.source, None, f"{hours} h", expected)
-    errors: list[float] = []
 
     def foreseen(first: int, last: int) -> FloatArray:
-        expected = forecast(problem.grams[:first], last - first)
-        errors.append(float(np.abs(expected - problem.grams[first:last]).mean()))
-        return expected
+        return forecast(problem.grams[:first], last - first)
 
     made = course(problem, foreseen, flex, cap, strength)
     oracle = course(problem, lambda a, b: problem.grams[a:b], flex, cap, strength)
@@ -79,9 +76,7 @@ def rolling(
         # Of a cut that is none, no share can be kept.
         "kept_share": cuts[0] / cuts[1] if cuts[1] > 1e-9 * oracle.kg_before else None,
         "saved_share_oracle": oracle.saved_share,
-        "penalty_oracle": oracle.penalty,
         "regret": spent + price * (cuts[1] - cuts[0]),
-        "forecast_error": float(np.mean(errors[1:])),  # before the first hour none is known
     }
     return replace(made, extra=extra)
 

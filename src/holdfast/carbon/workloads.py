@@ -248,7 +248,7 @@ class Load:
 def read_load(path: str | Path, *, timezone: str = "", penalties: str | Path | None = None) -> Load:
     """A load from a CSV file: a column of times, then one of MW per workload.
 
-    The times are hours, in order and without gaps, or numbers that count hours (0, 1, 2 ...).
+    The times are hours, in order and without gaps.
 
     Args:
         path: the file, plain or compressed.
@@ -264,11 +264,7 @@ def read_load(path: str | Path, *, timezone: str = "", penalties: str | Path | N
         expected = "a column of times, then one column of MW per workload"
         raise refused("not a load", "missing-column", path, "line 1", None, expected)
     places, times = records.places, records.column(records.columns[0])
-    counted = all(text.isdigit() for text in times)
-    if counted:
-        moments = HOUR_S * np.array([int(text) for text in times])
-    else:
-        moments = instants(records.path, times, places, timezone)
+    moments = instants(records.path, times, places, timezone)
     for n in np.flatnonzero(np.diff(moments) != HOUR_S)[:1] + 1:
         problem, found = "hours must follow each other", f"{times[n]} after {times[n - 1]}"
         raise refused(problem, "invalid-value", path, places[n], found, "one row per hour")
@@ -281,7 +277,7 @@ def read_load(path: str | Path, *, timezone: str = "", penalties: str | Path | N
         Workload(name, mw, specs.get(name, WorkloadSpec()))
         for name, mw in zip(names, power.T, strict=True)
     ]
-    return Load(tuple(workloads), None if counted else int(moments[0]), str(path))
+    return Load(tuple(workloads), int(moments[0]), str(path))
 
 
 @dataclass(frozen=True)
