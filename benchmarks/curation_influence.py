@@ -2,7 +2,8 @@
 
     python benchmarks/curation_influence.py [--python PYTHON]
 
-PYTHON has pyDVL, which needs NumPy 1; without it the script makes `.venv-pydvl`. Both score 10,000 points of
+PYTHON has pyDVL, which needs NumPy 1; without it the script makes `.venv-pydvl`. Both score 10,000
+points of
 128 features by the same fitted logistic regression; the scores are compared. Then 50,000 points of 512
 features and ten classes. Writes `benchmarks/results/curation_influence.json`.
 """

@@ -1,6 +1,7 @@
 """Self-influences by pyDVL, in its own environment: `python curation_pydvl.py PROBLEM.npz OUT.npz`.
 
-PROBLEM.npz has features x, labels y, the weights of a fitted binary logistic regression w [d + 1] and its c.
+PROBLEM.npz has features x, labels y, the weights of a fitted binary logistic regression w [d + 1] and
+its c.
 """
 
 import sys
@@ -21,7 +22,7 @@ loss = torch.nn.functional.binary_cross_entropy_with_logits
 def self_influences(x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
     """Of every row on itself; pyDVL gives all pairs, so a block at a time."""
     rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
-    # Its Hessian is that of the mean loss: the regularization of the sum is divided by n, and so are scores.
+    # Its Hessian is that of the mean loss: the regularization of the sum is divided by n, as are scores.
     direct = DirectInfluence(model, loss, hessian_regularization=1 / (float(problem["c"]) * len(x)))
     direct.fit(rows)
     blocks = zip(x.split(500), y.split(500), strict=True)

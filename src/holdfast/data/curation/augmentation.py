@@ -1,4 +1,6 @@
-"""Which points are worth augmenting (Kuchnik and Smith, "Efficient augmentation via data subsampling", ICLR 2019).
+"""Which points are worth augmenting.
+
+The method is that of Kuchnik and Smith, "Efficient augmentation via data subsampling" (ICLR 2019).
 
 A feature extractor is trained without augmentation and frozen. A logistic regression on its features scores
 each point; a policy takes k points, and only these get their transforms. `AugmentationSelector` chooses;
@@ -48,7 +50,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         k: number of points.
         updates: how many times the scores are renewed on the way, with the transforms chosen so far.
         downweight: a point and its m transforms weigh 1 / (m + 1) each.
-        exclude_suspects: leave out points whose label is probably wrong; they have the highest scores of all.
+        exclude_suspects: leave out points whose label is probably wrong; they have the highest scores
+        of all.
         c: inverse strength of the regularization of the logistic regression.
         random_state: seed of the policies that draw.
 
@@ -150,9 +153,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
             return model.losses(x, y), model
         return influence(model, xs, ys, weight)[: len(x)], model
 
-    def _vectors(
-        self, x: FloatArray, y: Labels, model: Classifier | None
-    ) -> FloatArray | None:
+    def _vectors(self, x: FloatArray, y: Labels, model: Classifier | None) -> FloatArray | None:
         """What policies of diversity compare: for dpp the influence between points, else the features."""
         if self.policy == "kmeans":
             return x
@@ -234,7 +235,9 @@ class LabelledFeatures:
         if not np.isfinite(self.augmented).all():
             where = int(np.argmin(np.isfinite(self.augmented).all(axis=(1, 2))))
             raise InputError(
-                "features that are not finite", code="invalid-value", place=f"augmented, row {where}"
+                "features that are not finite",
+                code="invalid-value",
+                place=f"augmented, row {where}",
             )
 
     def rows(self, index: Indices) -> LabelledFeatures:

@@ -6,3 +6,4 @@ from typing import Literal
 
 Score = Literal["influence", "loss", "margin"]
 Policy = Literal["uniform", "proportional", "inverse", "softmax", "deterministic", "kmeans", "dpp"]
+Strategy = Literal["summary", "align", "single", "cheapest", "uniform", "random"]

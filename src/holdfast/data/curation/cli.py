@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.command import Answer, Count, Positive, Share, option, room
-from holdfast.data.curation.choices import Policy, Score
+from holdfast.command import Answer, Count, Share, option, room
+from holdfast.data.curation.choices import Policy, Score, Strategy
 
 app = room("curation", "Choose training data: what to augment, label, prune or buy.")
 
@@ -27,7 +27,8 @@ def augment(
     """Choose the points whose transforms teach most, and measure whether random would do as well.
 
     Args:
-        features: NumPy archive with x [points, d], y [points] and augmented [points, transforms, d]: features
+        features: NumPy archive with x [points, d], y [points] and augmented [points, transforms, d]:
+        features
             of a model that was trained without augmentation.
         fraction: Share of the points that get their transforms.
         score: What a point is worth: its influence on its own loss, its loss, or its (small) margin.
@@ -44,3 +45,30 @@ def augment(
         score, policy, fraction, updates=updates, downweight=downweight, random_state=seed
     )
     return run(features, selector, splits=splits, seed=seed)
+
+
+market = room("market", "Buy training data: plans from what sellers show, within a budget.")
+app.command(market)
+
+
+@market.command
+def plan(
+    folder: Annotated[Path, option(metavar="MARKET")],
+    /,
+    *,
+    budget: Annotated[float, option(at_least=0, metavar="MONEY")],
+    strategy: Strategy = "summary",
+    seed: Count = 0,
+) -> Answer:
+    """Plan what to buy of each seller, from prices and summaries alone.
+
+    Args:
+        folder: Market: market.json, summaries/ and buyer.npz; the rows for sale are not read.
+        budget: What may be spent at most.
+        strategy: How the plan is made; summary forecasts the accuracy that a purchase would give.
+        seed: Of the halves of the buyer's rows: plan on one, forecast on the other.
+    """
+    from holdfast.data.curation.buying import plan_purchase
+    from holdfast.data.curation.market import Market
+
+    return plan_purchase(Market.read(folder), budget, strategy, seed)

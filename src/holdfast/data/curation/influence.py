@@ -1,7 +1,9 @@
 """Logistic regression on fixed features, and how much each point moves it.
 
-The influence of a point on its own loss is g' H^-1 g: the first-order change of its loss when it is left out
-of the training set (Koh and Liang, "Understanding black-box predictions via influence functions", ICML 2017),
+The influence of a point on its own loss is g' H^-1 g: the first-order change of its loss when it is
+left out
+of the training set (Koh and Liang, "Understanding black-box predictions via influence functions", ICML
+2017),
 with g the gradient of its loss and H the Hessian of the whole objective
 
     sum_i s_i loss_i(w) + |w|^2 / (2 C).
@@ -165,9 +167,7 @@ def influence(
     return np.maximum(scores, 0)
 
 
-def influence_vectors(
-    model: Classifier, x: FloatArray, y: npt.NDArray[np.generic]
-) -> FloatArray:
+def influence_vectors(model: Classifier, x: FloatArray, y: npt.NDArray[np.generic]) -> FloatArray:
     """L^-1 g of each point, ``[n, P]`` with H = L L': their inner products are g_i' H^-1 g_j."""
     from scipy.linalg import cholesky, solve_triangular
 

@@ -18,7 +18,8 @@ def label_suspects(
 ) -> npt.NDArray[np.int64]:
     """Points that a model fitted without them puts confidently into another class.
 
-    Confidently: it is more probable than the given label, and at least as probable as points with that label
+    Confidently: it is more probable than the given label, and at least as probable as points with that
+    label
     find it on average (Northcutt, Jiang and Chuang, "Confident learning", JAIR 2021, equation 2).
 
     Args:

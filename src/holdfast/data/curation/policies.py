@@ -1,7 +1,8 @@
 """Which points a budget goes to, given their scores.
 
 Each policy takes scores (the more, the more is to be gained) and returns k points. Deterministic takes the
-highest, proportional, inverse and softmax draw by them, uniform ignores them, kmeans takes the highest of each
+highest, proportional, inverse and softmax draw by them, uniform ignores them, kmeans takes the highest
+of each
 of many clusters in turn, and dpp draws a set that has high scores and is diverse.
 """
 
