@@ -1,0 +1,334 @@
+"""Which points are worth augmenting.
+
+The method is that of Kuchnik and Smith, "Efficient augmentation via data subsampling" (ICLR 2019).
+
+A feature extractor is trained without augmentation and frozen. A logistic regression on its features scores
+each point; a policy takes k points, and only these get their transforms. `AugmentationSelector` chooses;
+`budget_curve` shows on held-out points what each budget brings, and whether random would do as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from holdfast.data.curation.choices import Policy, Score
+from holdfast.data.curation.influence import (
+    Classifier,
+    FloatArray,
+    check,
+    influence,
+    influence_vectors,
+)
+from holdfast.data.curation.label_suspects import label_suspects
+from holdfast.data.curation.policies import Indices, choose
+from holdfast.errors import InputError
+
+Labels = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class _FirstLook:
+    suspects: Indices
+    scores: FloatArray
+    model: Classifier | None
+
+
+class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
+    """Chooses the training points whose transforms teach most; a scikit-learn estimator.
+
+    Args:
+        score: influence (what leaving a point out would add to its own loss), loss, or margin (the negative
+            margin of a linear support vector machine: support vectors come first).
+        policy: how scores become a choice, see `holdfast.data.curation.policies`.
+        fraction: of the points that get their transforms; `k` is their number instead.
+        k: number of points.
+        updates: how many times the scores are renewed on the way, with the transforms chosen so far.
+        downweight: a point and its m transforms weigh 1 / (m + 1) each.
+        exclude_suspects: leave out points whose label is probably wrong; they have the highest scores
+        of all.
+        c: inverse strength of the regularization of the logistic regression.
+        random_state: seed of the policies that draw.
+
+    Attributes:
+        selected_: the chosen points, best first: ``[k]``.
+        scores_: of all points: ``[n]``.
+        suspects_: points whose label is probably wrong.
+    """
+
+    def __init__(
+        self,
+        score: Score = "influence",
+        policy: Policy = "deterministic",
+        fraction: float = 0.1,
+        k: int | None = None,
+        updates: int = 0,
+        downweight: bool = False,
+        exclude_suspects: bool = True,
+        c: float = 10.0,
+        random_state: int = 0,
+    ) -> None:
+        self.score = score
+        self.policy = policy
+        self.fraction = fraction
+        self.k = k
+        self.updates = updates
+        self.downweight = downweight
+        self.exclude_suspects = exclude_suspects
+        self.c = c
+        self.random_state = random_state
+
+    def fit(
+        self, x: FloatArray, y: Labels, augmented: FloatArray | None = None
+    ) -> AugmentationSelector:
+        """Score all points and choose.
+
+        Args:
+            x: features of the points ``[n, d]``.
+            y: labels ``[n]``.
+            augmented: features of each point's m transforms ``[n, m, d]``; needed for `updates`.
+
+        Raises:
+            InputError: arrays that do not fit, features that are not finite, a single class, too large a k.
+        """
+        check(x, y)
+        if self.updates and augmented is None:
+            raise InputError(
+                "updates need the transforms' features",
+                code="missing-key",
+                place="augmented",
+                expected="[n, m, d]",
+            )
+        return self._choose(x, y, augmented, self._first_look(x, y))
+
+    def _first_look(self, x: FloatArray, y: Labels) -> _FirstLook:
+        """What does not depend on the budget."""
+        scores, model = self._score(x, y, None, np.empty(0, np.int64))
+        return _FirstLook(label_suspects(x, y, self.c, self.random_state), scores, model)
+
+    def _choose(
+        self, x: FloatArray, y: Labels, augmented: FloatArray | None, first: _FirstLook
+    ) -> AugmentationSelector:
+        rng = np.random.default_rng(self.random_state)
+        k = round(self.fraction * len(x)) if self.k is None else self.k
+        self.suspects_, self.scores_ = first.suspects, first.scores
+        allowed = np.ones(len(x), bool)
+        if self.exclude_suspects:
+            allowed[self.suspects_] = False
+            if k <= len(x):  # a budget of nearly everything leaves the suspects out all the same
+                k = min(k, int(allowed.sum()))
+        self.selected_: Indices = np.empty(0, np.int64)
+        scores, model = first.scores, first.model
+        for goal in np.linspace(0, k, self.updates + 2).round().astype(int)[1:]:
+            if len(self.selected_):
+                scores, model = self._score(x, y, augmented, self.selected_)
+            free = np.flatnonzero(allowed)
+            vectors = self._vectors(x, y, model)
+            taken = choose(
+                self.policy,
+                scores[free],
+                int(goal) - len(self.selected_),
+                rng,
+                None if vectors is None else vectors[free],
+            )
+            self.selected_ = np.concatenate([self.selected_, free[taken]])
+            allowed[free[taken]] = False
+        return self
+
+    def _score(
+        self, x: FloatArray, y: Labels, augmented: FloatArray | None, chosen: Indices
+    ) -> tuple[FloatArray, Classifier | None]:
+        """Scores of all points by a model that is fitted to them and to the transforms chosen so far."""
+        xs, ys, weight = together(x, y, augmented, chosen, self.downweight)
+        if self.score == "margin":
+            scores = -margins(x, y, xs, ys, weight, self.c)
+            return scores - scores.min(), None
+        model = Classifier.fit(xs, ys, self.c, weight)
+        if self.score == "loss":
+            return model.losses(x, y), model
+        return influence(model, xs, ys, weight)[: len(x)], model
+
+    def _vectors(self, x: FloatArray, y: Labels, model: Classifier | None) -> FloatArray | None:
+        """What policies of diversity compare: for dpp the influence between points, else the features."""
+        if self.policy == "kmeans":
+            return x
+        if self.policy != "dpp":
+            return None
+        return influence_vectors(model or Classifier.fit(x, y, self.c), x, y)
+
+
+def margins(
+    x: FloatArray, y: Labels, xs: FloatArray, ys: Labels, weight: FloatArray | None, c: float
+) -> FloatArray:
+    """Distance of each point to the side of another class, for a linear SVM fitted to (xs, ys): ``[n]``."""
+    from sklearn.svm import LinearSVC
+
+    model = LinearSVC(C=c, dual="auto", max_iter=20_000, random_state=0).fit(xs, ys, weight)
+    decision = model.decision_function(x)
+    if decision.ndim == 1:
+        return np.asarray(np.where(y == model.classes_[1], decision, -decision))
+    own = np.searchsorted(model.classes_, y)
+    rows = np.arange(len(x))
+    mine = decision[rows, own].copy()
+    decision[rows, own] = -np.inf
+    return np.asarray(mine - decision.max(axis=1))
+
+
+def together(
+    x: FloatArray,
+    y: Labels,
+    augmented: FloatArray | None,
+    chosen: Indices,
+    downweight: bool = False,
+) -> tuple[FloatArray, Labels, FloatArray | None]:
+    """The points and the transforms of the chosen ones: features, labels, weights (None: equal)."""
+    if augmented is None or not len(chosen):
+        return x, y, None
+    m = augmented.shape[1]
+    xs = np.concatenate([x, augmented[chosen].reshape(-1, x.shape[1])])
+    ys = np.concatenate([y, np.repeat(y[chosen], m)])
+    if not downweight:
+        return xs, ys, None
+    weight = np.ones(len(xs))
+    weight[chosen] = 1 / (m + 1)
+    weight[len(x) :] = 1 / (m + 1)
+    return xs, ys, weight
+
+
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """Features of labelled points and of their transforms.
+
+    Args:
+        x: ``[n, d]``.
+        y: ``[n]``.
+        augmented: ``[n, m, d]``, the transforms of each point in the same order.
+    """
+
+    x: FloatArray
+    y: Labels
+    augmented: FloatArray
+
+    def __post_init__(self) -> None:
+        check(self.x, self.y)
+        n, d = self.x.shape
+        if self.augmented.ndim != 3 or self.augmented.shape[::2] != (n, d):
+            raise InputError(
+                "the transforms do not fit the points",
+                code="invalid-value",
+                place="augmented",
+                found=str(list(self.augmented.shape)),
+                expected=f"[{n}, transforms per point, {d}]",
+            )
+        if not self.augmented.size:
+            raise InputError(
+                "no transforms",
+                code="empty-input",
+                place="augmented",
+                expected="1 or more per point",
+            )
+        if not np.isfinite(self.augmented).all():
+            where = int(np.argmin(np.isfinite(self.augmented).all(axis=(1, 2))))
+            raise InputError(
+                "features that are not finite",
+                code="invalid-value",
+                place=f"augmented, row {where}",
+            )
+
+    def rows(self, index: Indices) -> LabelledFeatures:
+        """Some of the points."""
+        return LabelledFeatures(self.x[index], self.y[index], self.augmented[index])
+
+    def all(self) -> tuple[FloatArray, Labels]:
+        """Every point and every transform."""
+        xs, ys, _ = together(self.x, self.y, self.augmented, np.arange(len(self.x)))
+        return xs, ys
+
+    @classmethod
+    def read(cls, path: Path) -> LabelledFeatures:
+        """From an ``.npz`` file with the arrays ``x``, ``y`` and ``augmented``.
+
+        Raises:
+            InputError: no such file, other arrays.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                missing = {"x", "y", "augmented"} - set(arrays.files)
+                if missing:
+                    raise InputError(
+                        "an array is missing",
+                        code="missing-key",
+                        path=path,
+                        place=", ".join(sorted(missing)),
+                        found=", ".join(arrays.files),
+                        expected="x [n, d], y [n], augmented [n, transforms, d]",
+                    )
+                x, y, augmented = (arrays[name] for name in ("x", "y", "augmented"))
+        except FileNotFoundError as error:
+            raise InputError("no such file", code="not-found", path=path) from error
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise InputError(
+                "not a NumPy archive", code="unknown-format", path=path, found=str(error)
+            ) from error
+        return cls(np.asarray(x, float), y, np.asarray(augmented, float))
+
+
+def splits(
+    data: LabelledFeatures, count: int, seed: int, share: float = 0.25
+) -> Iterator[tuple[LabelledFeatures, LabelledFeatures]]:
+    """Stratified splits into training and test points; transforms stay with their points."""
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    smallest = int(np.unique(data.y, return_counts=True)[1].min())
+    if smallest < 2:
+        raise InputError(
+            "too few points of a class to hold some out",
+            code="no-data",
+            place="y",
+            found=str(smallest),
+            expected="2 or more",
+        )
+    maker = StratifiedShuffleSplit(count, test_size=share, random_state=seed)
+    for train, test in maker.split(data.x, data.y):
+        yield data.rows(train), data.rows(test)
+
+
+def accuracies(
+    data: LabelledFeatures,
+    selectors: Sequence[tuple[str, AugmentationSelector]],
+    fractions: Sequence[float],
+    count: int,
+    seed: int,
+) -> dict[tuple[str, float], FloatArray]:
+    """Accuracy per policy and fraction over the splits: ``[count]``.
+
+    The test set of a split is its held-out points and all their transforms. The selectors differ in policy
+    only, so that one look at the training points serves them all.
+    """
+    found: dict[tuple[str, float], list[float]] = {}
+    for number, (train, test) in enumerate(splits(data, count, seed)):
+        xs, ys = test.all()
+
+        def tested(chosen: Indices, downweight: bool = False) -> float:
+            fitted = together(train.x, train.y, train.augmented, chosen, downweight)  # noqa: B023
+            model = Classifier.fit(fitted[0], fitted[1], selectors[0][1].c, fitted[2])
+            return float((model.predict(xs) == ys).mean())  # noqa: B023
+
+        everything = np.arange(len(train.x))
+        ends = {0.0: tested(everything[:0]), 1.0: tested(everything)}
+        first = selectors[0][1]._first_look(train.x, train.y)
+        for name, selector in selectors:
+            for fraction in fractions:
+                accuracy = ends.get(fraction)
+                if accuracy is None:
+                    settings = {"fraction": fraction, "k": None, "random_state": seed + number}
+                    made = AugmentationSelector(**selector.get_params() | settings)
+                    made._choose(train.x, train.y, train.augmented, first)
+                    accuracy = tested(made.selected_, selector.downweight)
+                found.setdefault((name, fraction), []).append(accuracy)
+    return {key: np.array(values) for key, values in found.items()}

@@ -1,0 +1,324 @@
+"""Data markets: sellers who show a summary and a price, and a buyer with labelled rows of their own.
+
+The setting is that of DAM (Mazumder et al., "DataPerf", NeurIPS 2023): a buyer has a budget and sees of
+each seller the price, the numbers of rows and columns, a histogram of 10 bins per column, each column's
+correlation with the label, and five rows. A folder holds one market:
+
+    market.json              names, rows and prices of the sellers
+    summaries/NAME.npz       edges [d, 11], counts [d, 10], correlation [d], label_share,
+                             sample_x [5, d], sample_y [5]
+    rows/NAME.npz            x [n, d], y [n]: what is sold; planning never opens it
+    buyer.npz                x, y: the buyer's labelled rows
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.data.curation.influence import FloatArray, check
+from holdfast.errors import InputError
+
+BINS = 10
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Price:
+    """What q of n rows cost.
+
+    Args:
+        kind: linear (`top` q / n), convex (`top` (q / n)^`power`), setup (`fee` for the first row,
+        then linear),
+            tiered (`tiers`: (share of the rows, price per row from there on)), or custom.
+        top: price of all rows (linear, convex, setup: without the fee).
+        fee: of the first row.
+        power: 1 or more.
+        tiers: ascending shares, the first 0.
+        custom: any function of the number of rows.
+    """
+
+    kind: str = "linear"
+    top: float = 0.0
+    fee: float = 0.0
+    power: float = 2.0
+    tiers: tuple[tuple[float, float], ...] = ()
+    custom: Callable[[int], float] | None = field(default=None, compare=False)
+
+    def table(self, rows: int, place: str = "price") -> FloatArray:
+        """The cost of 0, 1, ..., `rows` rows: ``[rows + 1]``.
+
+        Raises:
+            InputError: an unknown kind, or costs that fall with the number of rows or are not numbers.
+        """
+        q = np.arange(rows + 1)
+        share = q / max(rows, 1)
+        match self.kind:
+            case "linear":
+                cost = self.top * share
+            case "convex":
+                cost = self.top * share**self.power
+            case "setup":
+                cost = self.top * share + self.fee * (q > 0)
+            case "tiered":
+                at = np.array([tier[0] for tier in self.tiers])
+                per_row = np.array([tier[1] for tier in self.tiers])
+                # The price of the q-th row is that of the tier that it lies in.
+                tier = np.searchsorted(at, share[:-1], side="right") - 1
+                cost = np.concatenate([[0.0], np.cumsum(per_row[np.maximum(tier, 0)])])
+            case "custom" if self.custom is not None:
+                cost = np.array([self.custom(int(each)) for each in q], float)
+            case _:
+                raise InputError(
+                    "unknown kind of price",
+                    code="unknown-name",
+                    place=place,
+                    found=self.kind,
+                    expected="linear, convex, setup or tiered",
+                )
+        wrong = np.flatnonzero(~np.isfinite(cost) | np.r_[cost[0] != 0, ~(np.diff(cost) >= 0)])
+        if len(wrong):
+            raise InputError(
+                "a price must begin at 0 and never fall as rows are added",
+                code="invalid-value",
+                place=place,
+                found=f"{cost[wrong[0]]:g} for {wrong[0]} rows",
+            )
+        return np.asarray(cost, float)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a seller shows.
+
+    Args:
+        rows: how many are for sale.
+        edges: of the histograms, ``[d, 11]``.
+        counts: of the histograms, ``[d, 10]``.
+        correlation: of each column with the label, ``[d]``.
+        label_share: share of rows with the second label.
+        sample_x: a few rows, ``[5, d]``.
+        sample_y: their labels.
+    """
+
+    rows: int
+    edges: FloatArray
+    counts: FloatArray
+    correlation: FloatArray
+    label_share: float
+    sample_x: FloatArray
+    sample_y: npt.NDArray[np.generic]
+
+    @classmethod
+    def of(cls, x: FloatArray, y: npt.NDArray[np.generic], seed: int = 0) -> Summary:
+        """The summary of a seller's rows."""
+        edges = np.linspace(x.min(axis=0), x.max(axis=0), BINS + 1).T  # [d, 11]
+        counts = np.stack([np.histogram(x[:, j], edges[j])[0] for j in range(x.shape[1])])
+        second = (y == np.unique(y)[-1]).astype(float)
+        scale = x.std(axis=0) * second.std() * len(x)
+        centred = (x - x.mean(axis=0)).T @ (second - second.mean())
+        correlation = np.divide(centred, scale, out=np.zeros(x.shape[1]), where=scale > 0)
+        shown = np.random.default_rng(seed).permutation(len(x))[:SHOWN]
+        return cls(
+            len(x), edges, counts.astype(float), correlation, second.mean(), x[shown], y[shown]
+        )
+
+    @cached_property
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each column: of rows that lie evenly within their bins."""
+        share = self.counts / self.counts.sum(axis=1, keepdims=True)
+        middle = (self.edges[:, 1:] + self.edges[:, :-1]) / 2
+        width = np.diff(self.edges, axis=1)
+        mean = (share * middle).sum(axis=1)
+        variance = (share * ((middle - mean[:, None]) ** 2 + width**2 / 12)).sum(axis=1)
+        return mean, variance
+
+
+@dataclass(frozen=True)
+class Seller:
+    """A name, a price, and what is shown."""
+
+    name: str
+    price: Price
+    summary: Summary
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """Of 0 to all rows."""
+        return self.price.table(self.summary.rows, f"price of {self.name}")
+
+
+@dataclass(frozen=True)
+class Market:
+    """Sellers, and the buyer's labelled rows.
+
+    Args:
+        sellers: what they show; never their rows.
+        x: the buyer's features ``[n, d]``.
+        y: the buyer's labels, of two classes.
+        folder: where the rows are that are sold; only `bought` reads them.
+    """
+
+    sellers: Sequence[Seller]
+    x: FloatArray
+    y: npt.NDArray[np.generic]
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        check(self.x, self.y, "buyer")
+        if len(np.unique(self.y)) != 2:
+            raise InputError(
+                "plans are made for two classes",
+                code="unsupported",
+                place="buyer",
+                found=f"{len(np.unique(self.y))} classes",
+            )
+        if not self.sellers:
+            raise InputError("a market without sellers", code="empty-input", path=self.folder)
+        for seller in self.sellers:
+            if len(seller.summary.edges) != self.x.shape[1]:
+                raise InputError(
+                    "a seller's columns are not the buyer's",
+                    code="conflict",
+                    place=seller.name,
+                    found=str(len(seller.summary.edges)),
+                    expected=str(self.x.shape[1]),
+                )
+
+    @classmethod
+    def read(cls, folder: Path) -> Market:
+        """From a folder.
+
+        Raises:
+            InputError: files that are missing or damaged, prices that fall.
+        """
+        listed = _json(folder / "market.json")
+        sellers = []
+        for number, entry in enumerate(listed.get("sellers", [])):
+            place = f"sellers[{number}]"
+            try:
+                name, price = entry["name"], dict(entry["price"])
+                price["tiers"] = tuple(map(tuple, price.get("tiers", ())))
+                seller = Seller(name, Price(**price), _summary(folder, name, int(entry["rows"])))
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(
+                    "a seller that cannot be read",
+                    code="invalid-value",
+                    path=folder / "market.json",
+                    place=place,
+                    found=str(error),
+                    expected='{"name", "rows", "price": {"kind", "top", ...}}',
+                ) from error
+            seller.costs  # noqa: B018 - refuses prices that fall
+            sellers.append(seller)
+        buyer = _arrays(folder / "buyer.npz", ("x", "y"))
+        return cls(sellers, np.asarray(buyer["x"], float), buyer["y"], folder)
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        rows: Mapping[str, tuple[FloatArray, npt.NDArray[np.generic], Price]],
+        buyer: tuple[FloatArray, npt.NDArray[np.generic]],
+    ) -> Market:
+        """Write a market: what each seller sells and for how much, and the buyer's rows.
+
+        Args:
+            folder: to be made.
+            rows: name -> features, labels, price.
+            buyer: features and labels.
+        """
+        for part in ("summaries", "rows"):
+            (folder / part).mkdir(parents=True)
+        listed = []
+        for number, (name, (x, y, price)) in enumerate(rows.items()):
+            check(x, y, name)
+            shown = Summary.of(x, y, number)
+            np.savez(
+                folder / "summaries" / f"{name}.npz",
+                **{
+                    key: value
+                    for key, value in vars(shown).items()
+                    if key not in ("rows", "moments")
+                },
+            )
+            np.savez(folder / "rows" / f"{name}.npz", x=x, y=y)
+            terms = {key: value for key, value in vars(price).items() if key != "custom"}
+            listed.append({"name": name, "rows": len(x), "price": terms})
+        np.savez(folder / "buyer.npz", x=buyer[0], y=buyer[1])
+        (folder / "market.json").write_text(json.dumps({"sellers": listed}, indent=1))
+        return cls.read(folder)
+
+    def bought(
+        self, quantities: Mapping[str, int], seed: int = 0
+    ) -> tuple[FloatArray, npt.NDArray[np.generic]]:
+        """The rows that a purchase delivers: drawn at random from each seller's."""
+        if self.folder is None:
+            raise InputError("this market has no rows to deliver", code="no-data")
+        parts_x, parts_y = [self.x[:0]], [self.y[:0]]
+        for seller in self.sellers:
+            count = quantities.get(seller.name, 0)
+            if count:
+                sold = _arrays(self.folder / "rows" / f"{seller.name}.npz", ("x", "y"))
+                rng = np.random.default_rng([seed, *seller.name.encode()])
+                drawn = rng.permutation(len(sold["x"]))[:count]
+                parts_x.append(sold["x"][drawn])
+                parts_y.append(sold["y"][drawn])
+        return np.concatenate(parts_x), np.concatenate(parts_y)
+
+
+def _summary(folder: Path, name: str, rows: int) -> Summary:
+    names = ("edges", "counts", "correlation", "label_share", "sample_x", "sample_y")
+    path = folder / "summaries" / f"{name}.npz"
+    arrays = _arrays(path, names)
+    for key in names[:4]:
+        if not np.isfinite(arrays[key]).all():
+            raise InputError("not a number", code="invalid-value", path=path, place=key)
+    if arrays["counts"].sum() <= 0 or (arrays["counts"] < 0).any():
+        raise InputError("histograms without rows", code="invalid-value", path=path, place="counts")
+    return Summary(
+        rows,
+        arrays["edges"],
+        arrays["counts"],
+        arrays["correlation"],
+        float(arrays["label_share"]),
+        arrays["sample_x"],
+        arrays["sample_y"],
+    )
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = set(names) - set(file.files)
+            if missing:
+                raise InputError(
+                    "an array is missing",
+                    code="missing-key",
+                    path=path,
+                    place=", ".join(sorted(missing)),
+                )
+            return {name: file[name] for name in names}
+    except FileNotFoundError as error:
+        raise InputError("no such file", code="not-found", path=path) from error
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError("not a NumPy archive", code="unknown-format", path=path) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError("no such file", code="not-found", path=path) from error
+    except ValueError as error:
+        raise InputError("not JSON", code="invalid-syntax", path=path, found=str(error)) from error
+    if not isinstance(read, dict):
+        raise InputError("not a market", code="unknown-format", path=path, expected="an object")
+    return read

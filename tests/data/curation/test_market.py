@@ -1,0 +1,143 @@
+"""Plans from summaries: within the budget, blind to what is sold, and near what then happens."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.data.curation import Market, Price, Seller, Summary, evaluate_plan, plan_purchase
+from holdfast.errors import InputError
+
+
+def rows(n: int, noise: float, seed: int, d: int = 6) -> tuple[Any, Any]:
+    """Two overlapping classes; a share of the labels is wrong."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    x = rng.normal(size=(n, d)) + 0.6 * np.where(y[:, None] == 1, 1, -1)
+    wrong = rng.random(n) < noise
+    return x, np.where(wrong, 1 - y, y)
+
+
+SOLD = {
+    "good": (*rows(150, 0.0, 1), Price(top=60)),
+    "dear": (*rows(150, 0.0, 2), Price(top=600)),
+    "noisy": (*rows(150, 0.5, 3), Price(top=10)),
+    "flipped": (*rows(150, 1.0, 4), Price(top=10)),
+    "fee": (*rows(80, 0.1, 5), Price("setup", top=20, fee=30)),
+}
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
+    return Market.build(tmp_path_factory.mktemp("market") / "m", SOLD, rows(200, 0.0, 6))
+
+
+def test_a_plan_buys_what_teaches_and_the_forecast_is_near(market: Market) -> None:
+    made = plan_purchase(market, 50)
+    bought = made.quantities
+    assert "good" in bought
+    assert not {"noisy", "flipped"} & set(bought)
+    x, y = rows(4000, 0.0, 7)
+    true = evaluate_plan(market, made, x, y)
+    assert made.expected_score == pytest.approx(true, abs=0.03)
+    assert made.expected_score >= max(made.compared.values()) - 0.01
+    assert made.ci95[0] < made.expected_score < made.ci95[1]
+    worst = plan_purchase(market, 50, "cheapest")
+    assert evaluate_plan(market, worst, x, y) < true - 0.2
+
+
+def test_a_plan_is_blind_to_the_rows_for_sale(market: Market, tmp_path: Path) -> None:
+    assert market.folder is not None
+    copied = tmp_path / "m"
+    shutil.copytree(market.folder, copied)
+    for file in (copied / "rows").iterdir():
+        file.write_bytes(b"poisoned")
+    assert plan_purchase(Market.read(copied), 50).to_dict() == plan_purchase(market, 50).to_dict()
+
+
+prices = st.one_of(
+    st.builds(Price, st.just("linear"), st.floats(0, 200)),
+    st.builds(Price, st.just("setup"), st.floats(0, 100), st.floats(0, 100)),
+    st.builds(Price, st.just("convex"), st.floats(0, 200), power=st.floats(1, 4)),
+    st.builds(
+        Price,
+        st.just("tiered"),
+        tiers=st.tuples(
+            st.tuples(st.just(0.0), st.floats(0, 3)), st.tuples(st.just(0.5), st.floats(0, 3))
+        ),
+    ),
+)
+
+
+@given(st.lists(prices, min_size=1, max_size=4), st.floats(0, 300), st.integers(0, 99))
+@settings(max_examples=15)
+def test_no_strategy_ever_overspends(terms: list[Price], budget: float, seed: int) -> None:
+    sellers = [
+        Seller(f"s{n}", price, Summary.of(*rows(30, 0.1 * n, seed + n, 3)))
+        for n, price in enumerate(terms)
+    ]
+    market = Market(sellers, *rows(40, 0, seed, 3))
+    for strategy in ("summary", "align", "single", "cheapest", "uniform", "random"):
+        made = plan_purchase(market, budget, strategy, seed)
+        assert made.cost <= budget * (1 + 1e-9)
+        costs = {seller.name: seller.costs for seller in sellers}
+        assert made.cost == pytest.approx(
+            sum(costs[buy["seller"]][buy["rows"]] for buy in made.buys)
+        )
+
+
+def test_prices_are_those_written_down() -> None:
+    assert Price(top=10).table(4).tolist() == [0, 2.5, 5, 7.5, 10]
+    assert Price("convex", top=16).table(4).tolist() == [0, 1, 4, 9, 16]
+    assert Price("setup", top=4, fee=3).table(4).tolist() == [0, 4, 5, 6, 7]
+    assert Price("tiered", tiers=((0, 2), (0.5, 1))).table(4).tolist() == [0, 2, 4, 5, 6]
+    assert Price("custom", custom=lambda q: q**3).table(2).tolist() == [0, 1, 8]
+    for wrong in (Price(top=-1), Price("custom", custom=lambda q: -q), Price(top=float("nan"))):
+        with pytest.raises(InputError) as refused:
+            wrong.table(3)
+        assert refused.value.code == "invalid-value"
+    with pytest.raises(InputError) as refused:
+        Price("auction").table(3)
+    assert refused.value.code == "unknown-name"
+
+
+def test_moments_follow_from_histograms() -> None:
+    x, y = rows(5000, 0.2, 8)
+    shown = Summary.of(x, y)
+    mean, variance = shown.moments
+    assert mean == pytest.approx(x.mean(axis=0), abs=0.05)
+    assert variance == pytest.approx(x.var(axis=0), rel=0.1)
+    expected = [np.corrcoef(x[:, j], y)[0, 1] for j in range(x.shape[1])]
+    assert shown.correlation == pytest.approx(expected)
+
+
+def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path) -> None:
+    def broken(change: Any) -> str:
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(market.folder, folder)  # type: ignore[arg-type]
+        change(folder)
+        with pytest.raises(InputError) as refused:
+            Market.read(folder)
+        return refused.value.code
+
+    assert broken(lambda m: (m / "market.json").unlink()) == "not-found"
+    assert broken(lambda m: (m / "market.json").write_text("{")) == "invalid-syntax"
+    assert broken(lambda m: (m / "market.json").write_text("{}")) == "empty-input"
+    assert broken(lambda m: (m / "market.json").write_text('{"sellers": [{}]}')) == "invalid-value"
+    assert broken(lambda m: (m / "buyer.npz").write_bytes(b"")) == "unknown-format"
+    assert broken(lambda m: (m / "summaries" / "fee.npz").unlink()) == "not-found"
+    for budget in (-1.0, float("nan")):
+        with pytest.raises(InputError) as refused:
+            plan_purchase(market, budget)
+        assert refused.value.code == "out-of-range"
+
+
+def test_nothing_is_bought_without_money(market: Market) -> None:
+    made = plan_purchase(market, 0)
+    assert (made.buys, made.cost, made.expected_accuracy) == ([], 0, 0.5)
