@@ -63,7 +63,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
-INNER = {"lm safety": "holdfast.lm.safety.cli"}
+INNER = {
+    "data curation": "holdfast.data.curation.cli",
+    "lm safety": "holdfast.lm.safety.cli",
+}
 """Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
 
 EXTRAS = {
@@ -214,10 +217,11 @@ def _dispatch(arguments: list[str]) -> Any:
 def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
     """What says which extra to install; the error itself where a library of holdfast's own is missing."""
     library = (error.name or "").partition(".")[0]
-    given = [word for word in arguments if word in (*EXTRAS, "records")]
+    inner = {"records", "curation"}  # groups of `data` with an extra of their own
+    given = [word for word in arguments if word in EXTRAS or word in inner]
     if library in ("", "holdfast") or not given:
         return error
-    extra = "records" if "records" in given[:2] else EXTRAS[given[0]]
+    extra = next((word for word in given[:2] if word in inner), EXTRAS.get(given[0], given[0]))
     return MissingExtraError(library, extra)
 
 

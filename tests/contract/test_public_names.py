@@ -19,11 +19,11 @@ import pytest
 
 from holdfast import automata as fa
 from holdfast import carbon, fleet, profile, runs, sparse
-from holdfast.data import croissant, records
+from holdfast.data import croissant, curation, records
 from holdfast.lm import query as q
+from holdfast.lm import safety
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
-from holdfast.lm import safety
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -33,6 +33,7 @@ ROOMS: dict[str, ModuleType] = {
     "lm.safety": safety,
     "automata": fa,
     "data.croissant": croissant,
+    "data.curation": curation,
     "data.records": records,
     "profile.numerics": numerics,
     "sparse": sparse,

@@ -12,3 +12,8 @@ app.add_typer(
     croissant, name="croissant", help="Descriptions of datasets: check, load, write them."
 )
 app.add_typer(records, name="records", help="Progressive compressed records: read half the bytes.")
+
+
+@app.command(help="Choosing data: what to augment, what to buy, and whether random is as good.")
+def curation() -> None:
+    """Listed here; `holdfast.cli` runs its commands, which are made from functions."""
