@@ -204,9 +204,9 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Sign
         found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
     start = int(unique[0]) // HOUR_S * HOUR_S
     slots = (times - start) // HOUR_S
-    known = ~np.isnan(found.values)
-    counts = np.bincount(slots[known], minlength=slots.max() + 1)
-    totals = np.bincount(slots[known], np.array(found.values)[known], slots.max() + 1)
+    filled = ~np.isnan(found.values)
+    counts = np.bincount(slots[filled], minlength=slots.max() + 1)
+    totals = np.bincount(slots[filled], np.array(found.values)[filled], slots.max() + 1)
     # An hour with less than half of its samples has no value.
     enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
     values = np.where(enough, totals / np.maximum(counts, 1), np.nan)
