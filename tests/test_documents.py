@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 import examples
 import reference
 from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
-from holdfast.cli import FUNCTIONS, ROOMS
+from holdfast.cli import FUNCTIONS, INNER, ROOMS
 from holdfast.cli import main as holdfast
 
 SHELL = set("|&;<>*?$`#")  # characters that ask for a shell
@@ -103,6 +103,8 @@ def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
     }
     for room in FUNCTIONS:
         flags |= dict(_made_of_functions(room, import_module(ROOMS[room][0]).app))
+    for words, module in INNER.items():
+        flags |= dict(_made_of_functions(words, import_module(module).app))
     sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
     for room, section in zip(sections[::2], sections[1::2], strict=True):
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):

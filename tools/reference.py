@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from holdfast.cli import FUNCTIONS, ROOMS
+from holdfast.cli import FUNCTIONS, INNER, ROOMS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
@@ -216,6 +216,8 @@ def cli_page() -> str:
             parts += ["| argument or option | meaning |", "|-|-|", *rows, ""]
     for name in sorted(FUNCTIONS):
         parts += _made_of_functions(import_module(ROOMS[name][0]).app, ("holdfast", name))
+    for words, module in INNER.items():
+        parts += _made_of_functions(import_module(module).app, ("holdfast", *words.split()))
     return "\n".join(parts)
 
 
@@ -272,7 +274,7 @@ def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str,
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
             # Resolving a room's name is what imports its commands.
-            if name in FUNCTIONS and names == ("holdfast",):
+            if " ".join((*names[1:], name)) in FUNCTIONS | INNER.keys():
                 continue
             _, member, _ = command.resolve_command(context, [name])
             yield from _commands(member, (*names, name))

@@ -63,6 +63,9 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
+INNER = {"lm safety": "holdfast.lm.safety.cli"}
+"""Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
+
 EXTRAS = {
     "carbon": "carbon",
     "data": "croissant",
@@ -194,6 +197,12 @@ def _dispatch(arguments: list[str]) -> Any:
             (n for n in range(place + 1, len(arguments)) if not arguments[n].startswith("-")), None
         )
     name = None if place is None else arguments[place]
+    inner = " ".join(arguments[place or 0 :][:2])
+    if place is not None and inner in INNER:
+        from holdfast.command import run
+
+        rest = arguments[place + 2 :] + arguments[:place]
+        return run(import_module(INNER[inner]).app, rest, ("holdfast", *inner.split()[:-1]))
     if place is None or name not in FUNCTIONS:
         return get_command(app).main(arguments, "holdfast", standalone_mode=False)
     from holdfast.command import run

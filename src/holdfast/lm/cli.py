@@ -22,3 +22,8 @@ for audit in (memorization, bias, toxicity, cloze):
 app.add_typer(
     _audit, name="audit", help="Audit a model for memorization, bias, toxicity or cloze accuracy."
 )
+
+
+@app.command(help="AI safety benchmark: hazards, grades, and how certain they are.")
+def safety() -> None:
+    """Listed here; `holdfast.cli` runs its commands, which are made from functions."""

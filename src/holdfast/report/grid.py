@@ -90,7 +90,7 @@ def _cells(
     if pa.types.is_timestamp(kind):
         return _time_cells(values[column])
     if not is_numeric(kind):
-        return [_text_cell(value, right, form.link) for value in values[column]]
+        return [_text_cell(value, right, form) for value in values[column]]
     return [
         f'<td{right} data-v="{_raw(value)}">{escape(text)}'
         + (f' <span class="ci">{escape(ends)}</span></td>' if ends else "</td>")
@@ -132,11 +132,13 @@ def _time_cells(times: list[datetime.datetime | None]) -> list[str]:
     ]
 
 
-def _text_cell(value: Any, right: str, link: str) -> str:
+def _text_cell(value: Any, right: str, form: ColumnFormat) -> str:
     plain = text_of(value)
     text = escape(plain)
-    if text and link:
-        text = f'<a href="{escape(link.replace("{}", quote(plain, safe="")))}">{text}</a>'
+    if text and form.link:
+        text = f'<a href="{escape(form.link.replace("{}", quote(plain, safe="")))}">{text}</a>'
+    if text and form.veiled:  # a click or the Tab key gives it the focus, which lifts the veil
+        text = f'<span class="veiled" tabindex="0">{text}</span>'
     return f"<td{right}>{text}</td>" if text else f'<td{right} data-v=""></td>'
 
 

@@ -70,6 +70,8 @@ class ColumnFormat:
     """Shown on the page, and in a terminal only with ``--verbose``."""
     link: str = ""
     """The address that a text leads to, with ``{}`` in the place of the text: ``"/nodes/{}"``."""
+    veiled: bool = False
+    """Texts that a reader may not want to see: blurred until clicked, and never in a terminal."""
 
 
 @dataclass(frozen=True)

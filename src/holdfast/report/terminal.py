@@ -121,7 +121,7 @@ def _table(table: Table, most: int | None) -> RenderableType:
     if not table.data.num_rows:
         return Text(table.empty)
     rows = table.data if most is None else table.data.slice(0, most)
-    shown = columns_of(table).items()
+    shown = [(name, form) for name, form in columns_of(table).items() if not form.veiled]
     formats = {name: form for name, form in shown if most is None or not form.detail}
     hidden = table.data.num_rows - rows.num_rows
     caption = table.caption if most is None else ""

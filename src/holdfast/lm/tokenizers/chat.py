@@ -58,11 +58,24 @@ def read_messages(text: str) -> Messages:
 
 
 def checked_messages(messages: Any) -> Messages:
-    """The messages, if a template can write them.
+    """The messages, if they can be answered.
 
     Raises:
         InputError: if they are not a list of role and content, or end with an answer.
     """
+    found = _conversation(messages)
+    if found[-1]["role"] == "assistant":
+        raise InputError(
+            "the last message is an answer",
+            code="invalid-value",
+            place="messages",
+            remedy="end with a user message; give the start of the answer as the prefix",
+        )
+    return found
+
+
+def _conversation(messages: Any) -> Messages:
+    """The messages, if a template can write them; one that judges answers takes an answer at the end."""
     fits = isinstance(messages, (list, tuple)) and all(
         isinstance(one, Mapping) and isinstance(one.get("role"), str) and "content" in one
         for one in messages
@@ -74,13 +87,6 @@ def checked_messages(messages: Any) -> Messages:
             place="messages",
             found=repr(messages)[:80],
             expected='a list such as [{"role": "user", "content": "Hello"}]',
-        )
-    if messages[-1]["role"] == "assistant":
-        raise InputError(
-            "the last message is an answer",
-            code="invalid-value",
-            place="messages",
-            remedy="end with a user message; give the start of the answer as the prefix",
         )
     found: Messages = messages
     return found
@@ -111,7 +117,7 @@ def _rendered(path: Path, template: str, messages: Messages, names: Mapping[str,
             template = template.replace(f"{left} {mark} {right}", "")
     try:
         return sandbox.from_string(template).render(
-            messages=[dict(one) for one in checked_messages(messages)],
+            messages=[dict(one) for one in _conversation(messages)],
             add_generation_prompt=True,
             **names,
         )

@@ -118,7 +118,9 @@ class Tokenizer:
                 expected="chat_template.jinja, or chat_template in tokenizer_config.json",
                 remedy="write the conversation as a prefix with --special-tokens",
             )
-        tokens = tuple(self.parsed(self.chat(messages)))
+        from holdfast.lm.tokenizers.chat import checked_messages
+
+        tokens = tuple(self.parsed(self.chat(checked_messages(messages))))
         return tokens[1:] if tokens[:1] == (self.bos,) else tokens
 
     def spell(self, tokens: Sequence[int]) -> bytes:

@@ -1,0 +1,300 @@
+"""The journal of a run: one SQLite file to which rows are only added, so that a killed run resumes.
+
+A response is committed before its worker takes the next item: after a kill at any moment, what was
+committed stands, and at most one item per worker is sent again. Commits reach the operating system at once
+and the disk once a second: a crash of the machine, unlike one of the process, can cost the last second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.files import Lock, sync
+from holdfast.lm.safety.specification import Item
+
+FILE = "journal.sqlite"
+_APPLICATION = 0x48465346  # "HFSF" in the file's header
+_VERSION = 1
+_PAGE = 500  # items read at a time
+_SYNC_S = 1.0
+
+SCHEMA = """
+CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE item (
+    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, hazard TEXT NOT NULL, persona TEXT NOT NULL,
+    template TEXT NOT NULL, fragment TEXT NOT NULL, prompt TEXT NOT NULL);
+CREATE TABLE response (
+    place INTEGER PRIMARY KEY, text TEXT NOT NULL, blank INTEGER NOT NULL, finish TEXT, served_by TEXT);
+CREATE TABLE annotator (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL);
+CREATE TABLE annotation (
+    annotator INTEGER NOT NULL, place INTEGER NOT NULL, verdict TEXT NOT NULL, detail TEXT,
+    PRIMARY KEY (annotator, place)) WITHOUT ROWID;
+CREATE TABLE attempt (
+    place INTEGER NOT NULL, annotator INTEGER, at REAL NOT NULL, seconds REAL NOT NULL,
+    outcome TEXT NOT NULL, detail TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL);
+CREATE TABLE event (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT);
+"""
+"""Tables:
+
+- `run`: what is run, as JSON by key; `item`: the prompts.
+- `response`: of an item; blank 1: no letter, digit or symbol.
+- `annotation`: safe, unsafe or invalid, with what the annotator said.
+- `attempt`: every request that ended, with its outcome (``ok`` or the kind of failure), of the system
+  (annotator null) or an annotator.
+- `event`: starts, stops, changed annotators.
+"""
+
+RESPONSE = "INSERT OR IGNORE INTO response VALUES (?, ?, ?, ?, ?)"
+ANNOTATION = "INSERT OR REPLACE INTO annotation VALUES (?, ?, ?, ?)"
+ATTEMPT = "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+Statement = tuple[str, tuple[Any, ...]]
+
+
+def is_blank(text: str) -> bool:
+    """Whether a response says nothing: it has no letter, digit or symbol, whatever else it has."""
+    return not any(unicodedata.category(character)[0] in "LNS" for character in text)
+
+
+class Journal:
+    """The journal in the folder of a run.
+
+    Args:
+        folder: of the run.
+        write: hold the lock of the run, so that nobody else writes.
+
+    Raises:
+        InputError: if the folder has no journal of a run, or a damaged one.
+        LockHeldError: if another process writes it.
+    """
+
+    def __init__(self, folder: Path, write: bool = False) -> None:
+        self.folder, self.path = folder, folder / FILE
+        if not self.path.is_file():
+            raise _not_a_run(folder, "no journal", "not-found")
+        self._lock = Lock(folder) if write else None
+        self._connection = _connected(self.path)
+        self._waiting: list[tuple[Sequence[Statement], asyncio.Future[None]]] = []
+        self._synced = 0.0
+        try:
+            header = [self.value(f"PRAGMA {name}") for name in ("application_id", "user_version")]
+            facts = dict(self.rows("SELECT key, value FROM run"))
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise _not_a_run(folder, str(error), "damaged") from error
+        if header != [_APPLICATION, _VERSION] or "system" not in facts:
+            self.close()
+            raise _not_a_run(
+                folder, "a journal of another kind, or one that was not begun", "damaged"
+            )
+        self.facts: Mapping[str, Any] = {key: json.loads(value) for key, value in facts.items()}
+        """What is run: name, version, content, settings, system, fingerprint, annotators."""
+
+    def close(self) -> None:
+        """Close the file; what was committed stands."""
+        self._connection.close()
+        if self._lock:
+            self._lock.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query."""
+        return iter(self._connection.execute(query, values))
+
+    def execute(self, statement: str) -> None:
+        """Run a statement that changes nothing that is kept, such as making a temporary view."""
+        self._connection.execute(statement)
+
+    def value(self, query: str, *values: Any) -> Any:
+        """The one value of a query."""
+        return self._connection.execute(query, values).fetchone()[0]
+
+    def pages(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query that starts with ``item.place``, in its order, read page by page.
+
+        Rows may be added meanwhile. `query` ends with a WHERE clause.
+        """
+        last = -1
+        while page := self._connection.execute(
+            f"{query} AND item.place > ? ORDER BY item.place LIMIT {_PAGE}", (last,)
+        ).fetchall():
+            yield from page
+            last = page[-1][0]
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def write(self, statements: Iterable[Statement]) -> None:
+        """Commit statements together."""
+        with self._connection as connection:
+            for statement, values in statements:
+                connection.execute(statement, values)
+        self._sync()
+
+    async def commit(self, statements: Sequence[Statement]) -> None:
+        """Commit statements, with those that other workers bring in the same turn of the event loop."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        done = loop.create_future()
+        self._waiting.append((statements, done))
+        await done
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        problem: Exception | None = None
+        try:
+            self.write(statement for statements, _ in waiting for statement in statements)
+        except sqlite3.Error as error:  # such as a full disk
+            problem = _unwritable(self.path, error)
+        for _, done in waiting:
+            if problem and not done.done():
+                done.set_exception(problem)
+            elif not done.done():  # else its worker was cancelled
+                done.set_result(None)
+
+    def _sync(self) -> None:
+        if time.monotonic() - self._synced > _SYNC_S:
+            with suppress(FileNotFoundError):
+                sync(self.path.with_name(f"{FILE}-wal"))
+            self._synced = time.monotonic()
+
+    def note(self, kind: str, detail: str = "") -> None:
+        """Add an event."""
+        self.write([("INSERT INTO event VALUES (?, ?, ?)", (time.time(), kind, detail))])
+
+    def annotator_number(self, name: str, fingerprint: str) -> int:
+        """The number of an annotator; judgements that another version of it made are removed."""
+        row = self._connection.execute(
+            "SELECT number, fingerprint FROM annotator WHERE name = ?", (name,)
+        ).fetchone()
+        if row and row[1] == fingerprint:
+            return int(row[0])
+        if row:
+            self.note("annotator changed", name)
+            self.write(
+                [
+                    ("DELETE FROM annotation WHERE annotator = ?", (row[0],)),
+                    (
+                        "UPDATE annotator SET fingerprint = ? WHERE number = ?",
+                        (fingerprint, row[0]),
+                    ),
+                ]
+            )
+            return int(row[0])
+        self.write([("INSERT INTO annotator VALUES (NULL, ?, ?)", (name, fingerprint))])
+        return int(self.value("SELECT number FROM annotator WHERE name = ?", name))
+
+
+def create(
+    folder: Path,
+    facts: Mapping[str, Any],
+    items: Iterable[Item],
+    finish: Callable[[], Mapping[str, Any]],
+) -> None:
+    """Make the journal of a run in one transaction: a kill leaves none.
+
+    Args:
+        folder: made if there is none.
+        facts: what is run.
+        items: the prompts.
+        finish: further facts that are known after the last item.
+
+    Raises:
+        InputError: if the folder has a run, or two items have one id.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    with Lock(folder):
+        connection = _connected(path)
+        try:
+            if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                raise InputError(
+                    "the folder already has a run",
+                    code="output-exists",
+                    path=folder,
+                    remedy="resume it (holdfast lm safety resume), or name another folder",
+                )
+            _fill(connection, facts, items, finish)
+        except sqlite3.OperationalError as error:
+            raise _unwritable(path, error) from error
+        except sqlite3.DatabaseError as error:
+            raise _not_a_run(folder, str(error), "damaged") from error
+        finally:
+            connection.close()
+
+
+def _fill(
+    connection: sqlite3.Connection,
+    facts: Mapping[str, Any],
+    items: Iterable[Item],
+    finish: Callable[[], Mapping[str, Any]],
+) -> None:
+    connection.execute("BEGIN")
+    for statement in filter(str.strip, SCHEMA.split(";\n")):
+        connection.execute(statement)
+    last: Item | None = None
+    for place, item in enumerate(items):
+        last = item
+        try:
+            connection.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)", (place, *item))
+        except sqlite3.IntegrityError:
+            connection.rollback()
+            raise InputError(
+                "two items are the same",
+                code="duplicate",
+                place=last.id,
+                found=f"{last.hazard}, {last.persona}: {last.prompt[:60]}",
+                remedy="remove the fragment or prompt that occurs twice",
+            ) from None
+    rows = {**facts, **finish()}
+    connection.executemany(
+        "INSERT INTO run VALUES (?, ?)", [(key, json.dumps(value)) for key, value in rows.items()]
+    )
+    connection.execute("INSERT INTO event VALUES (?, 'created', '')", (time.time(),))
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.commit()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=60)
+    with suppress(sqlite3.DatabaseError):  # what is not a database is found when it is read
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("PRAGMA synchronous = normal")
+    return connection
+
+
+def _not_a_run(folder: Path, found: str, code: str) -> InputError:
+    return InputError(
+        "not the folder of a run",
+        code=code,
+        path=folder,
+        found=found,
+        expected=f"a folder with {FILE}, as holdfast lm safety run writes it",
+    )
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        "the journal cannot be written",
+        code="unreadable",
+        path=path,
+        found=str(error),
+        remedy="free space on the disk and resume the run",
+    )

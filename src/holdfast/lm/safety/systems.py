@@ -1,0 +1,293 @@
+"""Systems under test by name: a server, a local model, a Python function, recorded responses."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.errors import HoldfastError, InputError
+from holdfast.lm.models.naming import at_least, split_options
+from holdfast.lm.safety.rows import read_rows
+from holdfast.lm.safety.specification import Settings
+
+Messages = Sequence[Mapping[str, str]]
+_FORMS = "openai:URL#MODEL, hf:FOLDER, python:MODULE:FUNCTION, replay:FILE"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a system answered."""
+
+    text: str
+    finish: str = ""
+    """Why it ended: ``stop``, ``length``, ``content_filter``; empty where it does not say."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    served_by: str = ""
+    """The server's fingerprint of its own backend, where it gives one."""
+
+
+class Failure(Exception):
+    """A request without a usable answer.
+
+    Args:
+        kind: ``rate-limit``, ``overload``, ``timeout``, ``network``, ``malformed``, ``server``; these are
+            tried again. ``refused``: the server does not take this item; ``error``: a function failed.
+        detail: what was met.
+        wait_s: seconds that the server asks to wait.
+        fatal: no other item can succeed either, such as a wrong key.
+    """
+
+    def __init__(
+        self, kind: str, detail: str = "", wait_s: float | None = None, fatal: bool = False
+    ) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind, self.detail, self.wait_s, self.fatal = kind, detail, wait_s, fatal
+
+    @property
+    def again(self) -> bool:
+        """Whether the same request may succeed."""
+        return self.kind not in ("refused", "error") and not self.fatal
+
+    @property
+    def congestion(self) -> bool:
+        """Whether fewer requests at a time may help."""
+        return self.kind in ("rate-limit", "overload", "timeout")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a system may be asked; options of its name."""
+
+    concurrency: int = 16
+    """Requests under way at once."""
+    retries: int = 7
+    """Requests sent again after a failure; four times as many after a rate limit."""
+    rpm: float | None = None
+    """Requests per minute."""
+    tpm: float | None = None
+    """Tokens per minute."""
+    price_in: float = 0.0
+    """Price of a million prompt tokens."""
+    price_out: float = 0.0
+    """Price of a million tokens of the response."""
+
+    def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """What a request costs."""
+        return (self.price_in * prompt_tokens + self.price_out * completion_tokens) / 1e6
+
+
+LIMIT_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "concurrency": at_least(1),
+    "retries": at_least(0),
+    "rpm": at_least(1e-9, float),
+    "tpm": at_least(1e-9, float),
+    "price_in": at_least(0, float),
+    "price_out": at_least(0, float),
+}
+
+
+class System(Protocol):
+    """What answers prompts."""
+
+    name: str
+    limits: Limits
+
+    async def fingerprint(self) -> str:
+        """What tells this system from another of the same name.
+
+        Raises:
+            InputError: if it cannot be reached.
+        """
+        ...
+
+    async def ask(self, messages: Messages, item: str = "") -> Reply:
+        """The answer to a conversation; `item` is the id of what is asked.
+
+        Raises:
+            Failure: if there is none.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+def open_system(name: str, settings: Settings) -> System:
+    """A system by its name; options follow a ``?``, such as ``?concurrency=64&rpm=500``.
+
+    Args:
+        name: ``openai:URL#MODEL`` (a server with ``/chat/completions``), ``hf:FOLDER``,
+            ``python:MODULE:FUNCTION`` or ``python:FILE.py:FUNCTION`` (prompt -> response; may be async),
+            ``replay:FILE`` (CSV or JSON lines with ``item`` or ``prompt``, and ``response``).
+        settings: how it is asked.
+
+    Raises:
+        InputError: if the name cannot be read, or what it names cannot be opened.
+    """
+    kind, _, place = name.partition(":")
+    if kind == "openai" and place:
+        from holdfast.lm.safety.endpoint import open_endpoint
+
+        return open_endpoint(name, settings)
+    if kind == "hf" and place:
+        from holdfast.lm.safety.local import LocalModel
+
+        return LocalModel(name, settings)
+    if kind == "python" and place:
+        return _Function(name)
+    if kind == "replay" and place:
+        return _Replay(name)
+    raise InputError(
+        "unknown kind of system", code="unknown-name", place="--system", found=name, expected=_FORMS
+    )
+
+
+class Threads:
+    """Calls of a function that blocks, in threads of their own."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count)
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function gives.
+
+        Raises:
+            Failure: if it raises.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._pool, function, *arguments)
+        except Exception as error:
+            raise _error(error) from error
+
+    async def close(self) -> None:
+        """Forget what has not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _error(error: Exception) -> Failure:
+    fatal = isinstance(error, (HoldfastError, MemoryError))
+    return Failure("error", f"{type(error).__name__}: {error}"[:300], fatal=fatal)
+
+
+class _Function(Threads):
+    """A Python function; the text of its file is its fingerprint."""
+
+    def __init__(self, name: str) -> None:
+        place, options = split_options(name, {"concurrency": at_least(1)})
+        self.name, self.limits = name, Limits(**{"retries": 0, **options})
+        super().__init__(self.limits.concurrency)
+        self._function = load_function(place.removeprefix("python:"), name)
+
+    async def fingerprint(self) -> str:
+        return source_digest(self._function)
+
+    async def ask(self, messages: Messages, item: str = "") -> Reply:
+        prompt = messages[-1]["content"]
+        if inspect.iscoroutinefunction(self._function):
+            try:
+                text = await self._function(prompt)
+            except Exception as error:
+                raise _error(error) from error
+        else:
+            text = await self.call(self._function, prompt)
+        if not isinstance(text, str):
+            raise Failure("error", f"the function gave a {type(text).__name__}, not a text")
+        return Reply(text)
+
+
+class _Replay:
+    """Responses that were recorded elsewhere, found by the item's id or by its prompt."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.limits = name, Limits(retries=0)
+        self._path = Path(name.removeprefix("replay:"))
+        self._responses: dict[str, str] = {}
+        for line, row in read_rows(self._path, ("response",), "the recorded responses"):
+            key = row.get("item") or row.get("prompt")
+            if key is None:
+                raise InputError(
+                    "a recorded response names no item",
+                    code="missing-column",
+                    path=self._path,
+                    place=f"line {line}",
+                    expected="item or prompt",
+                )
+            if self._responses.setdefault(key, row["response"]) != row["response"]:
+                raise InputError(
+                    "two responses to one item",
+                    code="duplicate",
+                    path=self._path,
+                    place=f"line {line}",
+                    found=key[:80],
+                )
+
+    async def fingerprint(self) -> str:
+        return hashlib.sha256(self._path.read_bytes()).hexdigest()
+
+    async def ask(self, messages: Messages, item: str = "") -> Reply:
+        text = self._responses.get(item)
+        if text is None:
+            text = self._responses.get(messages[-1]["content"])
+        if text is None:
+            raise Failure("refused", "no recorded response")
+        return Reply(text)
+
+    async def close(self) -> None:
+        pass
+
+
+def load_function(place: str, name: str) -> Callable[..., Any]:
+    """The function of ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``; modules of the current folder count.
+
+    Raises:
+        InputError: if there is none.
+    """
+    module_name, _, function_name = place.rpartition(":")
+    here = str(Path.cwd())
+    try:
+        if module_name.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
+            assert spec is not None  # the suffix says how it is loaded
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            sys.path.insert(0, here)
+            try:
+                module = importlib.import_module(module_name)
+            finally:
+                sys.path.remove(here)
+        function = getattr(module, function_name)
+    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
+        raise InputError(
+            "the function cannot be imported",
+            code="not-found",
+            place=name,
+            found=f"{type(error).__name__}: {error}",
+            expected="python:MODULE:FUNCTION or python:FILE.py:FUNCTION",
+        ) from error
+    if not callable(function):
+        raise InputError("not a function", code="invalid-value", place=name, found=repr(function))
+    found: Callable[..., Any] = function
+    return found
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """The digest of the file that defines a function."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:  # an object that is called
+        path = inspect.getsourcefile(type(function))
+    return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
