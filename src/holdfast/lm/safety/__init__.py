@@ -14,37 +14,21 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.lm.safety.ailuminate import import_ailuminate
     from holdfast.lm.safety.calibration import calibrate
     from holdfast.lm.safety.comparing import compare
-    from holdfast.lm.safety.grades import Grade, HazardGrade
     from holdfast.lm.safety.grading import grade
-    from holdfast.lm.safety.journal import Journal
     from holdfast.lm.safety.running import annotate, resume, run
-    from holdfast.lm.safety.schemes import Scheme, read_scheme
-    from holdfast.lm.safety.specification import (
-        Specification,
-        count_items,
-        read_items,
-        read_specification,
-    )
+    from holdfast.lm.safety.specification import count_items, import_ailuminate, read_specification
     from holdfast.lm.safety.verdicts import Ensemble
 
 _HOMES = {
     "Ensemble": "verdicts",
-    "Grade": "grades",
-    "HazardGrade": "grades",
-    "Journal": "journal",
-    "Scheme": "schemes",
-    "Specification": "specification",
     "annotate": "running",
     "calibrate": "calibration",
     "compare": "comparing",
     "count_items": "specification",
     "grade": "grading",
-    "import_ailuminate": "ailuminate",
-    "read_items": "specification",
-    "read_scheme": "schemes",
+    "import_ailuminate": "specification",
     "read_specification": "specification",
     "resume": "running",
     "run": "running",
@@ -52,19 +36,12 @@ _HOMES = {
 
 __all__ = [
     "Ensemble",
-    "Grade",
-    "HazardGrade",
-    "Journal",
-    "Scheme",
-    "Specification",
     "annotate",
     "calibrate",
     "compare",
     "count_items",
     "grade",
     "import_ailuminate",
-    "read_items",
-    "read_scheme",
     "read_specification",
     "resume",
     "run",

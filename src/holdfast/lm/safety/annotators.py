@@ -9,7 +9,7 @@ by nobody: it is a non-answer, never safe.
 - ``judge:FILE.toml:SYSTEM``: a prompt and two patterns of your own, asked through a system.
 - ``rules:FILE.toml``: regular expressions, the first that matches decides.
 - ``python:MODULE:FUNCTION``: a function of prompt, response and hazard -> "safe", "unsafe" or None.
-- ``replay:FILE``: judgements that were made elsewhere, as CSV or JSON lines with item and verdict.
+- ``replay:FILE``: judgements that were made elsewhere, as CSV with item and verdict.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class Judged(NamedTuple):
     response: str
 
 
+Judge = Callable[[Judged], Judgement]
+
+
 @dataclass(frozen=True)
 class Annotator:
     """An annotator: it either judges by itself, or asks a system and reads the answer."""
@@ -63,7 +66,7 @@ class Annotator:
     name: str
     content: str
     """What it consists of besides its system; a change makes it another annotator."""
-    judge: Callable[[Judged], Judgement] | None = None
+    judge: Judge | None = None
     system: System | None = None
     messages: Callable[[Judged], Messages] | None = None
     read: Callable[[str], Judgement] | None = None
@@ -179,7 +182,7 @@ def _text(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _Prompt:
     prompt: str
     """With {prompt}, {response} and {hazard}, as far as they matter."""
     safe: str
@@ -189,7 +192,7 @@ class _Judge:
 
 
 def _prompted(name: str, path: Path, system: str) -> Annotator:
-    table = read_config(path, _Judge, "the judge")
+    table = read_config(path, _Prompt, "the judge")
     if "{response}" not in table.prompt:
         raise InputError(
             "the judge's prompt has no place for the response",
@@ -239,14 +242,14 @@ def _recorded(name: str, path: Path) -> Annotator:
 
 
 def read_verdicts(path: Path) -> dict[str, Verdict]:
-    """Item -> safe, unsafe or invalid, from CSV or JSON lines with ``item`` and ``verdict``.
+    """Item -> safe, unsafe or invalid, from CSV with ``item`` and ``verdict``.
 
     Raises:
         InputError: for another verdict, or two for one item.
     """
     verdicts: dict[str, Verdict] = {}
     known: dict[str, Verdict] = {"safe": "safe", "unsafe": "unsafe", "invalid": "invalid"}
-    for line, row in read_rows(path, ("item", "verdict"), "the verdicts", {"label": "verdict"}):
+    for line, row in read_rows(path, ("item", "verdict"), "the verdicts"):
         verdict = known.get(row["verdict"].strip().lower())
         if verdict is None:
             expected = "safe, unsafe or invalid"

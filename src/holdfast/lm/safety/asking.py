@@ -40,9 +40,6 @@ class Task(NamedTuple):
 class Tally:
     """What a session did."""
 
-    answered: int = 0
-    failed: int = 0
-    """Items that were given up."""
     attempts: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
     """Why nothing more was sent; empty: everything was asked."""
@@ -117,11 +114,8 @@ class _Asking:
         """What is to be asked next: what is due again, else something new, else what will be due."""
         now = asyncio.get_running_loop().time()
         due = self._again and self._again[0][0] <= now
-        if (
-            not due
-            and not self._ended
-            and len(self._again) < _HELD * self.system.limits.concurrency
-        ):
+        held = len(self._again) >= _HELD * self.system.limits.concurrency
+        if not (due or self._ended or held):
             task = next(self.tasks, None)
             if task is not None:
                 return task, []
@@ -152,13 +146,14 @@ class _Asking:
         if reply is None and failure is None:
             self.budget.settle(task.most, 0.0)
             return
-        seconds = time.perf_counter() - begin
-        cost = self._cost(task, reply, failure)
+        seconds, cost = time.perf_counter() - begin, self._cost(task, reply, failure)
         self.budget.settle(task.most, cost)
-        rows = [self._row(task, reply, failure, at, seconds, cost)]
-        if reply is not None:
-            rows.append(self.store(task, reply))
-        await self.journal.commit(rows)
+        outcome, detail = (failure.kind, failure.detail) if failure else ("ok", None)
+        self.tally.attempts[outcome] += 1
+        used = (reply.prompt_tokens, reply.completion_tokens) if reply else (None, None)
+        row = (task.place, self.annotator, at, seconds, outcome, detail, *used, cost)
+        answer = [self.store(task, reply)] if reply else []
+        await self.journal.commit([(ATTEMPT, row), *answer])
         self._count(task, failures, failure)
 
     def _cost(self, task: Task, reply: Reply | None, failure: Failure | None) -> float:
@@ -171,47 +166,29 @@ class _Asking:
         self.pace.tokens.refund(task.tokens - used)
         return self.system.limits.cost(reply.prompt_tokens, reply.completion_tokens)
 
-    def _row(
-        self,
-        task: Task,
-        reply: Reply | None,
-        failure: Failure | None,
-        at: float,
-        seconds: float,
-        cost: float,
-    ) -> Statement:
-        outcome = "ok" if failure is None else failure.kind
-        used = (reply.prompt_tokens, reply.completion_tokens) if reply else (None, None)
-        detail = failure and failure.detail
-        self.tally.attempts[outcome] += 1
-        return ATTEMPT, (task.place, self.annotator, at, seconds, outcome, detail, *used, cost)
-
     def _count(self, task: Task, failures: list[Failure], failure: Failure | None) -> None:
         """What follows from an attempt: the item is done, asked again, or given up."""
         limits = self.system.limits
         if failure is None:
             self._in_a_row = 0
-            self.tally.answered += 1
             self.bar.advance(1)
             return
-        # An item that alone is refused says nothing of the others.
-        self._in_a_row += failure.kind != "refused"
+        # An item that is refused says nothing of the others, once one was answered.
+        alone = failure.kind == "missing" or (
+            failure.kind == "refused" and self.tally.attempts["ok"]
+        )
+        self._in_a_row += not alone
         if failure.fatal:
             self._stop(failure.detail)
         elif self._in_a_row >= max(_MOST_IN_A_ROW, 4 * limits.concurrency):
             self._stop(f"{self._in_a_row} failures in a row, the last: {failure}")
         failures = [*failures, failure]
         limited = sum(each.kind == "rate-limit" for each in failures)
-        if (
-            failure.again
-            and len(failures) - limited <= limits.retries
-            and limited <= 4 * limits.retries
-        ):
+        most = max(len(failures) - limited, limited / 4)
+        if failure.again and most <= limits.retries:
             due = asyncio.get_running_loop().time() + self.pace.pause(len(failures), failure)
             self._sequence += 1
             heapq.heappush(self._again, (due, self._sequence, task, failures))
-        else:
-            self.tally.failed += 1
 
     def _stop(self, reason: str) -> None:
         self.tally.stopped = self.tally.stopped or reason

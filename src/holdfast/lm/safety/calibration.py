@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
@@ -21,11 +23,18 @@ from holdfast.lm.safety.annotators import read_verdicts
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.verdicts import EVERY, Ensemble, make_states, read_states
 from holdfast.numbers import counted, interval, number, percent
-from holdfast.stats import NORMAL_95, clopper_pearson_interval
+from holdfast.stats import NORMAL_95, chi_square, clopper_pearson_interval
 
 _FEWEST = 30
 """Labels below which no share is corrected."""
 _NOT_RANDOM_P = 0.001
+_CORRECTIONS = (
+    "rogan_gladen",
+    "rogan_gladen_ci95",
+    "prediction_powered",
+    "prediction_powered_ci95",
+)
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -36,12 +45,12 @@ class Calibration(Answer):
         run: folder; annotators: whose verdicts together.
         labelled: items with a verdict and a label; unused: labels of items without a verdict.
         confusion: ``unsafe_unsafe`` (label, then verdict), ``unsafe_safe``, ``safe_unsafe``, ``safe_safe``.
-        agreement: share of equal ones; kappa: Cohen's, with ``kappa_ci95``; None where nothing varies.
+        agreement: share of equal ones; kappa: Cohen's; None where nothing varies.
         sensitivity: share of the unsafe responses that are called unsafe; specificity: of the safe ones
             that are called safe; with intervals (Clopper-Pearson).
         judged: items with a verdict; unsafe_share: of their verdicts.
         rogan_gladen, prediction_powered: corrected unsafe shares with intervals; None where the labels
-            do not allow one: see `reasons`.
+            do not allow one.
         reasons: why a correction is missing.
     """
 
@@ -52,17 +61,16 @@ class Calibration(Answer):
     confusion: dict[str, int]
     agreement: float
     kappa: float | None
-    kappa_ci95: tuple[float, float] | None
     sensitivity: float | None
-    sensitivity_ci95: tuple[float, float]
+    sensitivity_ci95: Ends
     specificity: float | None
-    specificity_ci95: tuple[float, float]
+    specificity_ci95: Ends
     judged: int
     unsafe_share: float
     rogan_gladen: float | None
-    rogan_gladen_ci95: tuple[float, float] | None
+    rogan_gladen_ci95: Ends | None
     prediction_powered: float | None
-    prediction_powered_ci95: tuple[float, float] | None
+    prediction_powered_ci95: Ends | None
     reasons: list[str]
 
     @property
@@ -70,27 +78,11 @@ class Calibration(Answer):
         """The heading."""
         return "Annotators against people"
 
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """The run and whose verdicts."""
-        return [("run", str(self.run)), ("annotators", ", ".join(self.annotators))]
-
     def values(self) -> Sequence[Value]:
         """The agreement and the corrected shares."""
-        return [
-            Value("kappa", self.kappa, "", self.kappa_ci95, "higher"),
-            Value("sensitivity", self.sensitivity, "", self.sensitivity_ci95, "higher"),
-            Value("specificity", self.specificity, "", self.specificity_ci95, "higher"),
-            Value(
-                "unsafe_share_rogan_gladen", self.rogan_gladen, "", self.rogan_gladen_ci95, "lower"
-            ),
-            Value(
-                "unsafe_share_prediction_powered",
-                self.prediction_powered,
-                "",
-                self.prediction_powered_ci95,
-                "lower",
-            ),
-        ]
+        names = ("sensitivity", "specificity", "rogan_gladen", "prediction_powered")
+        shares = [Value(n, getattr(self, n), "", getattr(self, f"{n}_ci95")) for n in names]
+        return [Value("kappa", self.kappa, better="higher"), *shares]
 
     def sections(self) -> Sequence[Section]:
         """Agreement, and the corrected share."""
@@ -101,37 +93,34 @@ class Calibration(Answer):
             f"over {counted(self.labelled, 'label')}."
         )
         confusion = [
-            {"label": label, **{f"{v}": self.confusion[f"{label}_{v}"] for v in ("unsafe", "safe")}}
-            for label in ("unsafe", "safe")
-        ]
-        table = Table(
-            pa.Table.from_pylist(confusion),
             {
-                "label": ColumnFormat("People say"),
-                "unsafe": ColumnFormat("Verdict unsafe"),
-                "safe": ColumnFormat("Verdict safe"),
-            },
-        )
-        rows = [
-            {"estimate": name, "share": share, "low": ends and ends[0], "high": ends and ends[1]}
-            for name, share, ends in (
-                ("verdicts as they are", self.unsafe_share, None),
-                ("Rogan-Gladen", self.rogan_gladen, self.rogan_gladen_ci95),
-                ("prediction-powered", self.prediction_powered, self.prediction_powered_ci95),
-            )
+                "people": a,
+                **{f"verdict {b}": self.confusion[f"{a}_{b}"] for b in ("unsafe", "safe")},
+            }
+            for a in ("unsafe", "safe")
         ]
         corrected = (
-            f"{percent(self.prediction_powered)} of the {self.judged:,} judged responses are unsafe after "
-            f"correction, against {percent(self.unsafe_share)} by the verdicts."
-            if self.prediction_powered is not None
-            else "The labels do not allow a correction."
+            "The labels do not allow a correction."
+            if self.prediction_powered is None
+            else f"{percent(self.prediction_powered)} of the {self.judged:,} judged responses are unsafe "
+            f"after correction, against {percent(self.unsafe_share)} by the verdicts."
         )
-        shares = Table(
-            pa.Table.from_pylist(rows, _SHARES),
-            {
-                "estimate": ColumnFormat("Estimate"),
-                "share": ColumnFormat("Unsafe", "%", 2, ("low", "high")),
-            },
+        nothing = (None, None)
+        shares = [
+            ("verdicts as they are", self.unsafe_share, *nothing),
+            ("Rogan-Gladen", self.rogan_gladen, *(self.rogan_gladen_ci95 or nothing)),
+            (
+                "prediction-powered",
+                self.prediction_powered,
+                *(self.prediction_powered_ci95 or nothing),
+            ),
+        ]
+        columns = {
+            "estimate": ColumnFormat("Estimate"),
+            "share": ColumnFormat("Unsafe", "%", 2, ("low", "high")),
+        }
+        data = pa.Table.from_pylist(
+            [dict(zip(_SHARES.names, row, strict=True)) for row in shares], _SHARES
         )
         how = How(
             (
@@ -142,14 +131,15 @@ class Calibration(Answer):
             source="Rogan and Gladen 1978; Angelopoulos et al. 2023, Science 382",
             notes="Intervals: delta method and normal approximation, for labels drawn at random.",
         )
+        agreement = Table(pa.Table.from_pylist(confusion))
         return [
-            Section("agreement", "Do the annotators agree with people?", sentence, tables=[table]),
-            Section("share", "How many are unsafe?", corrected, tables=[shares], how=how),
+            Section("agreement", "Do annotators agree with people?", sentence, tables=[agreement]),
+            Section("share", "How many are unsafe?", corrected, (), [Table(data, columns)], how),
         ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the labels do not say."""
-        return [Unknown(reason, "label a random sample of the run") for reason in self.reasons]
+        return [Unknown(reason, "Label a random sample of the run.") for reason in self.reasons]
 
 
 _SHARES = pa.schema(
@@ -162,7 +152,7 @@ def calibrate(run: str | Path, labels: str | Path, *, ensemble: Ensemble = EVERY
 
     Args:
         run: its folder.
-        labels: CSV or JSON lines with ``item`` and ``label`` (safe or unsafe).
+        labels: CSV with ``item`` and ``label`` (safe or unsafe).
         ensemble: whose verdicts count.
 
     Raises:
@@ -190,27 +180,36 @@ def calibrate(run: str | Path, labels: str | Path, *, ensemble: Ensemble = EVERY
     if not labelled:
         raise InputError("no labelled item has a verdict", code="no-data", path=labels)
     reasons = _reasons(table, verdicts)
+    sensitivity, specificity = _rates(table)
     return Calibration(
-        Path(run),
-        annotators,
-        labelled,
-        len(truth) - labelled,
-        table,
-        (table["unsafe_unsafe"] + table["safe_safe"]) / labelled,
-        *_kappa(table),
-        *_share(table["unsafe_unsafe"], table["unsafe_safe"]),
-        *_share(table["safe_safe"], table["safe_unsafe"]),
-        verdicts.total(),
-        verdicts["unsafe"] / verdicts.total(),
-        *((None, None) if reasons else _rogan_gladen(table, verdicts)),
-        *((None, None) if reasons else _prediction_powered(table, verdicts)),
-        reasons,
+        run=Path(run),
+        annotators=annotators,
+        labelled=labelled,
+        unused=len(truth) - labelled,
+        confusion=table,
+        agreement=(table["unsafe_unsafe"] + table["safe_safe"]) / labelled,
+        kappa=_kappa(table),
+        sensitivity=sensitivity,
+        sensitivity_ci95=_interval(table["unsafe_unsafe"], table["unsafe_safe"]),
+        specificity=specificity,
+        specificity_ci95=_interval(table["safe_safe"], table["safe_unsafe"]),
+        judged=verdicts.total(),
+        unsafe_share=verdicts["unsafe"] / verdicts.total(),
+        reasons=reasons,
+        **_corrected(table, verdicts) if not reasons else dict.fromkeys(_CORRECTIONS),
     )
 
 
-def _share(hits: int, misses: int) -> tuple[float | None, tuple[float, float]]:
-    total = hits + misses
-    return (hits / total if total else None), clopper_pearson_interval(hits, total)
+def _interval(hits: int, misses: int) -> Ends:
+    return clopper_pearson_interval(hits, hits + misses)
+
+
+def _rates(table: Mapping[str, int]) -> tuple[float | None, float | None]:
+    """Sensitivity and specificity; None without an unsafe, or a safe, label."""
+    unsafe = table["unsafe_unsafe"] + table["unsafe_safe"]
+    safe = table["safe_safe"] + table["safe_unsafe"]
+    sensitivity = table["unsafe_unsafe"] / unsafe if unsafe else None
+    return sensitivity, table["safe_safe"] / safe if safe else None
 
 
 def _reasons(table: Mapping[str, int], verdicts: Counter[str]) -> list[str]:
@@ -218,95 +217,54 @@ def _reasons(table: Mapping[str, int], verdicts: Counter[str]) -> list[str]:
     found = []
     labelled = sum(table.values())
     unsafe = table["unsafe_unsafe"] + table["safe_unsafe"]
+    sensitivity, specificity = _rates(table)
     if labelled < _FEWEST:
         found.append(f"{labelled} labels are too few to correct a share ({_FEWEST} are needed).")
-    if not (
-        table["unsafe_unsafe"] + table["unsafe_safe"] and table["safe_safe"] + table["safe_unsafe"]
-    ):
+    if sensitivity is None or specificity is None:
         found.append("All labels are alike: one kind of error cannot be seen.")
-    elif _informedness(table) <= 0:
+    elif sensitivity + specificity <= 1:
+        found.append("The verdicts say nothing about the labels (sensitivity + specificity <= 1).")
+    others = (verdicts["unsafe"] - unsafe, verdicts["safe"] - (labelled - unsafe))
+    sampled = np.array([[unsafe, labelled - unsafe], others], dtype=np.float64)
+    if chi_square(sampled)[2] < _NOT_RANDOM_P:
         found.append(
-            "The verdicts say nothing about the labels (sensitivity + specificity is 1 or less)."
-        )
-    if _not_random(unsafe, labelled, verdicts):
-        found.append(
-            f"The labelled items are not a random sample: {unsafe:,} of {labelled:,} have the verdict "
+            f"The labels are not a random sample: {unsafe:,} of {labelled:,} have the verdict "
             f"unsafe, of all {verdicts['unsafe']:,} of {verdicts.total():,}."
         )
     return found
 
 
-def _informedness(table: Mapping[str, int]) -> float:
-    sensitivity = table["unsafe_unsafe"] / (table["unsafe_unsafe"] + table["unsafe_safe"])
-    return sensitivity + table["safe_safe"] / (table["safe_safe"] + table["safe_unsafe"]) - 1
-
-
-def _not_random(unsafe: int, labelled: int, verdicts: Counter[str]) -> bool:
-    """Whether a random sample would hardly have so many, or so few, unsafe verdicts (hypergeometric)."""
-    from scipy.special import gammaln
-
-    def log_choose(n: int, k: int) -> float:
-        return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-
-    total, bad = verdicts.total(), verdicts["unsafe"]
-    counts = range(max(0, labelled - (total - bad)), min(labelled, bad) + 1)
-    scale = log_choose(total, labelled)
-    chances = [
-        math.exp(log_choose(bad, k) + log_choose(total - bad, labelled - k) - scale) for k in counts
-    ]
-    mine = chances[unsafe - counts.start]
-    return sum(chance for chance in chances if chance <= mine * (1 + 1e-9)) < _NOT_RANDOM_P
-
-
-def _kappa(table: Mapping[str, int]) -> tuple[float | None, tuple[float, float] | None]:
-    """Cohen's kappa and its interval (Fleiss, Cohen and Everitt 1969)."""
+def _kappa(table: Mapping[str, int]) -> float | None:
+    """Cohen's kappa (1960): agreement beyond chance."""
     n = sum(table.values())
-    p = {key: count / n for key, count in table.items()}
-    label = {a: p[f"{a}_unsafe"] + p[f"{a}_safe"] for a in ("unsafe", "safe")}
-    verdict = {b: p[f"unsafe_{b}"] + p[f"safe_{b}"] for b in ("unsafe", "safe")}
-    chance = sum(label[a] * verdict[a] for a in label)
-    if chance == 1:
-        return None, None
-    kappa = (p["unsafe_unsafe"] + p["safe_safe"] - chance) / (1 - chance)
-    same = sum(p[f"{a}_{a}"] * (1 - (label[a] + verdict[a]) * (1 - kappa)) ** 2 for a in label)
-    other = (1 - kappa) ** 2 * sum(
-        p[f"{a}_{b}"] * (verdict[a] + label[b]) ** 2 for a in label for b in verdict if a != b
-    )
-    variance = (same + other - (kappa - chance * (1 - kappa)) ** 2) / (n * (1 - chance) ** 2)
-    half = NORMAL_95 * math.sqrt(max(0.0, variance))
-    return kappa, (max(-1.0, kappa - half), min(1.0, kappa + half))
+    label = (table["unsafe_unsafe"] + table["unsafe_safe"]) / n
+    verdict = (table["unsafe_unsafe"] + table["safe_unsafe"]) / n
+    chance = label * verdict + (1 - label) * (1 - verdict)
+    agreement = (table["unsafe_unsafe"] + table["safe_safe"]) / n
+    return (agreement - chance) / (1 - chance) if chance < 1 else None
 
 
-def _rogan_gladen(
-    table: Mapping[str, int], verdicts: Counter[str]
-) -> tuple[float, tuple[float, float]]:
-    """The unsafe share without the annotators' errors, and its interval by the delta method."""
+def _corrected(table: Mapping[str, int], verdicts: Counter[str]) -> dict[str, Any]:
+    """The unsafe share after both corrections, with intervals."""
     unsafe = table["unsafe_unsafe"] + table["unsafe_safe"]
     safe = table["safe_safe"] + table["safe_unsafe"]
     sensitivity, specificity = table["unsafe_unsafe"] / unsafe, table["safe_safe"] / safe
-    q, n = verdicts["unsafe"] / verdicts.total(), verdicts.total()
+    labelled, total = sum(table.values()), verdicts.total()
+    q = verdicts["unsafe"] / total
     informed = sensitivity + specificity - 1
     share = (q + specificity - 1) / informed
+    # Delta method: errors of q, of the sensitivity and of the specificity.
     variance = (
-        q * (1 - q) / n
+        q * (1 - q) / total
         + share**2 * sensitivity * (1 - sensitivity) / unsafe
         + (1 - share) ** 2 * specificity * (1 - specificity) / safe
     ) / informed**2
-    return _clipped(share, variance)
-
-
-def _prediction_powered(
-    table: Mapping[str, int], verdicts: Counter[str]
-) -> tuple[float, tuple[float, float]]:
-    """The share of verdicts plus the mean error on the labelled items."""
-    n, total = sum(table.values()), verdicts.total()
-    q = verdicts["unsafe"] / total
-    error = (table["unsafe_safe"] - table["safe_unsafe"]) / n
-    spread = (table["unsafe_safe"] + table["safe_unsafe"]) / n - error**2
-    return _clipped(q + error, q * (1 - q) / total + spread / n)
-
-
-def _clipped(share: float, variance: float) -> tuple[float, tuple[float, float]]:
-    half = NORMAL_95 * math.sqrt(variance)
-    low, high = (min(1.0, max(0.0, end)) for end in (share - half, share + half))
-    return min(1.0, max(0.0, share)), (low, high)
+    error = (table["unsafe_safe"] - table["safe_unsafe"]) / labelled
+    spread = (table["unsafe_safe"] + table["safe_unsafe"]) / labelled - error**2
+    estimates = (share, variance), (q + error, q * (1 - q) / total + spread / labelled)
+    made: dict[str, Any] = {}
+    for name, (estimate, squared) in zip(_CORRECTIONS[::2], estimates, strict=True):
+        half = NORMAL_95 * math.sqrt(squared)
+        ends = np.clip([estimate, estimate - half, estimate + half], 0.0, 1.0).tolist()
+        made |= {name: ends[0], f"{name}_ci95": (ends[1], ends[2])}
+    return made

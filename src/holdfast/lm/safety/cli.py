@@ -49,7 +49,7 @@ def items(
 
     Args:
         spec: TOML file of the test specification.
-        output: Write the items to FILE, one JSON object per line.
+        output: Write the items to FILE (CSV).
     """
     from holdfast import progress
     from holdfast.lm.safety.specification import count_items, read_specification, write_items
@@ -119,7 +119,7 @@ def calibrate(
 
     Args:
         run: Folder of the run.
-        labels: CSV or JSON lines with item and label (safe or unsafe), of a random sample of the run.
+        labels: CSV with item and label (safe or unsafe), of a random sample of the run.
     """
     from holdfast.lm.safety.calibration import calibrate as hold
 
@@ -151,12 +151,7 @@ def grade(
 
 @app.command
 def compare(
-    first: Path,
-    second: Path,
-    /,
-    *,
-    alpha: Share = 0.05,
-    given: EnsembleOptions = EnsembleOptions(),
+    first: Path, second: Path, /, *, alpha: Share = 0.05, given: EnsembleOptions = EnsembleOptions()
 ) -> Answer:
     """Compare two runs item by item; exit with 1 if the second is less safe.
 
@@ -176,8 +171,8 @@ def import_ailuminate(source: Path, /, *, output: Output) -> Answer:
 
     Args:
         source: CSV of a release, with release_prompt_id, prompt_text, hazard, persona and locale.
-        output: Folder to write spec.toml and prompts.csv to.
+        output: TOML file to write; it names the CSV, which stays in place.
     """
-    from holdfast.lm.safety.ailuminate import import_ailuminate as make
+    from holdfast.lm.safety.specification import import_ailuminate as make
 
     return make(source, output)

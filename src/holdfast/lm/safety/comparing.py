@@ -7,6 +7,7 @@ second: nothing that is missing can hide a regression.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +68,6 @@ class Comparison(Answer):
         """1: the second system is less safe."""
         return int(self.regression)
 
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """The systems."""
-        return [("first", self.first), ("second", self.second)]
-
     def values(self) -> Sequence[Value]:
         """The differences."""
         how = "safe share of the second minus that of the first, over the same items"
@@ -89,26 +86,19 @@ class Comparison(Answer):
     def sections(self) -> Sequence[Section]:
         """The differences by hazard."""
         total = self.rows[0]
-        low, high = 100 * total["low"], 100 * total["high"]
-        worse = [row["hazard"] for row in self.rows[1:] if row["regression"]]
-        verdict = "The second system is less safe" if self.regression else "No regression"
+        worse = ", ".join(row["hazard"] for row in self.rows if row["regression"])
+        verdict = f"The second system is less safe ({worse})" if worse else "No regression"
         sentence = (
             f"{verdict}: the safe share changes by {percent(total['difference'])} "
-            f"{interval(low, high, 2)} points over {counted(self.pairs, 'pair')} "
-            f"({total['worse']:,} worse, {total['better']:,} better, {p_value(total['p'])})"
-            + (f"; worse in {', '.join(worse)}." if worse else ".")
+            f"{interval(100 * total['low'], 100 * total['high'], 2)} over {counted(self.pairs, 'pair')} "
+            f"({total['worse']:,} worse, {total['better']:,} better, {p_value(total['p'])})."
         )
         columns = {
-            "hazard": ColumnFormat("Hazard"),
-            "name": ColumnFormat("Name", detail=True),
-            "pairs": ColumnFormat("Pairs"),
-            "worse": ColumnFormat("Worse"),
-            "better": ColumnFormat("Better"),
-            "difference": ColumnFormat("Difference", "%", 2, ("low", "high")),
-            "p": ColumnFormat("p", digits=4),
-            "q": ColumnFormat("q", digits=4),
+            **{key: ColumnFormat() for key in ("hazard", "pairs", "worse", "better")},
+            "difference": ColumnFormat("difference", "%", 2, ("low", "high")),
+            **{key: ColumnFormat(digits=4) for key in ("p", "q")},
             "p_mcnemar": ColumnFormat("p (McNemar)", digits=4, detail=True),
-            "regression": ColumnFormat("Regression"),
+            "regression": ColumnFormat(),
         }
         how = How(
             (
@@ -117,43 +107,37 @@ class Comparison(Answer):
             ),
             {"false discovery rate": self.alpha},
             "With one item per fragment p is the exact test of McNemar (1947).",
-            "Items that the first system answered safely and the second has no verdict for count as worse.",
+            "Items that the first system answered safely and the second has no verdict for are worse.",
         )
-        figure = intervals(
-            self.rows,
-            "hazard",
-            "difference",
-            "low",
-            "high",
-            "Difference of the safe share",
-            reference=0.0,
-        )
+        title = "Difference of the safe share"
+        figure = intervals(self.rows, "hazard", "difference", "low", "high", title, reference=0.0)
         table = Table(pa.Table.from_pylist(self.rows), columns)
         return [Section("difference", "Is the second less safe?", sentence, [figure], [table], how)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the pairs leave open."""
-        found = []
-        if self.without:
-            text = (
-                f"{counted(self.without, 'pair')} without a verdict of the second count as unsafe."
-            )
-            found.append(Unknown(text, "resume the second run"))
-        if self.unpaired:
-            text = f"{counted(self.unpaired, 'item')} of one run have no verdict in the first or no pair."
-            found.append(Unknown(text, "compare runs of one specification"))
-        if not self.same_specification:
-            text = "The two runs differ in their specification or in how the system was asked."
-            found.append(Unknown(text, "only the items of both are compared"))
-        return found
+        found = [
+            (
+                self.without,
+                f"{counted(self.without, 'pair')} without a verdict of the second: counted as unsafe.",
+                "Resume the second run.",
+            ),
+            (
+                self.unpaired,
+                f"{counted(self.unpaired, 'item')} without a pair, or without a verdict of the first.",
+                "Compare complete runs of one specification.",
+            ),
+            (
+                not self.same_specification,
+                "The two runs differ in their items, or in how the system was asked.",
+                "Only the items of both are compared.",
+            ),
+        ]
+        return [Unknown(text, remedy) for applies, text, remedy in found if applies]
 
 
 def compare(
-    first: str | Path,
-    second: str | Path,
-    *,
-    ensemble: Ensemble = EVERY,
-    alpha: float = 0.05,
+    first: str | Path, second: str | Path, *, ensemble: Ensemble = EVERY, alpha: float = 0.05
 ) -> Comparison:
     """Compare two runs item by item.
 
@@ -188,9 +172,7 @@ def compare(
             without += other not in ("safe", "unsafe")
             change = (other == "safe") - (state == "safe")
             groups.setdefault(hazard_key(hazard) or hazard, []).append((fragment, change))
-        facts = [
-            {key: journal.facts[key] for key in ("content", "system")} for journal in (one, two)
-        ]
+        facts = (one.facts, two.facts)
     if not groups:
         raise InputError(
             "the two runs share no item with a verdict in the first",
@@ -242,13 +224,12 @@ def _rows(groups: Mapping[str, Sequence[tuple[str, int]]], alpha: float) -> list
 
 def _row(hazard: str, name: str, pairs: Sequence[tuple[str, int]]) -> dict[str, Any]:
     changes = np.array([change for _, change in pairs], dtype=np.int64)
-    sums: dict[str, int] = {}
+    sums = Counter[str]()
     for place, (fragment, change) in enumerate(pairs):
-        key = fragment or str(place)
-        sums[key] = sums.get(key, 0) + change
+        sums[fragment or str(place)] += change
     clusters = np.array(list(sums.values()), dtype=np.int64)
     difference = float(changes.mean())
-    error = _standard_error(clusters, changes.size)
+    half = NORMAL_95 * _standard_error(clusters, changes.size)
     return {
         "hazard": hazard,
         "name": name,
@@ -256,8 +237,8 @@ def _row(hazard: str, name: str, pairs: Sequence[tuple[str, int]]) -> dict[str, 
         "worse": int((changes < 0).sum()),
         "better": int((changes > 0).sum()),
         "difference": difference,
-        "low": max(-1.0, difference - NORMAL_95 * error),
-        "high": min(1.0, difference + NORMAL_95 * error),
+        "low": max(-1.0, difference - half),
+        "high": min(1.0, difference + half),
         "p": sign_flip_p(clusters),
         "p_mcnemar": sign_flip_p(changes),
     }

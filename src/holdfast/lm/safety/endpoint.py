@@ -80,17 +80,6 @@ class Endpoint:
         self._key = next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
         self._open: aiohttp.ClientSession | None = None
 
-    @property
-    def _session(self) -> aiohttp.ClientSession:
-        if self._open is None:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._open = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # the pace says how many
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
-                headers=headers,
-            )
-        return self._open
-
     async def close(self) -> None:
         """Close the connections."""
         if self._open is not None:
@@ -135,9 +124,18 @@ class Endpoint:
             str(answer.get("system_fingerprint") or ""),
         )
 
+    def _session(self) -> aiohttp.ClientSession:
+        if self._open is None:  # it belongs to the event loop in which it is made
+            self._open = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # the pace says how many
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            )
+        return self._open
+
     async def _send(self, method: str, path: str, body: Any) -> Any:
         try:
-            async with self._session.request(
+            async with self._session().request(
                 method, self._url + path, json=body, allow_redirects=False
             ) as response:
                 content = await response.content.read(_LONGEST_ANSWER)

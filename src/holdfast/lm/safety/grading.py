@@ -34,6 +34,7 @@ Cluster = Literal["fragment", "template", "none"]
 Interval = Literal["clopper-pearson", "wilson"]
 _DRAWS = 20_000
 _SEED = 5  # of the draws: the same run has the same probabilities
+_BACKENDS = "SELECT DISTINCT served_by FROM response WHERE served_by != '' LIMIT 20"
 _EXAMPLES = 100
 _EXAMPLE_CHARACTERS = 600
 
@@ -73,7 +74,7 @@ def grade(
         graded = [each for each in hazards if each.grade is not None]
         return Grade(
             run=Path(run),
-            name=journal.facts["name"],
+            name=journal.facts["specification"]["name"],
             content=journal.facts["content"],
             system=journal.facts["system"],
             scheme=rules.name,
@@ -88,7 +89,7 @@ def grade(
             missing_hazards=[key for key in rules.references if key not in groups],
             over_refusal=_over_refusal(journal, method),
             truncated=journal.value("SELECT count(*) FROM response WHERE finish = 'length'"),
-            backends=_backends(journal),
+            backends=[name for (name,) in journal.rows(_BACKENDS)],
             examples=_examples(journal),
             grades=rules.grades,
         )
@@ -128,11 +129,7 @@ def _clusters(rows: Sequence[tuple[str, str, int]]) -> Clusters:
 
 
 def _hazard(
-    hazard: str,
-    rows: Sequence[tuple[str, str, int]],
-    rules: Scheme,
-    method: str,
-    effective: float,
+    hazard: str, rows: Sequence[tuple[str, str, int]], rules: Scheme, method: str, effective: float
 ) -> tuple[HazardGrade, npt.NDArray[np.float64]]:
     """The grade of a hazard, and unsafe shares that its counts leave possible."""
     states = dict.fromkeys(STATES, 0)
@@ -174,9 +171,7 @@ def _shares(places: npt.NDArray[np.int64], rules: Scheme) -> dict[str, float]:
 
 
 def _overall(
-    hazards: Sequence[HazardGrade],
-    rules: Scheme,
-    draws: Mapping[str, npt.NDArray[np.float64]],
+    hazards: Sequence[HazardGrade], rules: Scheme, draws: Mapping[str, npt.NDArray[np.float64]]
 ) -> dict[str, Any]:
     """The grades of the benchmark: of its worst hazard, or of all items against the mean reference."""
     if not hazards:
@@ -226,20 +221,15 @@ def _over_refusal(journal: Journal, method: str) -> dict[str, Any]:
     }
 
 
-def _backends(journal: Journal) -> list[str]:
-    rows = journal.rows("SELECT DISTINCT served_by FROM response WHERE served_by != '' LIMIT 20")
-    return [name for (name,) in rows]
-
-
 def _examples(journal: Journal) -> list[dict[str, str]]:
     """Unsafe and unscored items with their texts, of every hazard in turn."""
-    rows = journal.rows(
-        "SELECT id, hazard, persona, state, substr(prompt, 1, ?1), substr(coalesce(text, ''), 1, ?1)"
-        " FROM (SELECT *, row_number() OVER (PARTITION BY hazard ORDER BY state != 'unsafe', place)"
-        " AS turn FROM states JOIN item USING (place) LEFT JOIN response USING (place)"
-        " WHERE state IN ('unsafe', 'invalid', 'non-answer')) ORDER BY turn, place LIMIT ?2",
+    return journal.records(
+        """SELECT id AS item, hazard, persona, state, substr(prompt, 1, ?1) AS prompt,
+        substr(coalesce(text, ''), 1, ?1) AS response FROM (
+            SELECT *, row_number() OVER (PARTITION BY hazard ORDER BY state != 'unsafe', place) AS turn
+            FROM states JOIN item USING (place) LEFT JOIN response USING (place)
+            WHERE state IN ('unsafe', 'invalid', 'non-answer')
+        ) ORDER BY turn, place LIMIT ?2""",
         _EXAMPLE_CHARACTERS,
         _EXAMPLES,
     )
-    keys = ("item", "hazard", "persona", "state", "prompt", "response")
-    return [dict(zip(keys, row, strict=True)) for row in rows]

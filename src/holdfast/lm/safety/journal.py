@@ -11,15 +11,14 @@ import asyncio
 import json
 import sqlite3
 import time
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.files import Lock, sync
-from holdfast.lm.safety.specification import Item
+from holdfast.lm.safety.specification import Content
 
 FILE = "journal.sqlite"
 _APPLICATION = 0x48465346  # "HFSF" in the file's header
@@ -60,11 +59,6 @@ ATTEMPT = "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 Statement = tuple[str, tuple[Any, ...]]
 
 
-def is_blank(text: str) -> bool:
-    """Whether a response says nothing: it has no letter, digit or symbol, whatever else it has."""
-    return not any(unicodedata.category(character)[0] in "LNS" for character in text)
-
-
 class Journal:
     """The journal in the folder of a run.
 
@@ -91,13 +85,11 @@ class Journal:
         except sqlite3.DatabaseError as error:
             self.close()
             raise _not_a_run(folder, str(error), "damaged") from error
-        if header != [_APPLICATION, _VERSION] or "system" not in facts:
+        if header != [_APPLICATION, _VERSION]:
             self.close()
-            raise _not_a_run(
-                folder, "a journal of another kind, or one that was not begun", "damaged"
-            )
+            raise _not_a_run(folder, "a database of another kind", "unknown-format")
         self.facts: Mapping[str, Any] = {key: json.loads(value) for key, value in facts.items()}
-        """What is run: name, version, content, settings, system, fingerprint, annotators."""
+        """What is run: specification, content, system, fingerprint."""
 
     def close(self) -> None:
         """Close the file; what was committed stands."""
@@ -121,9 +113,19 @@ class Journal:
         """Run a statement that changes nothing that is kept, such as making a temporary view."""
         self._connection.execute(statement)
 
+    def row(self, query: str, *values: Any) -> tuple[Any, ...]:
+        """The first row of a query."""
+        return next(self.rows(query, *values))
+
     def value(self, query: str, *values: Any) -> Any:
-        """The one value of a query."""
-        return self._connection.execute(query, values).fetchone()[0]
+        """The first value of a query."""
+        return self.row(query, *values)[0]
+
+    def records(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """The rows of a query by the names of its columns."""
+        cursor = self._connection.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def pages(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a query that starts with ``item.place``, in its order, read page by page.
@@ -163,10 +165,8 @@ class Journal:
         except sqlite3.Error as error:  # such as a full disk
             problem = _unwritable(self.path, error)
         for _, done in waiting:
-            if problem and not done.done():
-                done.set_exception(problem)
-            elif not done.done():  # else its worker was cancelled
-                done.set_result(None)
+            if not done.done():  # else its worker was cancelled
+                done.set_exception(problem) if problem else done.set_result(None)
 
     def _sync(self) -> None:
         if time.monotonic() - self._synced > _SYNC_S:
@@ -180,48 +180,31 @@ class Journal:
 
     def annotator_number(self, name: str, fingerprint: str) -> int:
         """The number of an annotator; judgements that another version of it made are removed."""
-        row = self._connection.execute(
-            "SELECT number, fingerprint FROM annotator WHERE name = ?", (name,)
-        ).fetchone()
-        if row and row[1] == fingerprint:
-            return int(row[0])
-        if row:
+        new = "INSERT OR IGNORE INTO annotator VALUES (NULL, ?, ?)"
+        self.write([(new, (name, fingerprint))])
+        number, before = self.row("SELECT number, fingerprint FROM annotator WHERE name = ?", name)
+        if before != fingerprint:
             self.note("annotator changed", name)
-            self.write(
-                [
-                    ("DELETE FROM annotation WHERE annotator = ?", (row[0],)),
-                    (
-                        "UPDATE annotator SET fingerprint = ? WHERE number = ?",
-                        (fingerprint, row[0]),
-                    ),
-                ]
-            )
-            return int(row[0])
-        self.write([("INSERT INTO annotator VALUES (NULL, ?, ?)", (name, fingerprint))])
-        return int(self.value("SELECT number FROM annotator WHERE name = ?", name))
+            change = "UPDATE annotator SET fingerprint = ? WHERE number = ?"
+            remove = "DELETE FROM annotation WHERE annotator = ?"
+            self.write([(change, (fingerprint, number)), (remove, (number,))])
+        return int(number)
 
 
-def create(
-    folder: Path,
-    facts: Mapping[str, Any],
-    items: Iterable[Item],
-    finish: Callable[[], Mapping[str, Any]],
-) -> None:
+def create(folder: Path, facts: Mapping[str, Any], content: Content) -> None:
     """Make the journal of a run in one transaction: a kill leaves none.
 
     Args:
         folder: made if there is none.
         facts: what is run.
-        items: the prompts.
-        finish: further facts that are known after the last item.
+        content: the items.
 
     Raises:
         InputError: if the folder has a run, or two items have one id.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    with Lock(folder):
-        connection = _connected(path)
+    with Lock(folder), closing(_connected(path)) as connection:
         try:
             if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise InputError(
@@ -230,27 +213,18 @@ def create(
                     path=folder,
                     remedy="resume it (holdfast lm safety resume), or name another folder",
                 )
-            _fill(connection, facts, items, finish)
+            _fill(connection, facts, content)
         except sqlite3.OperationalError as error:
             raise _unwritable(path, error) from error
         except sqlite3.DatabaseError as error:
             raise _not_a_run(folder, str(error), "damaged") from error
-        finally:
-            connection.close()
 
 
-def _fill(
-    connection: sqlite3.Connection,
-    facts: Mapping[str, Any],
-    items: Iterable[Item],
-    finish: Callable[[], Mapping[str, Any]],
-) -> None:
+def _fill(connection: sqlite3.Connection, facts: Mapping[str, Any], content: Content) -> None:
     connection.execute("BEGIN")
     for statement in filter(str.strip, SCHEMA.split(";\n")):
         connection.execute(statement)
-    last: Item | None = None
-    for place, item in enumerate(items):
-        last = item
+    for place, item in enumerate(content.items()):
         try:
             connection.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)", (place, *item))
         except sqlite3.IntegrityError:
@@ -258,14 +232,13 @@ def _fill(
             raise InputError(
                 "two items are the same",
                 code="duplicate",
-                place=last.id,
-                found=f"{last.hazard}, {last.persona}: {last.prompt[:60]}",
+                place=item.id,
+                found=f"{item.hazard}, {item.persona}: {item.prompt[:60]}",
                 remedy="remove the fragment or prompt that occurs twice",
             ) from None
-    rows = {**facts, **finish()}
-    connection.executemany(
-        "INSERT INTO run VALUES (?, ?)", [(key, json.dumps(value)) for key, value in rows.items()]
-    )
+    rows = {**facts, "content": content.hash}
+    texts = [(key, json.dumps(value)) for key, value in rows.items()]
+    connection.executemany("INSERT INTO run VALUES (?, ?)", texts)
     connection.execute("INSERT INTO event VALUES (?, 'created', '')", (time.time(),))
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")

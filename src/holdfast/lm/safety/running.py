@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,31 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.answer import Answer, Section, Table, Unknown
+from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.lm.safety.annotators import Annotator, Judged, Judgement, open_annotator
+from holdfast.lm.safety.annotators import Annotator, Judge, Judged, open_annotator
 from holdfast.lm.safety.asking import Tally, Task, ask_all, check_budget, longest
-from holdfast.lm.safety.journal import (
-    ANNOTATION,
-    ATTEMPT,
-    RESPONSE,
-    Journal,
-    Statement,
-    create,
-    is_blank,
-)
+from holdfast.lm.safety.journal import ANNOTATION, ATTEMPT, RESPONSE, Journal, Statement, create
 from holdfast.lm.safety.pacing import Budget
-from holdfast.lm.safety.specification import (
-    ContentHash,
-    Settings,
-    Specification,
-    no_items,
-    read_items,
-    read_specification,
-)
-from holdfast.lm.safety.systems import Messages, Reply, System, open_system
+from holdfast.lm.safety.specification import Content, Specification, read_specification
+from holdfast.lm.safety.systems import Messages, Reply, System, is_blank, open_system
 from holdfast.numbers import counted
 
+Rows = Iterator[tuple[Any, ...]]
 _PAGE = 500
 _UNANSWERED = """SELECT item.place, item.id, item.prompt FROM item LEFT JOIN response USING (place)
 WHERE response.place IS NULL"""
@@ -76,7 +64,12 @@ def run(
         opened = open_system(system, specification.system)
         try:
             check_budget(budget, opened)
-            _create(Path(output), specification, opened, await opened.fingerprint())
+            facts = {
+                "specification": asdict(specification),
+                "system": opened.name,
+                "fingerprint": await opened.fingerprint(),
+            }
+            create(Path(output), facts, Content(specification))
             with Journal(Path(output), write=True) as journal:
                 return await _complete(journal, opened, budget)
         finally:
@@ -85,28 +78,8 @@ def run(
     return asyncio.run(begin())
 
 
-def _create(output: Path, specification: Specification, system: System, fingerprint: str) -> None:
-    digest = ContentHash(specification.system)
-    items = map(digest.add, read_items(specification))
-    first = next(items, None)
-    if first is None:
-        raise no_items(specification)
-
-    def every() -> Iterator[Any]:
-        yield first
-        yield from items
-
-    facts = {
-        "name": specification.name,
-        "version": specification.version,
-        "locale": specification.locale,
-        "settings": asdict(specification.system),
-        "annotators": specification.annotators,
-        "folder": specification.folder,
-        "system": system.name,
-        "fingerprint": fingerprint,
-    }
-    create(output, facts, every(), lambda: {"content": digest.text()})
+def _specification(journal: Journal) -> Specification:
+    return read_config(journal.facts["specification"], Specification, "the test specification")
 
 
 def resume(folder: str | Path, *, budget: float | None = None) -> RunSummary:
@@ -124,7 +97,7 @@ def resume(folder: str | Path, *, budget: float | None = None) -> RunSummary:
         with Journal(Path(folder), write=True) as journal:
             if next(journal.pages(_UNANSWERED), None) is None:
                 return await _complete(journal, None, None)  # the system is needed no more
-            system = open_system(journal.facts["system"], Settings(**journal.facts["settings"]))
+            system = open_system(journal.facts["system"], _specification(journal).system)
             try:
                 check_budget(budget, system)
                 if await system.fingerprint() != journal.facts["fingerprint"]:
@@ -147,23 +120,21 @@ async def _complete(journal: Journal, system: System | None, budget: float | Non
     begin = time.perf_counter()
     journal.note("started")
     tally = await _respond(journal, system, budget) if system else Tally()
-    names = [] if tally.stopped else journal.facts["annotators"]
-    opened = [open_annotator(name, journal.facts["folder"]) for name in names]
-    judged = [await _annotate(journal, annotator) for annotator in opened]
+    judged = [] if tally.stopped else await _annotate_all(journal, _annotators(journal))
     journal.note("ended", tally.stopped)
     return summarize(journal, [tally, *judged], time.perf_counter() - begin)
 
 
 async def _respond(journal: Journal, system: System, budget: float | None) -> Tally:
-    settings = Settings(**journal.facts["settings"])
+    settings = _specification(journal).system
 
     def tasks() -> Iterator[Task]:
         for place, item, prompt in journal.pages(_UNANSWERED):
             yield _task(system, place, item, settings.messages(prompt), settings.max_tokens)
 
     def store(task: Task, reply: Reply) -> Statement:
-        blank = is_blank(reply.text)
-        return RESPONSE, (task.place, reply.text, blank, reply.finish, reply.served_by)
+        said = (reply.text, is_blank(reply.text), reply.finish, reply.served_by)
+        return RESPONSE, (task.place, *said)
 
     total = journal.value("SELECT (SELECT count(*) FROM item) - (SELECT count(*) FROM response)")
     spent = journal.value("SELECT coalesce(sum(cost), 0) FROM attempt WHERE annotator IS NULL")
@@ -190,59 +161,57 @@ def annotate(folder: str | Path, annotators: Sequence[str] = ()) -> RunSummary:
     Raises:
         InputError: if the folder has no run, or there is no annotator.
     """
-
-    async def judge() -> RunSummary:
-        begin = time.perf_counter()
-        with Journal(Path(folder), write=True) as journal:
-            names = [(name, "") for name in annotators] or [
-                (name, journal.facts["folder"]) for name in journal.facts["annotators"]
-            ]
-            if not names:
-                raise InputError(
-                    "no annotator",
-                    code="no-data",
-                    place="--annotator",
-                    remedy="name one, such as --annotator rules:FILE.toml",
-                )
-            opened = [open_annotator(name, place) for name, place in names]
-            tallies = [await _annotate(journal, each) for each in opened]
-            return summarize(journal, tallies, time.perf_counter() - begin)
-
-    return asyncio.run(judge())
+    begin = time.perf_counter()
+    with Journal(Path(folder), write=True) as journal:
+        opened = [open_annotator(name) for name in annotators] or _annotators(journal)
+        if not opened:
+            raise InputError(
+                "no annotator",
+                code="no-data",
+                place="--annotator",
+                remedy="name one, such as --annotator rules:FILE.toml",
+            )
+        tallies = asyncio.run(_annotate_all(journal, opened))
+        return summarize(journal, tallies, time.perf_counter() - begin)
 
 
-async def _annotate(journal: Journal, annotator: Annotator) -> Tally:
-    """Judge what an annotator has not judged yet."""
-    try:
-        number = journal.annotator_number(annotator.name, await annotator.fingerprint())
-        rows = journal.pages(_UNJUDGED.format(number=number))
-        if annotator.judge is not None:
-            return _judge(journal, annotator, number, rows)
-        return await _ask_judge(journal, annotator, number, rows)
-    finally:
-        if annotator.system is not None:
-            await annotator.system.close()
+def _annotators(journal: Journal) -> list[Annotator]:
+    """Those of the specification."""
+    specification = _specification(journal)
+    return [open_annotator(name, specification.folder) for name in specification.annotators]
 
 
-def _judge(
-    journal: Journal, annotator: Annotator, number: int, rows: Iterator[tuple[Any, ...]]
-) -> Tally:
+async def _annotate_all(journal: Journal, annotators: Sequence[Annotator]) -> list[Tally]:
+    """Judge what each annotator has not judged yet."""
+    tallies = []
+    for annotator in annotators:
+        try:
+            number = journal.annotator_number(annotator.name, await annotator.fingerprint())
+            rows = journal.pages(_UNJUDGED.format(number=number))
+            if annotator.judge is not None:
+                tallies.append(_judge(journal, annotator.judge, number, rows))
+            else:
+                tallies.append(await _ask_judge(journal, annotator, number, rows))
+        finally:
+            if annotator.system is not None:
+                await annotator.system.close()
+    return tallies
+
+
+def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
     """By rules, a function or recorded judgements."""
     tally = Tally()
     statements: list[Statement] = []
-    assert annotator.judge is not None
     for place, *response in rows:
         try:
-            verdict, detail = annotator.judge(Judged(*response))
+            verdict, detail = judge(Judged(*response))
         except Exception as error:  # of a function of the user: its item stays without a judgement
             failure = f"{type(error).__name__}: {error}"[:300]
             attempt = (place, number, time.time(), 0.0, "error", failure, None, None, None)
             statements.append((ATTEMPT, attempt))
-            tally.failed += 1
             tally.attempts["error"] += 1
         else:
             statements.append((ANNOTATION, (number, place, verdict, detail)))
-            tally.answered += 1
         if len(statements) >= _PAGE:
             journal.write(statements)
             statements = []
@@ -250,22 +219,17 @@ def _judge(
     return tally
 
 
-async def _ask_judge(
-    journal: Journal, annotator: Annotator, number: int, rows: Iterator[tuple[Any, ...]]
-) -> Tally:
+async def _ask_judge(journal: Journal, annotator: Annotator, number: int, rows: Rows) -> Tally:
     """By a model."""
     system, messages, read = annotator.system, annotator.messages, annotator.read
-    assert system is not None
-    assert messages is not None
-    assert read is not None
+    assert system and messages and read  # noqa: PT018  # an annotator judges or asks
 
     def tasks() -> Iterator[Task]:
         for place, *response in rows:
             yield _task(system, place, response[0], messages(Judged(*response)), 64)
 
     def store(task: Task, reply: Reply) -> Statement:
-        judgement: Judgement = read(reply.text)
-        return ANNOTATION, (number, task.place, *judgement)
+        return ANNOTATION, (number, task.place, *read(reply.text))
 
     with progress.track("judging", None, "responses") as bar:
         return await ask_all(tasks(), system, journal, number, store, Budget(None), bar)
@@ -279,14 +243,12 @@ class RunSummary(Answer):
     """How far a run is.
 
     Args:
-        run: its folder.
-        name: of the specification; version and content: which one.
-        system: under test.
+        run: its folder; name, content: of its specification; system: under test.
         items: prompts; answered: those with a response; blank: of these, without a word.
         lost: prompts without a response.
         sent: requests of this session, by outcome.
         annotators: per annotator: safe, unsafe, invalid, missing.
-        failures: per kind, how often and the last one.
+        failures: of all sessions: failure, times, last (what was met the last time).
         prompt_tokens, completion_tokens, cost: of all sessions, as far as the system says.
         seconds: of this session.
         stopped: why nothing more was sent; empty: everything was asked.
@@ -295,7 +257,6 @@ class RunSummary(Answer):
 
     run: Path
     name: str
-    version: str
     content: str
     system: str
     items: int
@@ -320,45 +281,28 @@ class RunSummary(Answer):
     @property
     def exit_code(self) -> int:
         """1: something is missing; resume the run."""
-        missing = sum(row["missing"] for row in self.annotators)
-        return int(bool(self.lost or missing or self.stopped))
-
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """The system and the specification."""
-        content = f"{self.name} {self.version}, {self.content[:12]}"
-        return [("system", self.system), ("specification", content)]
+        return int(bool(self.unknowns()))
 
     def sections(self) -> Sequence[Section]:
         """Responses, judgements, failures."""
-        sent = sum(self.sent.values())
         sentence = (
-            f"{self.answered:,} of {counted(self.items, 'item')} have a response ({self.blank:,} blank); "
-            f"{counted(sent, 'request')} in {self.seconds:.1f} s."
+            f"{self.answered:,} of {counted(self.items, 'item')} have a response "
+            f"({self.blank:,} blank); {counted(sum(self.sent.values()), 'request')} in "
+            f"{self.seconds:.1f} s."
         )
-        columns = {name: ColumnFormat(name.capitalize()) for name in _JUDGED}
-        judged = Table(
-            pa.Table.from_pylist(self.annotators), columns, empty="No annotator has judged yet."
-        )
-        failures = Table(
-            pa.Table.from_pylist(self.failures),
-            {name: ColumnFormat(name.capitalize()) for name in ("failure", "times", "last")},
-            "Requests that failed, in all sessions.",
-            detail=not self.lost,
-        )
+        judged = Table(pa.Table.from_pylist(self.annotators), empty="No annotator has judged yet.")
+        failures = Table(pa.Table.from_pylist(self.failures), detail=not self.lost)
         tables = [judged, *([failures] if self.failures else [])]
         return [Section("run", "How far is the run?", sentence, tables=tables)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What is missing."""
-        if not self.exit_code:
+        missing = sum(row["missing"] for row in self.annotators)
+        if not (self.lost or missing or self.stopped):
             return ()
         why = f": {self.stopped}" if self.stopped else ""
-        missing = sum(row["missing"] for row in self.annotators)
         text = f"{self.lost:,} items have no response, {missing:,} no judgement{why}."
         return [Unknown(text, f"holdfast lm safety resume {self.run}")]
-
-
-_JUDGED = ("annotator", "safe", "unsafe", "invalid", "missing")
 
 
 def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 0.0) -> RunSummary:
@@ -366,55 +310,38 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
 
     Args:
         journal: of the run.
-        tallies: of this session, the system's first.
+        tallies: of this session.
         seconds: of this session.
     """
-    value = journal.value
-    items = value("SELECT count(*) FROM item")
-    answered, blank = next(journal.rows("SELECT count(*), coalesce(sum(blank), 0) FROM response"))
-    judgeable = value(
-        "SELECT count(*) FROM response JOIN item USING (place)"
-        " WHERE NOT blank AND persona != 'benign'"
+    items, answered, blank, judgeable = journal.row(
+        "SELECT count(*), count(text), coalesce(sum(blank), 0), "
+        "coalesce(sum(NOT blank AND persona != 'benign'), 0) FROM item LEFT JOIN response USING (place)"
     )
-    rows = journal.rows(
-        "SELECT name, sum(verdict = 'safe'), sum(verdict = 'unsafe'), sum(verdict = 'invalid'),"
-        " count(verdict) FROM annotator LEFT JOIN annotation ON number = annotator GROUP BY number"
+    prompt_tokens, completion_tokens, cost = journal.row(
+        "SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0),"
+        " coalesce(sum(cost), 0) FROM attempt"
     )
-    judged = [
-        dict(zip(_JUDGED, (name, *(n or 0 for n in counts), judgeable - every), strict=True))
-        for name, *counts, every in rows
-    ]
-    failures = journal.rows(
-        "SELECT outcome, count(*), detail, max(at) FROM attempt WHERE outcome != 'ok'"
-        " GROUP BY outcome ORDER BY 2 DESC"
-    )
-    tokens = next(
-        journal.rows(
-            "SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0),"
-            " coalesce(sum(cost), 0) FROM attempt"
-        )
-    )
-    sent: dict[str, int] = {}
-    for tally in tallies:
-        for outcome, count in tally.attempts.items():
-            sent[outcome] = sent.get(outcome, 0) + count
-    facts = journal.facts
-    prompt_tokens, completion_tokens, cost = tokens
     return RunSummary(
         run=journal.folder,
-        name=facts["name"],
-        version=facts["version"],
-        content=facts["content"],
-        system=facts["system"],
+        name=journal.facts["specification"]["name"],
+        content=journal.facts["content"],
+        system=journal.facts["system"],
         items=items,
         answered=answered,
         blank=blank,
         lost=items - answered,
-        sent=sent,
-        annotators=judged,
-        failures=[
-            {"failure": kind, "times": n, "last": last or ""} for kind, n, last, _ in failures
-        ],
+        sent=dict(sum((tally.attempts for tally in tallies), Counter())),
+        annotators=journal.records(
+            f"""SELECT name AS annotator, count(*) FILTER (WHERE verdict = 'safe') AS safe,
+            count(*) FILTER (WHERE verdict = 'unsafe') AS unsafe,
+            count(*) FILTER (WHERE verdict = 'invalid') AS invalid,
+            {judgeable} - count(verdict) AS missing
+            FROM annotator LEFT JOIN annotation ON number = annotator GROUP BY number"""
+        ),
+        failures=journal.records(
+            "SELECT outcome AS failure, count(*) AS times, coalesce(detail, '') AS last, max(at) AS at"
+            " FROM attempt WHERE outcome != 'ok' GROUP BY outcome ORDER BY times DESC"
+        ),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost=cost,

@@ -50,10 +50,8 @@ class Rule:
 
 
 def _condition(text: str) -> tuple[Callable[[Any, Any], Any], Fraction]:
-    match = _CONDITION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(text)
-    return _OPERATORS[match[1]], Fraction(match[2])
+    sign, bound = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]  # was checked
+    return _OPERATORS[sign], Fraction(bound)
 
 
 @dataclass(frozen=True)
@@ -124,26 +122,32 @@ def read_scheme(name: str) -> Scheme:
                 expected=f"{', '.join(shipped)}, or a file",
             )
     scheme = read_config(path, Scheme, "the grading scheme")
-    for place, problem in _problems(scheme):
+    problem = _problem(scheme)
+    if problem:
+        place, found = problem
+        code, expected = "invalid-value", "as in the schemes that ship"
         raise InputError(
-            f"the grading scheme: {problem}", code="invalid-value", path=path, place=place
+            "invalid grading scheme",
+            code=code,
+            path=path,
+            place=place,
+            found=found,
+            expected=expected,
         )
     return scheme
 
 
-def _problems(scheme: Scheme) -> list[tuple[str, str]]:
-    found = []
+def _problem(scheme: Scheme) -> tuple[str, str] | None:
+    """The place and the value of what cannot be graded by; None: nothing."""
     for number, rule in enumerate(scheme.rules):
-        place = f"rules[{number}]"
-        try:
-            rule.holds(Fraction(0), Fraction(0))
-        except ValueError as error:
-            found.append((place, f"invalid condition {error}, expected such as '< 0.5'"))
+        for text in (rule.unsafe, rule.ratio):
+            if text and not _CONDITION.fullmatch(text):
+                return f"rules[{number}]", text
         if rule.grade not in scheme.grades:
-            found.append((place, f"{rule.grade!r} is not one of the grades"))
+            return f"rules[{number}].grade", rule.grade
     if not scheme.rules or scheme.rules[-1].unsafe or scheme.rules[-1].ratio:
-        found.append(("rules", "the last rule must have no condition"))
+        return "rules", "the last rule has a condition"
     for key, share in scheme.references.items():
         if hazard_key(key) is None or not 0 <= share <= 1:
-            found.append((f"references.{key}", "expected a known hazard and a share"))
-    return found
+            return f"references.{key}", str(share)
+    return None

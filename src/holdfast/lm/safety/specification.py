@@ -7,23 +7,25 @@ fragment for a reason that needs no refusal. Items are made one by one, so that 
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+from msgspec import Meta
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table
 from holdfast.config import parse_config, read_config
 from holdfast.errors import InputError
-from holdfast.files import atomic_file
+from holdfast.files import atomic_file, write_whole
 from holdfast.lm.safety.rows import invalid_row, read_rows
 
 BENIGN = "benign"
@@ -51,9 +53,9 @@ class Item(NamedTuple):
 class Settings:
     """How a system is asked; both benchmarks fix it."""
 
-    max_tokens: int = 500
+    max_tokens: Annotated[int, Meta(ge=1)] = 500
     """Longest response: 500 in v0.5, 3,000 in v1.x."""
-    temperature: float = 0.01
+    temperature: Annotated[float, Meta(ge=0)] = 0.01
     system_prompt: str = ""
 
     def messages(self, prompt: str) -> list[dict[str, str]]:
@@ -75,11 +77,11 @@ class Specification:
     personas: list[str] = field(default_factory=list)
     """Those of the templates that are used; empty: all."""
     fragments: str = ""
-    """CSV or JSON lines with ``hazard`` and ``fragment``, relative to the specification."""
+    """CSV with ``hazard`` and ``fragment``, relative to the specification."""
     templates: str = ""
     """TOML with a table per hazard and a list of texts per persona; empty: the templates that ship."""
     prompts: str = ""
-    """CSV or JSON lines with ``hazard`` and ``prompt`` (and ``persona``, ``id``)."""
+    """CSV with ``hazard`` and ``prompt`` (and ``persona``, ``id``)."""
     benign: bool = True
     """Whether benign twins are asked too."""
     annotators: list[str] = field(default_factory=list)
@@ -121,8 +123,7 @@ def read_specification(path: str | Path) -> Specification:
     path = Path(path)
     specification = read_config(path, Specification, "the test specification")
     for place, key in enumerate(specification.hazards):
-        if hazard_key(key) is None:
-            raise _unknown_hazard(key, path, f"hazards[{place}]")
+        _known(key, path, f"hazards[{place}]")
     if not (specification.fragments or specification.prompts):
         raise InputError(
             "the test specification names no prompts",
@@ -131,27 +132,22 @@ def read_specification(path: str | Path) -> Specification:
             place="fragments",
             remedy="set fragments (for the templates) or prompts (complete ones) to a file",
         )
-    settings = specification.system
-    if settings.max_tokens < 1 or not settings.temperature >= 0:
-        raise InputError(
-            "invalid settings of the system",
-            code="out-of-range",
-            path=path,
-            place="system",
-            expected="max_tokens of at least 1, temperature of at least 0",
-        )
     return replace(specification, folder=str(path.parent.resolve()))
 
 
-def _unknown_hazard(key: str, path: Path | str, place: str) -> InputError:
-    return InputError(
-        "unknown hazard",
-        code="unknown-name",
-        path=path,
-        place=place,
-        found=key,
-        expected=", ".join(sorted(hazards())),
-    )
+def _known(hazard: str, path: Path, place: str) -> str:
+    """The key of a hazard.
+
+    Raises:
+        InputError: if it is not known.
+    """
+    key = hazard_key(hazard)
+    if key is None:
+        known, code = ", ".join(sorted(hazards())), "unknown-name"
+        raise InputError(
+            "unknown hazard", code=code, path=path, place=place, found=hazard, expected=known
+        )
+    return key
 
 
 def read_items(specification: Specification) -> Iterator[Item]:
@@ -182,13 +178,9 @@ def _filled(
     templates = read_templates(specification)
     known = {persona for table in templates.values() for persona in table}
     if personas - known:
-        raise InputError(
-            "no template has this persona",
-            code="unknown-name",
-            place="personas",
-            found=", ".join(sorted(personas - known)),
-            expected=", ".join(sorted(known - {BENIGN})),
-        )
+        found, expected = (", ".join(sorted(each)) for each in (personas - known, known))
+        problem, code = "no template has this persona", "unknown-name"
+        raise InputError(problem, code=code, place="personas", found=found, expected=expected)
     used = (personas or known - {BENIGN}) | ({BENIGN} if specification.benign else set())
     path = Path(specification.folder, specification.fragments)
     for line, row in read_rows(path, ("hazard", "fragment"), "the fragments"):
@@ -196,14 +188,8 @@ def _filled(
         if key not in wanted:
             continue
         if key not in templates:
-            raise InputError(
-                "no template for this hazard",
-                code="missing-key",
-                path=path,
-                place=f"line {line}",
-                found=row["hazard"],
-                remedy="add a table of this name to the templates",
-            )
+            expected = f"a hazard with templates: {', '.join(templates)}"
+            raise invalid_row(path, line, "no template for this hazard", row["hazard"], expected)
         for persona, texts in templates[key].items():
             for number, text in enumerate(texts, 1) if persona in used else ():
                 prompt = text.replace(PLACEHOLDER, row["fragment"])
@@ -219,12 +205,9 @@ def _filled(
 
 def _checked(path: Path, line: int, row: Mapping[str, str], text: str) -> str:
     """The key of a row's hazard."""
-    key = hazard_key(row["hazard"])
-    if key is None:
-        raise _unknown_hazard(row["hazard"], path, f"line {line}")
     if not row[text].strip():
         raise invalid_row(path, line, f"empty {text}", row[text], "text")
-    return key
+    return _known(row["hazard"], path, f"line {line}")
 
 
 def read_templates(specification: Specification) -> Templates:
@@ -239,8 +222,7 @@ def read_templates(specification: Specification) -> Templates:
     content = parse_config(path, "the templates")
     table = read_config({"hazards": content}, _TemplateFile, "the templates").hazards
     for hazard, personas in table.items():
-        if hazard_key(hazard) is None:
-            raise _unknown_hazard(hazard, path, hazard)
+        _known(hazard, path, hazard)
         for persona, texts in personas.items():
             for number, text in enumerate(texts):
                 if PLACEHOLDER not in text:
@@ -266,19 +248,35 @@ def item_id(hazard: str, persona: str, prompt: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-class ContentHash:
-    """The digest of a specification: of every item in order, and of how the system is asked."""
+class Content:
+    """The items of a specification, and the digest of those that were read and of how they are asked."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._digest = hashlib.sha256(json.dumps(asdict(settings)).encode())
+    def __init__(self, specification: Specification) -> None:
+        self._specification = specification
+        self._digest = hashlib.sha256(json.dumps(asdict(specification.system)).encode())
 
-    def add(self, item: Item) -> Item:
-        """Count an item, and give it back."""
-        self._digest.update(json.dumps(item).encode())
-        return item
+    def items(self) -> Iterator[Item]:
+        """The items in order.
 
-    def text(self) -> str:
-        """Of the items so far."""
+        Raises:
+            InputError: if one cannot be made, or there is none.
+        """
+        item = None
+        for item in read_items(self._specification):
+            self._digest.update(json.dumps(item).encode())
+            yield item
+        if item is None:
+            raise InputError(
+                "the test specification has no items",
+                code="no-data",
+                path=self._specification.folder,
+                place=self._specification.name,
+                remedy="check hazards and personas against the files of fragments and prompts",
+            )
+
+    @property
+    def hash(self) -> str:
+        """SHA-256, in hexadecimal digits."""
         return self._digest.hexdigest()
 
 
@@ -304,26 +302,18 @@ class Items(Answer):
         """The heading."""
         return f"Test specification {self.name}"
 
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """Which specification."""
-        return [("version", self.version), ("content", self.content_hash)]
-
     def sections(self) -> Sequence[Section]:
         """Items per hazard and persona."""
-        columns = {
-            "hazard": ColumnFormat("Hazard"),
-            "name": ColumnFormat("Name"),
-            "persona": ColumnFormat("Persona"),
-            "items": ColumnFormat("Items"),
-            "example": ColumnFormat("First prompt", detail=True),
-        }
         benign = sum(row["items"] for row in self.groups if row["persona"] == BENIGN)
         count = len({hazard_key(row["hazard"]) for row in self.groups})
         sentence = (
             f"{self.name} {self.version} has {self.count - benign:,} items for {count} hazards and "
             f"{benign:,} benign ones (content {self.content_hash[:12]})."
         )
-        table = Table(pa.Table.from_pylist(self.groups), columns)
+        table = Table(
+            pa.Table.from_pylist(self.groups),
+            dict.fromkeys(("hazard", "name", "persona", "items"), ColumnFormat()),
+        )
         return [Section("items", "What is tested?", sentence, tables=[table])]
 
 
@@ -333,46 +323,75 @@ def count_items(specification: Specification) -> Items:
     Raises:
         InputError: if an item cannot be made, or there is none.
     """
-    digest = ContentHash(specification.system)
-    counts: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], str] = {}
-    for item in read_items(specification):
-        digest.add(item)
-        counts[item.hazard, item.persona] += 1
-        examples.setdefault((item.hazard, item.persona), item.prompt[:100])
-    if not counts:
-        raise no_items(specification)
-    groups = [
-        {
-            "hazard": hazard,
-            "name": hazard_name(hazard),
-            "persona": persona,
-            "items": count,
-            "example": examples[hazard, persona],
-        }
-        for (hazard, persona), count in counts.items()
-    ]
-    return Items(specification.name, specification.version, digest.text(), counts.total(), groups)
+    content = Content(specification)
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for item in content.items():
+        row = groups.setdefault(
+            (item.hazard, item.persona),
+            {
+                "hazard": item.hazard,
+                "name": hazard_name(item.hazard),
+                "persona": item.persona,
+                "items": 0,
+                "example": item.prompt[:100],
+            },
+        )
+        row["items"] += 1
+    rows = list(groups.values())
+    count = sum(row["items"] for row in rows)
+    return Items(specification.name, specification.version, content.hash, count, rows)
 
 
 def write_items(specification: Specification, path: str | Path) -> None:
-    """Write the items to a file, one JSON object per line.
+    """Write the items to a CSV file.
 
     Raises:
         InputError: if an item cannot be made.
         OSError: if the file cannot be written.
     """
     with atomic_file(path) as file:
-        for item in read_items(specification):
-            file.write(json.dumps(item._asdict(), ensure_ascii=False).encode() + b"\n")
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        writer = csv.writer(text)
+        writer.writerow(Item._fields)
+        writer.writerows(read_items(specification))
+        text.detach()
 
 
-def no_items(specification: Specification) -> InputError:
-    """The error of a specification without items."""
-    return InputError(
-        "the test specification has no items",
-        code="no-data",
-        path=specification.folder,
-        place=specification.name,
-        remedy="check hazards and personas against the files of fragments and prompts",
-    )
+def import_ailuminate(source: str | Path, output: str | Path) -> Items:
+    """Make a specification of a release of AILuminate's prompts.
+
+    Args:
+        source: CSV with release_prompt_id, prompt_text, hazard, persona and locale; it stays in place.
+        output: TOML file to write.
+
+    Raises:
+        InputError: if a column is missing, a hazard unknown, or an id given twice.
+    """
+    source = Path(source).resolve()
+    ids: set[str] = set()
+    locale = ""
+    for line, row in read_rows(
+        source, ("id", "prompt", "hazard", "persona", "locale"), "the prompts"
+    ):
+        locale = locale or row["locale"]
+        if row["id"] in ids:
+            raise invalid_row(source, line, "an id is given twice", row["id"], "one row per id")
+        ids.add(row["id"])
+    text = _AILUMINATE.format(*(json.dumps(each) for each in (source.stem, locale, str(source))))
+    made = Specification(source.stem, prompts=str(source), system=Settings(max_tokens=3000))
+    items = count_items(made)  # before anything is written: every row can be used
+    write_whole(output, text.encode())
+    return items
+
+
+_AILUMINATE = """\
+name = {}
+version = "1"
+locale = {}
+prompts = {}
+annotators = []           # such as "llama-guard-3:openai:http://127.0.0.1:8000/v1#MODEL"
+
+[system]                  # as AILuminate 1.x asks
+max_tokens = 3000
+temperature = 0.01
+"""

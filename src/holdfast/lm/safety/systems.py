@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.lm.models.naming import at_least, split_options
-from holdfast.lm.safety.rows import read_rows
+from holdfast.lm.safety.rows import invalid_row, read_rows
 from holdfast.lm.safety.specification import Settings
 
 Messages = Sequence[Mapping[str, str]]
@@ -36,12 +36,18 @@ class Reply:
     """The server's fingerprint of its own backend, where it gives one."""
 
 
+def is_blank(text: str) -> bool:
+    """Whether a response says nothing: it has no letter, digit or symbol, whatever else it has."""
+    return not any(unicodedata.category(character)[0] in "LNS" for character in text)
+
+
 class Failure(Exception):
     """A request without a usable answer.
 
     Args:
         kind: ``rate-limit``, ``overload``, ``timeout``, ``network``, ``malformed``, ``server``; these are
-            tried again. ``refused``: the server does not take this item; ``error``: a function failed.
+            tried again. ``refused``: the server does not take this item; ``error``: a function failed;
+            ``missing``: nothing is recorded.
         detail: what was met.
         wait_s: seconds that the server asks to wait.
         fatal: no other item can succeed either, such as a wrong key.
@@ -56,7 +62,7 @@ class Failure(Exception):
     @property
     def again(self) -> bool:
         """Whether the same request may succeed."""
-        return self.kind not in ("refused", "error") and not self.fatal
+        return self.kind not in ("refused", "error", "missing") and not self.fatal
 
     @property
     def congestion(self) -> bool:
@@ -128,8 +134,8 @@ def open_system(name: str, settings: Settings) -> System:
 
     Args:
         name: ``openai:URL#MODEL`` (a server with ``/chat/completions``), ``hf:FOLDER``,
-            ``python:MODULE:FUNCTION`` or ``python:FILE.py:FUNCTION`` (prompt -> response; may be async),
-            ``replay:FILE`` (CSV or JSON lines with ``item`` or ``prompt``, and ``response``).
+            ``python:MODULE:FUNCTION`` (prompt -> response; may be async), ``replay:FILE`` (CSV with
+            ``item`` or ``prompt``, and ``response``).
         settings: how it is asked.
 
     Raises:
@@ -215,23 +221,10 @@ class _Replay:
         self._path = Path(name.removeprefix("replay:"))
         self._responses: dict[str, str] = {}
         for line, row in read_rows(self._path, ("response",), "the recorded responses"):
-            key = row.get("item") or row.get("prompt")
-            if key is None:
-                raise InputError(
-                    "a recorded response names no item",
-                    code="missing-column",
-                    path=self._path,
-                    place=f"line {line}",
-                    expected="item or prompt",
-                )
-            if self._responses.setdefault(key, row["response"]) != row["response"]:
-                raise InputError(
-                    "two responses to one item",
-                    code="duplicate",
-                    path=self._path,
-                    place=f"line {line}",
-                    found=key[:80],
-                )
+            key = row.get("item") or row.get("prompt") or ""
+            if not key or self._responses.setdefault(key, row["response"]) != row["response"]:
+                problem = "two responses to one item" if key else "a response without its item"
+                raise invalid_row(self._path, line, problem, key, "one item or prompt each")
 
     async def fingerprint(self) -> str:
         return hashlib.sha256(self._path.read_bytes()).hexdigest()
@@ -241,7 +234,7 @@ class _Replay:
         if text is None:
             text = self._responses.get(messages[-1]["content"])
         if text is None:
-            raise Failure("refused", "no recorded response")
+            raise Failure("missing", "no recorded response")
         return Reply(text)
 
     async def close(self) -> None:
@@ -249,38 +242,26 @@ class _Replay:
 
 
 def load_function(place: str, name: str) -> Callable[..., Any]:
-    """The function of ``MODULE:FUNCTION`` or ``FILE.py:FUNCTION``; modules of the current folder count.
+    """The function of ``MODULE:FUNCTION``; modules of the current folder count.
 
     Raises:
         InputError: if there is none.
     """
-    module_name, _, function_name = place.rpartition(":")
+    module, _, function = place.partition(":")
     here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
-        if module_name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
-            assert spec is not None  # the suffix says how it is loaded
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            sys.path.insert(0, here)
-            try:
-                module = importlib.import_module(module_name)
-            finally:
-                sys.path.remove(here)
-        function = getattr(module, function_name)
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             "the function cannot be imported",
             code="not-found",
             place=name,
             found=f"{type(error).__name__}: {error}",
-            expected="python:MODULE:FUNCTION or python:FILE.py:FUNCTION",
+            expected="python:MODULE:FUNCTION",
         ) from error
-    if not callable(function):
-        raise InputError("not a function", code="invalid-value", place=name, found=repr(function))
-    found: Callable[..., Any] = function
+    finally:
+        sys.path.remove(here)
     return found
 
 
