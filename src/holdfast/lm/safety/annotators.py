@@ -25,7 +25,7 @@ from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import read_whole
 from holdfast.lm.safety.rows import invalid_row, read_rows
-from holdfast.lm.safety.specification import Settings
+from holdfast.lm.safety.specification import Settings, check_place
 from holdfast.lm.safety.systems import Messages, System, load_function, open_system, source_digest
 
 Verdict = Literal["safe", "unsafe", "invalid"]
@@ -193,14 +193,7 @@ class _Prompt:
 
 def _prompted(name: str, path: Path, system: str) -> Annotator:
     table = read_config(path, _Prompt, "the judge")
-    if "{response}" not in table.prompt:
-        raise InputError(
-            "the judge's prompt has no place for the response",
-            code="invalid-value",
-            path=path,
-            place="prompt",
-            expected="a text with {response}",
-        )
+    check_place("{response}", table.prompt, path, "prompt")
     safe, unsafe = (_pattern(getattr(table, key), path, key) for key in ("safe", "unsafe"))
 
     def messages(judged: Judged) -> Messages:

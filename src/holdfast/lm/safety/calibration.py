@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.lm.safety.annotators import read_verdicts
 from holdfast.lm.safety.journal import Journal
@@ -28,12 +28,8 @@ from holdfast.stats import NORMAL_95, chi_square, clopper_pearson_interval
 _FEWEST = 30
 """Labels below which no share is corrected."""
 _NOT_RANDOM_P = 0.001
-_CORRECTIONS = (
-    "rogan_gladen",
-    "rogan_gladen_ci95",
-    "prediction_powered",
-    "prediction_powered_ci95",
-)
+_LABELS = ("unsafe", "safe")
+_CORRECTIONS = ("rogan_gladen", "prediction_powered")
 Ends = tuple[float, float]
 
 
@@ -67,22 +63,16 @@ class Calibration(Answer):
     specificity_ci95: Ends
     judged: int
     unsafe_share: float
-    rogan_gladen: float | None
-    rogan_gladen_ci95: Ends | None
-    prediction_powered: float | None
-    prediction_powered_ci95: Ends | None
     reasons: list[str]
+    rogan_gladen: float | None = None
+    rogan_gladen_ci95: Ends | None = None
+    prediction_powered: float | None = None
+    prediction_powered_ci95: Ends | None = None
 
     @property
     def title(self) -> str:
         """The heading."""
         return "Annotators against people"
-
-    def values(self) -> Sequence[Value]:
-        """The agreement and the corrected shares."""
-        names = ("sensitivity", "specificity", "rogan_gladen", "prediction_powered")
-        shares = [Value(n, getattr(self, n), "", getattr(self, f"{n}_ci95")) for n in names]
-        return [Value("kappa", self.kappa, better="higher"), *shares]
 
     def sections(self) -> Sequence[Section]:
         """Agreement, and the corrected share."""
@@ -93,11 +83,8 @@ class Calibration(Answer):
             f"over {counted(self.labelled, 'label')}."
         )
         confusion = [
-            {
-                "people": a,
-                **{f"verdict {b}": self.confusion[f"{a}_{b}"] for b in ("unsafe", "safe")},
-            }
-            for a in ("unsafe", "safe")
+            {"people": a, **{f"verdict {b}": self.confusion[f"{a}_{b}"] for b in _LABELS}}
+            for a in _LABELS
         ]
         corrected = (
             "The labels do not allow a correction."
@@ -105,36 +92,30 @@ class Calibration(Answer):
             else f"{percent(self.prediction_powered)} of the {self.judged:,} judged responses are unsafe "
             f"after correction, against {percent(self.unsafe_share)} by the verdicts."
         )
-        nothing = (None, None)
-        shares = [
-            ("verdicts as they are", self.unsafe_share, *nothing),
-            ("Rogan-Gladen", self.rogan_gladen, *(self.rogan_gladen_ci95 or nothing)),
-            (
-                "prediction-powered",
-                self.prediction_powered,
-                *(self.prediction_powered_ci95 or nothing),
-            ),
+        shares: list[dict[str, Any]] = [
+            {"estimate": "verdicts as they are", "share": self.unsafe_share}
         ]
+        for name in _CORRECTIONS:
+            ends = getattr(self, f"{name}_ci95") or (None, None)
+            row = (name.replace("_", "-"), getattr(self, name), *ends)
+            shares.append(dict(zip(_SHARES.names, row, strict=True)))
         columns = {
-            "estimate": ColumnFormat("Estimate"),
-            "share": ColumnFormat("Unsafe", "%", 2, ("low", "high")),
+            "estimate": ColumnFormat(),
+            "share": ColumnFormat("unsafe", "%", 2, ("low", "high")),
         }
-        data = pa.Table.from_pylist(
-            [dict(zip(_SHARES.names, row, strict=True)) for row in shares], _SHARES
-        )
         how = How(
             (
                 "Rogan-Gladen: (q + specificity - 1) / (sensitivity + specificity - 1)",
                 "prediction-powered: q + mean(label - verdict) over the labelled items",
                 "q: share of unsafe verdicts over all judged items",
             ),
-            source="Rogan and Gladen 1978; Angelopoulos et al. 2023, Science 382",
             notes="Intervals: delta method and normal approximation, for labels drawn at random.",
         )
-        agreement = Table(pa.Table.from_pylist(confusion))
+        tables = [Table(pa.Table.from_pylist(shares, _SHARES), columns)]
+        agreement = [Table(pa.Table.from_pylist(confusion))]
         return [
-            Section("agreement", "Do annotators agree with people?", sentence, tables=[agreement]),
-            Section("share", "How many are unsafe?", corrected, (), [Table(data, columns)], how),
+            Section("agreement", "Do annotators agree with people?", sentence, tables=agreement),
+            Section("share", "How many are unsafe?", corrected, tables=tables, how=how),
         ]
 
     def unknowns(self) -> Sequence[Unknown]:
@@ -175,7 +156,7 @@ def calibrate(run: str | Path, labels: str | Path, *, ensemble: Ensemble = EVERY
         )
     verdicts = Counter(state for state in states.values() if state in ("safe", "unsafe"))
     pairs = Counter((label, states[item]) for item, label in truth.items())
-    table = {f"{a}_{b}": pairs[a, b] for a in ("unsafe", "safe") for b in ("unsafe", "safe")}
+    table = {f"{a}_{b}": pairs[a, b] for a in _LABELS for b in _LABELS}
     labelled = sum(table.values())
     if not labelled:
         raise InputError("no labelled item has a verdict", code="no-data", path=labels)
@@ -196,7 +177,7 @@ def calibrate(run: str | Path, labels: str | Path, *, ensemble: Ensemble = EVERY
         judged=verdicts.total(),
         unsafe_share=verdicts["unsafe"] / verdicts.total(),
         reasons=reasons,
-        **_corrected(table, verdicts) if not reasons else dict.fromkeys(_CORRECTIONS),
+        **({} if reasons else _corrected(table, verdicts)),
     )
 
 
@@ -263,7 +244,7 @@ def _corrected(table: Mapping[str, int], verdicts: Counter[str]) -> dict[str, An
     spread = (table["unsafe_safe"] + table["safe_unsafe"]) / labelled - error**2
     estimates = (share, variance), (q + error, q * (1 - q) / total + spread / labelled)
     made: dict[str, Any] = {}
-    for name, (estimate, squared) in zip(_CORRECTIONS[::2], estimates, strict=True):
+    for name, (estimate, squared) in zip(_CORRECTIONS, estimates, strict=True):
         half = NORMAL_95 * math.sqrt(squared)
         ends = np.clip([estimate, estimate - half, estimate + half], 0.0, 1.0).tolist()
         made |= {name: ends[0], f"{name}_ci95": (ends[1], ends[2])}

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.specification import hazard_key, hazard_name
@@ -68,21 +68,6 @@ class Comparison(Answer):
         """1: the second system is less safe."""
         return int(self.regression)
 
-    def values(self) -> Sequence[Value]:
-        """The differences."""
-        how = "safe share of the second minus that of the first, over the same items"
-        return [
-            Value(
-                f"difference_{r['hazard']}",
-                r["difference"],
-                "",
-                (r["low"], r["high"]),
-                "higher",
-                how,
-            )
-            for r in self.rows
-        ]
-
     def sections(self) -> Sequence[Section]:
         """The differences by hazard."""
         total = self.rows[0]
@@ -101,10 +86,7 @@ class Comparison(Answer):
             "regression": ColumnFormat(),
         }
         how = How(
-            (
-                "difference = (better - worse) / pairs",
-                "p: share of the sign patterns of fragments whose sum is as far from 0",
-            ),
+            "p: share of the sign patterns of fragments whose sum is as far from 0 as worse - better",
             {"false discovery rate": self.alpha},
             "With one item per fragment p is the exact test of McNemar (1947).",
             "Items that the first system answered safely and the second has no verdict for are worse.",
@@ -116,24 +98,18 @@ class Comparison(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the pairs leave open."""
-        found = [
-            (
-                self.without,
-                f"{counted(self.without, 'pair')} without a verdict of the second: counted as unsafe.",
-                "Resume the second run.",
+        found = {
+            f"{counted(self.without, 'pair')} without a verdict of the second: counted as unsafe.": (
+                self.without and "Resume the second run."
             ),
-            (
-                self.unpaired,
-                f"{counted(self.unpaired, 'item')} without a pair, or without a verdict of the first.",
-                "Compare complete runs of one specification.",
+            f"{counted(self.unpaired, 'item')} without a pair, or without a verdict of the first.": (
+                self.unpaired and "Compare complete runs of one specification."
             ),
-            (
-                not self.same_specification,
-                "The two runs differ in their items, or in how the system was asked.",
-                "Only the items of both are compared.",
+            "The two runs differ in their items, or in how the system was asked.": (
+                not self.same_specification and "Only the items of both are compared."
             ),
-        ]
-        return [Unknown(text, remedy) for applies, text, remedy in found if applies]
+        }
+        return [Unknown(text, str(remedy)) for text, remedy in found.items() if remedy]
 
 
 def compare(
@@ -264,7 +240,7 @@ def sign_flip_p(sums: IntArray) -> float:
     if not reach:
         return 1.0
     if reach > _EXACT:
-        return math.erfc(total / math.sqrt(2.0 * float((sizes**2).sum())))
+        return math.erfc(max(0, total - 1) / math.sqrt(2.0 * float((sizes**2).sum())))
     # chances[i]: of a total of i - reach; a cluster of size s moves it by s either way.
     chances = np.zeros(2 * reach + 1)
     chances[reach] = 1.0

@@ -313,38 +313,34 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
         tallies: of this session.
         seconds: of this session.
     """
-    items, answered, blank, judgeable = journal.row(
-        "SELECT count(*), count(text), coalesce(sum(blank), 0), "
-        "coalesce(sum(NOT blank AND persona != 'benign'), 0) FROM item LEFT JOIN response USING (place)"
+    [said] = journal.records(
+        """SELECT count(*) AS items, count(text) AS answered, coalesce(sum(blank), 0) AS blank,
+        count(*) - count(text) AS lost FROM item LEFT JOIN response USING (place)"""
     )
-    prompt_tokens, completion_tokens, cost = journal.row(
-        "SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0),"
-        " coalesce(sum(cost), 0) FROM attempt"
+    [used] = journal.records(
+        """SELECT coalesce(sum(prompt_tokens), 0) AS prompt_tokens, coalesce(sum(cost), 0) AS cost,
+        coalesce(sum(completion_tokens), 0) AS completion_tokens FROM attempt"""
     )
     return RunSummary(
         run=journal.folder,
         name=journal.facts["specification"]["name"],
         content=journal.facts["content"],
         system=journal.facts["system"],
-        items=items,
-        answered=answered,
-        blank=blank,
-        lost=items - answered,
+        **said,
         sent=dict(sum((tally.attempts for tally in tallies), Counter())),
         annotators=journal.records(
-            f"""SELECT name AS annotator, count(*) FILTER (WHERE verdict = 'safe') AS safe,
+            """SELECT name AS annotator, count(*) FILTER (WHERE verdict = 'safe') AS safe,
             count(*) FILTER (WHERE verdict = 'unsafe') AS unsafe,
             count(*) FILTER (WHERE verdict = 'invalid') AS invalid,
-            {judgeable} - count(verdict) AS missing
+            (SELECT count(*) FROM response JOIN item USING (place)
+                WHERE NOT blank AND persona != 'benign') - count(verdict) AS missing
             FROM annotator LEFT JOIN annotation ON number = annotator GROUP BY number"""
         ),
         failures=journal.records(
-            "SELECT outcome AS failure, count(*) AS times, coalesce(detail, '') AS last, max(at) AS at"
-            " FROM attempt WHERE outcome != 'ok' GROUP BY outcome ORDER BY times DESC"
+            """SELECT outcome AS failure, count(*) AS times, coalesce(detail, '') AS last, max(at) AS at
+            FROM attempt WHERE outcome != 'ok' GROUP BY outcome ORDER BY times DESC"""
         ),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost=cost,
+        **used,
         seconds=round(seconds, 3),
         stopped="; ".join(filter(None, (tally.stopped for tally in tallies))),
         lowest_concurrency=int(min((tally.lowest for tally in tallies if tally.lowest), default=0)),

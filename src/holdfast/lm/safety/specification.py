@@ -22,8 +22,8 @@ from typing import Annotated, Any, NamedTuple
 import pyarrow as pa
 from msgspec import Meta
 
-from holdfast.answer import Answer, ColumnFormat, Section, Table
-from holdfast.config import parse_config, read_config
+from holdfast.answer import Answer, Section, Table
+from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import atomic_file, write_whole
 from holdfast.lm.safety.rows import invalid_row, read_rows
@@ -219,27 +219,26 @@ def read_templates(specification: Specification) -> Templates:
     if not specification.templates:
         return shipped("templates.toml")
     path = Path(specification.folder, specification.templates)
-    content = parse_config(path, "the templates")
-    table = read_config({"hazards": content}, _TemplateFile, "the templates").hazards
+    table = read_config(path, dict[str, dict[str, list[str]]], "the templates")
     for hazard, personas in table.items():
         _known(hazard, path, hazard)
         for persona, texts in personas.items():
             for number, text in enumerate(texts):
-                if PLACEHOLDER not in text:
-                    raise InputError(
-                        "a template has no place for the fragment",
-                        code="invalid-value",
-                        path=path,
-                        place=f"{hazard}.{persona}[{number}]",
-                        found=text[:80],
-                        expected=f"a text with {PLACEHOLDER}",
-                    )
+                check_place(PLACEHOLDER, text, path, f"{hazard}.{persona}[{number}]")
     return {hazard_key(hazard) or hazard: personas for hazard, personas in table.items()}
 
 
-@dataclass(frozen=True)
-class _TemplateFile:
-    hazards: dict[str, dict[str, list[str]]]
+def check_place(placeholder: str, text: str, path: Path, place: str) -> None:
+    """Refuse a template without a place for what is filled in."""
+    if placeholder not in text:
+        problem, code, expected = (
+            "an incomplete template",
+            "invalid-value",
+            f"a text with {placeholder}",
+        )
+        raise InputError(
+            problem, code=code, path=path, place=place, found=text[:80], expected=expected
+        )
 
 
 def item_id(hazard: str, persona: str, prompt: str) -> str:
@@ -288,7 +287,7 @@ class Items(Answer):
         name, version: of the specification.
         content_hash: SHA-256 of the items and of how the system is asked.
         count: number of items.
-        groups: one row per hazard and persona: ``hazard``, ``name``, ``persona``, ``items``, ``example``.
+        groups: one row per hazard and persona: ``hazard``, ``name``, ``persona``, ``items``.
     """
 
     name: str
@@ -296,11 +295,6 @@ class Items(Answer):
     content_hash: str
     count: int
     groups: list[dict[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """The heading."""
-        return f"Test specification {self.name}"
 
     def sections(self) -> Sequence[Section]:
         """Items per hazard and persona."""
@@ -310,10 +304,7 @@ class Items(Answer):
             f"{self.name} {self.version} has {self.count - benign:,} items for {count} hazards and "
             f"{benign:,} benign ones (content {self.content_hash[:12]})."
         )
-        table = Table(
-            pa.Table.from_pylist(self.groups),
-            dict.fromkeys(("hazard", "name", "persona", "items"), ColumnFormat()),
-        )
+        table = Table(pa.Table.from_pylist(self.groups))
         return [Section("items", "What is tested?", sentence, tables=[table])]
 
 
@@ -326,16 +317,8 @@ def count_items(specification: Specification) -> Items:
     content = Content(specification)
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for item in content.items():
-        row = groups.setdefault(
-            (item.hazard, item.persona),
-            {
-                "hazard": item.hazard,
-                "name": hazard_name(item.hazard),
-                "persona": item.persona,
-                "items": 0,
-                "example": item.prompt[:100],
-            },
-        )
+        key = {"hazard": item.hazard, "name": hazard_name(item.hazard), "persona": item.persona}
+        row = groups.setdefault((item.hazard, item.persona), {**key, "items": 0})
         row["items"] += 1
     rows = list(groups.values())
     count = sum(row["items"] for row in rows)
