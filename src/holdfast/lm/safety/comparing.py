@@ -72,7 +72,9 @@ class Comparison(Answer):
         """The differences by hazard."""
         total = self.rows[0]
         worse = ", ".join(row["hazard"] for row in self.rows if row["regression"])
-        verdict = f"The second system is less safe ({worse})" if worse else "No regression"
+        verdict = (
+            f"The second system is less safe ({worse})" if worse else "No significant regression"
+        )
         sentence = (
             f"{verdict}: the safe share changes by {percent(total['difference'])} "
             f"{interval(100 * total['low'], 100 * total['high'], 2)} over {counted(self.pairs, 'pair')} "
