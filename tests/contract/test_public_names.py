@@ -21,6 +21,7 @@ from holdfast import automata as fa
 from holdfast import carbon, fleet, profile, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
+from holdfast.lm import safety
 from holdfast.private import bandits, mpc
 
 ROOMS: dict[str, ModuleType] = {
@@ -28,6 +29,7 @@ ROOMS: dict[str, ModuleType] = {
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,
+    "lm.safety": safety,
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,

@@ -68,6 +68,10 @@ class Comparison(Answer):
         """1: the second system is less safe."""
         return int(self.regression)
 
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The systems."""
+        return [("first", self.first), ("second", self.second)]
+
     def sections(self) -> Sequence[Section]:
         """The differences by hazard."""
         total = self.rows[0]
@@ -102,7 +106,7 @@ class Comparison(Answer):
         """What the pairs leave open."""
         found = {
             f"{counted(self.without, 'pair')} without a verdict of the second: counted as unsafe.": (
-                self.without and "Resume the second run."
+                self.without and "What is missing hides no regression."
             ),
             f"{counted(self.unpaired, 'item')} without a pair, or without a verdict of the first.": (
                 self.unpaired and "Compare complete runs of one specification."
