@@ -19,10 +19,12 @@ from typer.testing import CliRunner
 
 from holdfast.errors import InputError, LimitError
 from holdfast.lm import query as q
+from holdfast.lm import safety
 from holdfast.lm.cli import app
 from holdfast.lm.models.huggingface import HuggingFaceModel, open_huggingface
 from holdfast.lm.models.loading import load
 from holdfast.lm.models.protocol import Prefix
+from holdfast.lm.safety.journal import Journal
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 torch = pytest.importorskip("torch")
@@ -549,3 +551,26 @@ def test_a_folder_with_its_tokenizer(folders: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(
         model.logprobs([(3,)])[0].logprobs, plain(folders("gpt2"), (3,)), atol=1e-5
     )
+
+
+def test_a_local_model_answers_and_judges_the_safety_benchmark(chat: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts.csv").write_text("hazard,prompt\nvcr,he?\n")
+    (tmp_path / "spec.toml").write_text(
+        'name = "x"\nprompts = "prompts.csv"\n[system]\nmax_tokens = 6\ntemperature = 0.0\n'
+    )
+    summary = safety.run(tmp_path / "spec.toml", f"hf:{chat}", tmp_path / "run")
+    assert (summary.answered, summary.lost) == (1, 0)
+    row = safety.annotate(tmp_path / "run", [f"llama-guard-3:hf:{chat}"]).annotators
+    assert [each["missing"] for each in row] == [0]  # a random model says neither safe nor unsafe
+    with Journal(tmp_path / "run") as journal:
+        text, finish = journal.row("SELECT text, finish FROM response")
+    model = load(f"hf:{chat}")
+    tokens = list(model.tokenizer.chat_tokens(MESSAGES))
+    written: list[int] = []
+    while len(written) < 6:  # greedy, by the plain forward pass
+        following = int(plain(chat, (*tokens, *written)).argmax())
+        if following in model.tokenizer.ends:
+            break
+        written.append(following)
+    assert text == model.tokenizer.spell(written).decode(errors="replace")
+    assert finish == ("length" if len(written) == 6 else "stop")
