@@ -53,15 +53,13 @@ def kill_and_resume(folder: Path, moments: list[int]) -> None:
         name = f"openai:{server.url}#{MODEL}?concurrency={WORKERS}"
         command = ["run", str(spec), "--system", name, "-o", str(run)]
         before: dict[int, str] = {}
-        for moment in moments:
+        for kills, moment in enumerate(moments, 1):
             server.bodies.clear()
             assert killed_at(server, command, moment) == -signal.SIGKILL
             after = responses(run)
             assert before.items() <= after.items()  # no committed row is lost
             # What was answered and is not in the journal was with a worker.
-            assert sum(server.answered.values()) - len(after) <= WORKERS * (
-                1 + moments.index(moment)
-            )
+            assert sum(server.answered.values()) - len(after) <= WORKERS * kills
             command, before = ["resume", str(run)], after
         server.fault = lambda number, prompt: None
         summary = safety.resume(run)
@@ -79,8 +77,8 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_a_run_that_is_killed_at_twenty_random_moments(tmp_path: Path, seed: int) -> None:
-    moments = [random.Random(seed).randint(1, 38) for _ in range(5)]
-    kill_and_resume(tmp_path, moments)
+    draw = random.Random(seed).randint
+    kill_and_resume(tmp_path, [draw(1, 38) for _ in range(5)])
 
 
 def test_a_run_has_one_writer_at_a_time(tmp_path: Path) -> None:
