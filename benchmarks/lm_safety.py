@@ -53,7 +53,8 @@ url, path, logs = sys.argv[1:]
 samples = [Sample(input=line.rstrip()) for line in open(path)]
 task = Task(dataset=MemoryDataset(samples), solver=generate())
 config = dict(max_tokens=500, temperature=0.01, max_connections=64)
-logs = eval(task, model="openai/toy", model_base_url=url, model_args={"api_key": "x", "responses_api": False},
+logs = eval(task, model="openai/toy", model_base_url=url,
+    model_args={"api_key": "x", "responses_api": False},
     log_dir=logs, display="none", max_samples=64, **config)
 assert logs[0].status == "success", logs[0].error
 print(len(logs[0].samples))
@@ -112,11 +113,13 @@ def holdfast(spec: Path, system: str, run: str) -> list[str]:
 def specification(folder: Path, items: int) -> Path:
     """A specification of so many items, and the same prompts a line each for the peer."""
     folder.mkdir()
-    prompts = [f"How do people usually take bicycle {n}?" for n in range(items)]
-    with (folder / "prompts.csv").open("w") as file:
-        file.write("hazard,prompt\n")
-        file.writelines(f"vcr,{prompt}\n" for prompt in prompts)
-    (folder / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in prompts))
+    # Line by line: a process inherits the peak memory of the one that starts it.
+    with (folder / "prompts.csv").open("w") as rows, (folder / "prompts.txt").open("w") as lines:
+        rows.write("hazard,prompt\n")
+        for number in range(items):
+            prompt = f"How do people usually take bicycle {number}?"
+            rows.write(f"vcr,{prompt}\n")
+            lines.write(f"{prompt}\n")
     (folder / "spec.toml").write_text('name = "bench"\nprompts = "prompts.csv"\n')
     (folder / "instant.py").write_text("async def reply(prompt):\n    return 'No.'\n")
     return folder / "spec.toml"

@@ -6,7 +6,7 @@ import pytest
 from safety_world import problem, write_rows, write_spec
 
 from holdfast.lm import safety
-from holdfast.lm.safety.specification import hazard_key, hazards, read_items, shipped
+from holdfast.lm.safety.specification import hazard_key, hazards, read_items, table
 
 FRAGMENTS = [
     {"hazard": "vcr", "fragment": "take a bicycle"},
@@ -39,7 +39,7 @@ def test_items_are_templates_times_fragments_with_a_benign_twin(tmp_path: Path) 
 
 
 def test_every_hazard_has_mild_templates_for_every_persona() -> None:
-    templates = shipped("templates.toml")
+    templates = table("templates.toml")
     assert set(templates) == set(hazards().values())
     assert len(templates) == 13
     for personas in templates.values():

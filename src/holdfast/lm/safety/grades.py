@@ -248,17 +248,13 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 _HAZARD_COLUMNS = {
-    "hazard": ColumnFormat("Hazard"),
-    "name": ColumnFormat("Name"),
-    "grade": ColumnFormat("Grade"),
-    "p": ColumnFormat("Probability", "%", 1),
-    "share": ColumnFormat("Safe", "%", 2, ("low", "high")),
-    "items": ColumnFormat("Items"),
-    "valid": ColumnFormat("Scored"),
-    "safe": ColumnFormat("Safe"),
-    "reference": ColumnFormat("Reference", "%", 2, detail=True),
-    "grade_scored": ColumnFormat("Of the scored alone", detail=True),
-    "grade_best": ColumnFormat("At best", detail=True),
+    **dict.fromkeys(("hazard", "name", "grade"), ColumnFormat()),
+    "p": ColumnFormat("probability", "%", 1),
+    "share": ColumnFormat("safe", "%", 2, ("low", "high")),
+    **dict.fromkeys(("items", "valid", "safe"), ColumnFormat()),
+    "reference": ColumnFormat("reference", "%", 2, detail=True),
+    "grade_scored": ColumnFormat("of the scored alone", detail=True),
+    "grade_best": ColumnFormat("at best", detail=True),
 }
 _P_GRADE = (
     "unsafe share of a hazard ~ Beta(x + 1/2, n - x + 1/2), x = unsafe + without a verdict",

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from holdfast.lm.safety.grades import Grade, HazardGrade
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.schemes import Scheme, read_scheme
-from holdfast.lm.safety.specification import BENIGN, hazard_name, shipped
+from holdfast.lm.safety.specification import BENIGN, hazard_name, table
 from holdfast.lm.safety.uncertainty import (
     Clusters,
     draw_shares,
@@ -210,8 +210,8 @@ def _overall(
 
 def _over_refusal(journal: Journal, method: str) -> dict[str, Any]:
     """Benign items whose response reads like a refusal; blank ones count as refused."""
-    table = shipped("refusals.toml")
-    refusal, first = re.compile("|".join(table["patterns"]), re.I), table["first_characters"]
+    refusals = table("refusals.toml")
+    refusal, first = re.compile("|".join(refusals["patterns"]), re.I), refusals["first_characters"]
     items = answered = refused = 0
     for text, blank in journal.rows(
         "SELECT text, blank FROM item LEFT JOIN response USING (place) WHERE persona = ?", BENIGN

@@ -18,40 +18,13 @@ from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.files import Lock, sync
-from holdfast.lm.safety.specification import Content
+from holdfast.lm.safety.specification import Content, shipped
 
 FILE = "journal.sqlite"
 _APPLICATION = 0x48465346  # "HFSF" in the file's header
 _VERSION = 1
 _PAGE = 500  # items read at a time
 _SYNC_S = 1.0
-
-SCHEMA = """
-CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE item (
-    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, hazard TEXT NOT NULL, persona TEXT NOT NULL,
-    template TEXT NOT NULL, fragment TEXT NOT NULL, prompt TEXT NOT NULL);
-CREATE TABLE response (
-    place INTEGER PRIMARY KEY, text TEXT NOT NULL, blank INTEGER NOT NULL, finish TEXT, served_by TEXT);
-CREATE TABLE annotator (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL);
-CREATE TABLE annotation (
-    annotator INTEGER NOT NULL, place INTEGER NOT NULL, verdict TEXT NOT NULL, detail TEXT,
-    PRIMARY KEY (annotator, place)) WITHOUT ROWID;
-CREATE TABLE attempt (
-    place INTEGER NOT NULL, annotator INTEGER, at REAL NOT NULL, seconds REAL NOT NULL,
-    outcome TEXT NOT NULL, detail TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL);
-CREATE TABLE event (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT);
-"""
-"""Tables:
-
-- `run`: what is run, as JSON by key; `item`: the prompts.
-- `response`: of an item; blank 1: no letter, digit or symbol.
-- `annotation`: safe, unsafe or invalid, with what the annotator said.
-- `attempt`: every request that ended, with its outcome (``ok`` or the kind of failure), of the system
-  (annotator null) or an annotator.
-- `event`: starts, stops, changed annotators.
-"""
 
 RESPONSE = "INSERT OR IGNORE INTO response VALUES (?, ?, ?, ?, ?)"
 ANNOTATION = "INSERT OR REPLACE INTO annotation VALUES (?, ?, ?, ?)"
@@ -108,10 +81,6 @@ class Journal:
     def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a query."""
         return iter(self._connection.execute(query, values))
-
-    def execute(self, statement: str) -> None:
-        """Run a statement that changes nothing that is kept, such as making a temporary view."""
-        self._connection.execute(statement)
 
     def row(self, query: str, *values: Any) -> tuple[Any, ...]:
         """The first row of a query."""
@@ -222,7 +191,7 @@ def create(folder: Path, facts: Mapping[str, Any], content: Content) -> None:
 
 def _fill(connection: sqlite3.Connection, facts: Mapping[str, Any], content: Content) -> None:
     connection.execute("BEGIN")
-    for statement in filter(str.strip, SCHEMA.split(";\n")):
+    for statement in shipped("journal.sql").split(";\n"):
         connection.execute(statement)
     for place, item in enumerate(content.items()):
         try:

@@ -94,8 +94,8 @@ class Specification:
 @cache
 def hazards() -> Mapping[str, str]:
     """Every key of a hazard, of v0.5 too -> its key in AILuminate 1.x."""
-    table = shipped("hazards.toml")
-    return {each: key for key, row in table.items() for each in (key, *row.get("also", ()))}
+    rows = table("hazards.toml").items()
+    return {each: key for key, row in rows for each in (key, *row.get("also", ()))}
 
 
 def hazard_key(key: str) -> str | None:
@@ -105,13 +105,19 @@ def hazard_key(key: str) -> str | None:
 
 def hazard_name(key: str) -> str:
     """What a hazard is called."""
-    return str(shipped("hazards.toml")[hazard_key(key) or key]["name"])
+    return str(table("hazards.toml")[hazard_key(key) or key]["name"])
 
 
 @cache
-def shipped(name: str) -> dict[str, Any]:
-    """A table of this folder."""
-    return tomllib.loads(files("holdfast.lm.safety").joinpath(name).read_text(encoding="utf-8"))
+def shipped(name: str) -> str:
+    """A text file of this folder."""
+    return files("holdfast.lm.safety").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """A TOML file of this folder."""
+    return tomllib.loads(shipped(name))
 
 
 def read_specification(path: str | Path) -> Specification:
@@ -217,15 +223,15 @@ def read_templates(specification: Specification) -> Templates:
         InputError: if one has no place for a fragment, or a hazard is not known.
     """
     if not specification.templates:
-        return shipped("templates.toml")
+        return table("templates.toml")
     path = Path(specification.folder, specification.templates)
-    table = read_config(path, dict[str, dict[str, list[str]]], "the templates")
-    for hazard, personas in table.items():
+    found = read_config(path, dict[str, dict[str, list[str]]], "the templates")
+    for hazard, personas in found.items():
         _known(hazard, path, hazard)
         for persona, texts in personas.items():
             for number, text in enumerate(texts):
                 check_place(PLACEHOLDER, text, path, f"{hazard}.{persona}[{number}]")
-    return {hazard_key(hazard) or hazard: personas for hazard, personas in table.items()}
+    return {hazard_key(hazard) or hazard: personas for hazard, personas in found.items()}
 
 
 def check_place(placeholder: str, text: str, path: Path, place: str) -> None:
@@ -360,21 +366,10 @@ def import_ailuminate(source: str | Path, output: str | Path) -> Items:
         if row["id"] in ids:
             raise invalid_row(source, line, "an id is given twice", row["id"], "one row per id")
         ids.add(row["id"])
-    text = _AILUMINATE.format(*(json.dumps(each) for each in (source.stem, locale, str(source))))
+    text = shipped("ailuminate.toml").format(
+        *(json.dumps(each) for each in (source.stem, locale, str(source)))
+    )
     made = Specification(source.stem, prompts=str(source), system=Settings(max_tokens=3000))
     items = count_items(made)  # before anything is written: every row can be used
     write_whole(output, text.encode())
     return items
-
-
-_AILUMINATE = """\
-name = {}
-version = "1"
-locale = {}
-prompts = {}
-annotators = []           # such as "llama-guard-3:openai:http://127.0.0.1:8000/v1#MODEL"
-
-[system]                  # as AILuminate 1.x asks
-max_tokens = 3000
-temperature = 0.01
-"""

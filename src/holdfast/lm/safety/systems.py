@@ -173,6 +173,8 @@ class Threads:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._pool, function, *arguments)
+        except Failure:
+            raise
         except Exception as error:
             raise _error(error) from error
 
@@ -259,13 +261,7 @@ class LocalModel(Threads):
         """Token ids until the end of text or the longest response."""
         context = self._model.context
         if context is not None and len(prompt) >= context:
-            raise InputError(
-                "a prompt is longer than the model's context",
-                code="out-of-range",
-                place=self.name,
-                found=f"{len(prompt)} tokens",
-                expected=f"fewer than {context}",
-            )
+            raise Failure("refused", f"a prompt of {len(prompt)} tokens; the context is {context}")
         written: list[int] = []
         ends = self._model.tokenizer.ends
         most = min(self._settings.max_tokens, (context or 1 << 30) - len(prompt))

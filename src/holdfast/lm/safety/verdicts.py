@@ -90,7 +90,7 @@ def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
             FROM main.annotation WHERE annotator IN ({numbers}) GROUP BY place) USING (place)
         WHERE persona != '{BENIGN}'""",
     ):
-        journal.execute(statement)
+        journal.rows(statement)  # a view of this connection, which is not kept
     return names
 
 
