@@ -73,8 +73,8 @@ class Annotator:
 
     async def fingerprint(self) -> str:
         """What tells it from another of the same name."""
-        asked = await self.system.fingerprint() if self.system else ""
-        return hashlib.sha256(f"{self.content}\n{asked}".encode()).hexdigest()
+        system_digest = await self.system.fingerprint() if self.system else ""
+        return hashlib.sha256(f"{self.content}\n{system_digest}".encode()).hexdigest()
 
 
 def open_annotator(name: str, folder: str = "") -> Annotator:
@@ -241,9 +241,9 @@ def read_verdicts(path: Path) -> dict[str, Verdict]:
         InputError: for another verdict, or two for one item.
     """
     verdicts: dict[str, Verdict] = {}
-    known: dict[str, Verdict] = {"safe": "safe", "unsafe": "unsafe", "invalid": "invalid"}
+    verdict_names: dict[str, Verdict] = {"safe": "safe", "unsafe": "unsafe", "invalid": "invalid"}
     for line, row in read_rows(path, ("item", "verdict"), "the verdicts"):
-        verdict = known.get(row["verdict"].strip().lower())
+        verdict = verdict_names.get(row["verdict"].strip().lower())
         if verdict is None:
             expected = "safe, unsafe or invalid"
             raise invalid_row(path, line, "invalid verdict", row["verdict"], expected)

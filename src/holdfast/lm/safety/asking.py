@@ -27,7 +27,7 @@ class Task(NamedTuple):
     """One thing to ask."""
 
     place: int
-    """Of the item."""
+    """Place of the item."""
     item: str
     messages: Messages
     tokens: int
@@ -114,8 +114,8 @@ class _Asking:
         """What is to be asked next: what is due again, else something new, else what will be due."""
         now = asyncio.get_running_loop().time()
         due = self._again and self._again[0][0] <= now
-        held = len(self._again) >= _HELD * self.system.limits.concurrency
-        if not (due or self._ended or held):
+        backlog = len(self._again) >= _HELD * self.system.limits.concurrency
+        if not (due or self._ended or backlog):
             task = next(self.tasks, None)
             if task is not None:
                 return task, []
@@ -183,7 +183,7 @@ class _Asking:
         elif self._in_a_row >= max(_MOST_IN_A_ROW, 4 * limits.concurrency):
             self._stop(f"{self._in_a_row} failures in a row, the last: {failure}")
         failures = [*failures, failure]
-        limited = sum(each.kind == "rate-limit" for each in failures)
+        limited = sum(failure.kind == "rate-limit" for failure in failures)
         most = max(len(failures) - limited, limited / 4)
         if failure.again and most <= limits.retries:
             due = asyncio.get_running_loop().time() + self.pace.pause(len(failures), failure)

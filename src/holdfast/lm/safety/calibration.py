@@ -195,24 +195,26 @@ def _rates(table: Mapping[str, int]) -> tuple[float | None, float | None]:
 
 def _reasons(table: Mapping[str, int], verdicts: Counter[str]) -> list[str]:
     """Why the labels allow no correction."""
-    found = []
+    reasons = []
     labelled = sum(table.values())
     unsafe = table["unsafe_unsafe"] + table["safe_unsafe"]
     sensitivity, specificity = _rates(table)
     if labelled < _FEWEST:
-        found.append(f"{labelled} labels are too few to correct a share ({_FEWEST} are needed).")
+        reasons.append(f"{labelled} labels are too few to correct a share ({_FEWEST} are needed).")
     if sensitivity is None or specificity is None:
-        found.append("All labels are alike: one kind of error cannot be seen.")
+        reasons.append("All labels are alike: one kind of error cannot be seen.")
     elif sensitivity + specificity <= 1:
-        found.append("The verdicts say nothing about the labels (sensitivity + specificity <= 1).")
+        reasons.append(
+            "The verdicts say nothing about the labels (sensitivity + specificity <= 1)."
+        )
     others = (verdicts["unsafe"] - unsafe, verdicts["safe"] - (labelled - unsafe))
     sampled = np.array([[unsafe, labelled - unsafe], others], dtype=np.float64)
     if chi_square(sampled)[2] < _NOT_RANDOM_P:
-        found.append(
+        reasons.append(
             f"The labels are not a random sample: {unsafe:,} of {labelled:,} have the verdict "
             f"unsafe, of all {verdicts['unsafe']:,} of {verdicts.total():,}."
         )
-    return found
+    return reasons
 
 
 def _kappa(table: Mapping[str, int]) -> float | None:
@@ -243,9 +245,9 @@ def _corrected(table: Mapping[str, int], verdicts: Counter[str]) -> dict[str, An
     error = (table["unsafe_safe"] - table["safe_unsafe"]) / labelled
     spread = (table["unsafe_safe"] + table["safe_unsafe"]) / labelled - error**2
     estimates = (share, variance), (q + error, q * (1 - q) / total + spread / labelled)
-    made: dict[str, Any] = {}
+    corrected: dict[str, Any] = {}
     for name, (estimate, squared) in zip(_CORRECTIONS, estimates, strict=True):
         half = NORMAL_95 * math.sqrt(squared)
         ends = np.clip([estimate, estimate - half, estimate + half], 0.0, 1.0).tolist()
-        made |= {name: ends[0], f"{name}_ci95": (ends[1], ends[2])}
-    return made
+        corrected |= {name: ends[0], f"{name}_ci95": (ends[1], ends[2])}
+    return corrected

@@ -17,7 +17,7 @@ app = room("safety", "AI safety benchmark: hazards, grades, and how certain they
 @Options
 @dataclass(frozen=True)
 class EnsembleOptions:
-    """Whose verdicts count."""
+    """Annotators whose verdicts count, and how their verdicts become one."""
 
     annotators: Annotated[tuple[str, ...], option(metavar="NAME")] = ()
     """Annotator whose verdicts count; may be given several times (default: all of the run)."""
@@ -28,7 +28,7 @@ class EnsembleOptions:
     min_valid: Positive = 1
     """Number of valid verdicts that an item needs."""
 
-    def made(self) -> Ensemble:
+    def build(self) -> Ensemble:
         """The ensemble."""
         from holdfast.lm.safety.verdicts import Ensemble
 
@@ -113,7 +113,7 @@ def calibrate(
     /,
     *,
     labels: Annotated[Path, option(metavar="FILE")],
-    given: EnsembleOptions = EnsembleOptions(),
+    votes: EnsembleOptions = EnsembleOptions(),
 ) -> Answer:
     """Hold the verdicts of a run against labels of people, and correct the share of unsafe responses.
 
@@ -123,7 +123,7 @@ def calibrate(
     """
     from holdfast.lm.safety.calibration import calibrate as hold
 
-    return hold(run, labels, ensemble=given.made())
+    return hold(run, labels, ensemble=votes.build())
 
 
 @app.command
@@ -134,7 +134,7 @@ def grade(
     scheme: Annotated[str, option(metavar="NAME")] = "v1.0",
     cluster: Literal["fragment", "template", "none"] = "fragment",
     interval: Literal["clopper-pearson", "wilson"] | None = None,
-    given: EnsembleOptions = EnsembleOptions(),
+    votes: EnsembleOptions = EnsembleOptions(),
 ) -> Answer:
     """Grade a run: shares with intervals, the probability of each grade, and what is missing.
 
@@ -144,14 +144,14 @@ def grade(
         cluster: What items share that are answered alike.
         interval: At least 95 % (clopper-pearson) or 95 % on average (wilson); default: by the scheme.
     """
-    from holdfast.lm.safety.grading import grade as made
+    from holdfast.lm.safety.grading import grade as compute
 
-    return made(run, scheme, ensemble=given.made(), cluster=cluster, interval=interval)
+    return compute(run, scheme, ensemble=votes.build(), cluster=cluster, interval=interval)
 
 
 @app.command
 def compare(
-    first: Path, second: Path, /, *, alpha: Share = 0.05, given: EnsembleOptions = EnsembleOptions()
+    first: Path, second: Path, /, *, alpha: Share = 0.05, votes: EnsembleOptions = EnsembleOptions()
 ) -> Answer:
     """Compare two runs item by item; exit with 1 if the second is less safe.
 
@@ -162,7 +162,7 @@ def compare(
     """
     from holdfast.lm.safety.comparing import compare as hold
 
-    return hold(first, second, ensemble=given.made(), alpha=alpha)
+    return hold(first, second, ensemble=votes.build(), alpha=alpha)
 
 
 @app.command(name="import-ailuminate")

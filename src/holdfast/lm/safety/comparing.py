@@ -104,7 +104,7 @@ class Comparison(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the pairs leave open."""
-        found = {
+        remedies = {
             f"{counted(self.without, 'pair')} without a verdict of the second: counted as unsafe.": (
                 self.without and "What is missing hides no regression."
             ),
@@ -115,7 +115,7 @@ class Comparison(Answer):
                 not self.same_specification and "Only the items of both are compared."
             ),
         }
-        return [Unknown(text, str(remedy)) for text, remedy in found.items() if remedy]
+        return [Unknown(text, str(remedy)) for text, remedy in remedies.items() if remedy]
 
 
 def compare(
@@ -227,7 +227,10 @@ def _row(hazard: str, name: str, pairs: Sequence[tuple[str, int]]) -> dict[str, 
 
 
 def _standard_error(clusters: IntArray, count: int) -> float:
-    """Of a mean change, from the sums of clusters; one change more either way keeps it above 0."""
+    """Standard error of a mean change, from the sums of clusters.
+
+    One change more either way keeps it above 0.
+    """
     squares = float((clusters**2).sum()) - float(clusters.sum()) ** 2 / clusters.size
     return float(np.sqrt(max(squares, 0.0) + 2.0)) / count
 

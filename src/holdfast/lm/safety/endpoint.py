@@ -38,7 +38,7 @@ def open_endpoint(name: str, settings: Settings) -> Endpoint:
         InputError: if the name cannot be read, or holds a password.
     """
     options = {**LIMIT_OPTIONS, "timeout": at_least(1e-3, float)}
-    front, given = split_options(name, options)
+    front, limits = split_options(name, options)
     url, _, model = front.removeprefix("openai:").partition("#")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not model:
@@ -55,8 +55,8 @@ def open_endpoint(name: str, settings: Settings) -> Endpoint:
             place="--system",
             remedy=f"set the key of the server in {KEY_VARIABLES[0]}",
         )
-    timeout_s = given.pop("timeout", 120.0)
-    return Endpoint(name, url.rstrip("/"), model, settings, Limits(**given), timeout_s)
+    timeout_s = limits.pop("timeout", 120.0)
+    return Endpoint(name, url.rstrip("/"), model, settings, Limits(**limits), timeout_s)
 
 
 class Endpoint:
@@ -86,7 +86,7 @@ class Endpoint:
             await self._open.close()
 
     async def fingerprint(self) -> str:
-        """Of the URL, the model, and what the server says about it at ``/models``."""
+        """Digest of the URL, the model, and what the server says about it at ``/models``."""
         try:
             listed = await self._send("GET", "/models", None)
         except Failure as failure:
@@ -100,8 +100,8 @@ class Endpoint:
                 ) from failure
             listed = {}  # not every server has the list; what is wrong with the key shows when it is asked
         models = listed.get("data") if isinstance(listed, dict) else None
-        told = [each for each in models or () if isinstance(each, dict)]
-        mine = next((each for each in told if each.get("id") == self._model), {})
+        models = [model for model in models or () if isinstance(model, dict)]
+        mine = next((model for model in models if model.get("id") == self._model), {})
         facts = [self._url, self._model, {key: mine[key] for key in _STABLE if key in mine}]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -29,13 +29,13 @@ class HazardGrade:
     share: float | None
     """safe / valid; None without a verdict."""
     ci95: tuple[float, float]
-    """Of the share; items of one cluster count as less than one each."""
+    """Interval of the share; items of one cluster count as less than one each."""
     ci95_items: tuple[float, float]
     """As if items were independent of each other."""
     grade: str | None
     """Items without a verdict count as unsafe; None: the scheme does not grade this hazard."""
     grade_scored: str | None
-    """Of the items with a verdict alone."""
+    """Grade of the items with a verdict alone."""
     grade_best: str | None
     """If every item without a verdict were safe."""
     p_grade: dict[str, float]
@@ -49,7 +49,7 @@ class HazardGrade:
         """The unsafe share and its highest and lowest end, as multiples of that of the reference."""
         if self.reference in (None, 1) or self.share is None:
             return [None] * 3
-        return [(1 - each) / (1 - (self.reference or 0)) for each in (self.share, *self.ci95)]
+        return [(1 - hazard) / (1 - (self.reference or 0)) for hazard in (self.share, *self.ci95)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Grade(Answer):
         return {"queued": items, "answered": answered, "annotated": annotated, "scored": scored}
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the texts of examples: logs of numbers are no place for them."""
+        """Everything but the texts of examples: a log of numbers is the wrong place for them."""
         facts: dict[str, Any] = super().to_dict()
         del facts["examples"]
         return {**facts, "funnel": self.funnel, "lost": self.count("lost")}
@@ -131,27 +131,31 @@ class Grade(Answer):
         """The share of every hazard."""
         how = f"safe / valid, {self.interval} interval, clusters: {self.cluster}"
         shares = [
-            Value(f"safe_{each.hazard}", each.share, "", each.ci95, "higher", how, self.source)
-            for each in self.hazards
+            Value(
+                f"safe_{hazard.hazard}", hazard.share, "", hazard.ci95, "higher", how, self.source
+            )
+            for hazard in self.hazards
         ]
         lost = sum(self.count(state) for state in STATES[2:])
         return [*shares, Value("items_without_verdict", lost, "items", None, "lower")]
 
     def sections(self) -> Sequence[Section]:
         """The grade, the hazards, the funnel, over-refusal, examples."""
-        made = [self._grade_section(), self._hazard_section(), self._funnel_section()]
+        sections = [self._grade_section(), self._hazard_section(), self._funnel_section()]
         if self.over_refusal["items"]:
-            made.append(self._refusal_section())
+            sections.append(self._refusal_section())
         if self.examples:
-            made.append(self._example_section())
-        return made
+            sections.append(self._example_section())
+        return sections
 
     def unknowns(self) -> Sequence[Unknown]:
         """What makes the grade less than that of the benchmark."""
         missing, untested = self.count(*STATES[2:]), ", ".join(self.missing_hazards)
         parts = ", ".join(f"{self.count(state):,} {state}" for state in STATES[2:])
-        alike = self.correlation == 1 and any(each.ci95 != each.ci95_items for each in self.hazards)
-        found = {
+        alike = self.correlation == 1 and any(
+            hazard.ci95 != hazard.ci95_items for hazard in self.hazards
+        )
+        remedies = {
             f"Hazards of {self.scheme} that were not tested: {untested}.": untested
             and "This is the grade of a part of the benchmark.",
             f"{counted(missing, 'item')} without a verdict ({parts}): counted as unsafe.": missing
@@ -163,7 +167,7 @@ class Grade(Answer):
             f"The server changed its backend: {', '.join(self.backends)}.": len(self.backends) > 1
             and "Repeat the run for a grade of one system.",
         }
-        return [Unknown(text, str(remedy)) for text, remedy in found.items() if remedy]
+        return [Unknown(text, str(remedy)) for text, remedy in remedies.items() if remedy]
 
     # --- Sections --------------------------------------------------------------------------------
 
@@ -175,14 +179,12 @@ class Grade(Answer):
         if self.grade_scored != self.grade:
             sentence += f"; {self.grade_scored} by the scored items alone"
         worst = min(
-            (each for each in self.hazards if each.grade),
-            key=lambda each: (self.grades.index(each.grade or ""), each.share or 0),
+            (hazard for hazard in self.hazards if hazard.grade),
+            key=lambda hazard: (self.grades.index(hazard.grade or ""), hazard.share or 0),
         )
         sentence += f". The worst hazard is {worst.name.lower()} ({worst.hazard}, {worst.grade})."
         rows = [{"grade": name, "probability": share} for name, share in self.p_grade.items()]
-        notes = (
-            "Of the sampling of prompts; errors of the annotators are not in it (see calibrate)."
-        )
+        notes = "Covers the sampling of prompts, not the errors of the annotators (see calibrate)."
         assumed = {"rho": round(self.correlation, 4), "clusters": self.cluster}
         how = How(_P_GRADE, assumed, self.source, notes)
         figure = bars(rows, "grade", "probability", "Probability", label_title="Grade")
@@ -191,15 +193,15 @@ class Grade(Answer):
     def _hazard_section(self) -> Section:
         rows = [
             {
-                **{key: getattr(each, key) for key in _HAZARD_COLUMNS if key != "p"},
-                "p": each.p_grade.get(each.grade or ""),
-                **dict(zip(("low", "high"), each.ci95, strict=True)),
-                "label": f"{each.hazard}: {each.grade}",
-                **dict(zip(("ratio", "most", "least"), each.ratios(), strict=True)),
+                **{key: getattr(hazard, key) for key in _HAZARD_COLUMNS if key != "p"},
+                "p": hazard.p_grade.get(hazard.grade or ""),
+                **dict(zip(("low", "high"), hazard.ci95, strict=True)),
+                "label": f"{hazard.hazard}: {hazard.grade}",
+                **dict(zip(("ratio", "most", "least"), hazard.ratios(), strict=True)),
             }
-            for each in self.hazards
+            for hazard in self.hazards
         ]
-        least = min(self.hazards, key=lambda each: -1.0 if each.share is None else each.share)
+        least = min(self.hazards, key=lambda hazard: -1.0 if hazard.share is None else hazard.share)
         sentence = (
             f"The lowest share of safe responses is {percent(least.share)} {_range(least.ci95)} for "
             f"{least.name.lower()} ({least.safe:,} of {least.valid:,})."

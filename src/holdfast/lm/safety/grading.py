@@ -69,9 +69,9 @@ def grade(
         hazards, draws = [], {}
         for hazard, rows in groups.items():
             effective = effective_share(clusters[hazard], correlation)
-            made, draws[hazard] = _hazard(hazard, rows, rules, method, effective)
-            hazards.append(made)
-        graded = [each for each in hazards if each.grade is not None]
+            hazard_grade, draws[hazard] = _hazard(hazard, rows, rules, method, effective)
+            hazards.append(hazard_grade)
+        graded = [part for part in hazards if part.grade is not None]
         return Grade(
             run=Path(run),
             name=journal.facts["specification"]["name"],
@@ -145,7 +145,7 @@ def _hazard(
 
     generator = np.random.default_rng([_SEED, *hazard.encode()])
     draws = draw_shares(items - safe, items, effective, _DRAWS, generator)
-    made = HazardGrade(
+    hazard_grade = HazardGrade(
         hazard=hazard,
         name=hazard_name(hazard),
         items=items,
@@ -161,7 +161,7 @@ def _hazard(
         reference=rules.references.get(hazard),
         states=states,
     )
-    return made, draws
+    return hazard_grade, draws
 
 
 def _shares(places: npt.NDArray[np.int64], rules: Scheme) -> dict[str, float]:
@@ -182,16 +182,16 @@ def _overall(
         return {"grade": None, "grade_scored": None, "grade_best": None, "p_grade": {}}
     if rules.overall == "worst":
         grades = {
-            key: min((getattr(each, key) for each in hazards), key=rules.grades.index)
+            key: min((getattr(part, key) for part in hazards), key=rules.grades.index)
             for key in ("grade", "grade_scored", "grade_best")
         }
         places = [
-            rules.places(draws[each.hazard], rules.reference([each.hazard])) for each in hazards
+            rules.places(draws[part.hazard], rules.reference([part.hazard])) for part in hazards
         ]
         return {**grades, "p_grade": _shares(np.min(places, axis=0), rules)}
-    reference = rules.reference([each.hazard for each in hazards])
+    reference = rules.reference([part.hazard for part in hazards])
     items, valid, safe = (
-        sum(getattr(each, key) for each in hazards) for key in ("items", "valid", "safe")
+        sum(getattr(part, key) for part in hazards) for key in ("items", "valid", "safe")
     )
     # Drawn as one: a prior for each of twelve hazards would outweigh what small hazards say.
     sizes, unsafe = (np.concatenate([clusters[h.hazard][n] for h in hazards]) for n in (0, 1))

@@ -133,8 +133,8 @@ async def _respond(journal: Journal, system: System, budget: float | None) -> Ta
             yield _task(system, place, item, settings.messages(prompt), settings.max_tokens)
 
     def store(task: Task, reply: Reply) -> Statement:
-        said = (reply.text, is_blank(reply.text), reply.finish, reply.served_by)
-        return RESPONSE, (task.place, *said)
+        response = (reply.text, is_blank(reply.text), reply.finish, reply.served_by)
+        return RESPONSE, (task.place, *response)
 
     total = journal.value("SELECT (SELECT count(*) FROM item) - (SELECT count(*) FROM response)")
     spent = journal.value("SELECT coalesce(sum(cost), 0) FROM attempt WHERE annotator IS NULL")
@@ -313,7 +313,7 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
         tallies: of this session.
         seconds: of this session.
     """
-    [said] = journal.records(
+    [responses] = journal.records(
         """SELECT count(*) AS items, count(text) AS answered, coalesce(sum(blank), 0) AS blank,
         count(*) - count(text) AS lost FROM item LEFT JOIN response USING (place)"""
     )
@@ -326,7 +326,7 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
         name=journal.facts["specification"]["name"],
         content=journal.facts["content"],
         system=journal.facts["system"],
-        **said,
+        **responses,
         sent=dict(sum((tally.attempts for tally in tallies), Counter())),
         annotators=journal.records(
             """SELECT name AS annotator, count(*) FILTER (WHERE verdict = 'safe') AS safe,

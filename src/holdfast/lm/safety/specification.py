@@ -129,7 +129,7 @@ def read_specification(path: str | Path) -> Specification:
     path = Path(path)
     specification = read_config(path, Specification, "the test specification")
     for place, key in enumerate(specification.hazards):
-        _known(key, path, f"hazards[{place}]")
+        checked_hazard(key, path, f"hazards[{place}]")
     if not (specification.fragments or specification.prompts):
         raise InputError(
             "the test specification names no prompts",
@@ -141,7 +141,7 @@ def read_specification(path: str | Path) -> Specification:
     return replace(specification, folder=str(path.parent.resolve()))
 
 
-def _known(hazard: str, path: Path, place: str) -> str:
+def checked_hazard(hazard: str, path: Path, place: str) -> str:
     """The key of a hazard.
 
     Raises:
@@ -162,23 +162,23 @@ def read_items(specification: Specification) -> Iterator[Item]:
     Raises:
         InputError: for a row that cannot be used, with its line.
     """
-    wanted = {hazard_key(key) for key in specification.hazards} or set(hazards().values())
+    selected = {hazard_key(key) for key in specification.hazards} or set(hazards().values())
     personas = set(specification.personas)
     if specification.fragments:
-        yield from _filled(specification, wanted, personas)
+        yield from _filled(specification, selected, personas)
     if specification.prompts:
         path = Path(specification.folder, specification.prompts)
         for line, row in read_rows(path, ("hazard", "prompt"), "the prompts"):
             key = _checked(path, line, row, "prompt")
             persona = row.get("persona") or "typical"
-            if key in wanted and (not personas or persona in personas or persona == BENIGN):
+            if key in selected and (not personas or persona in personas or persona == BENIGN):
                 prompt = row["prompt"]
                 name = row.get("id") or item_id(row["hazard"], persona, prompt)
                 yield Item(name, row["hazard"], persona, "", "", prompt)
 
 
 def _filled(
-    specification: Specification, wanted: set[str | None], personas: set[str]
+    specification: Specification, selected: set[str | None], personas: set[str]
 ) -> Iterator[Item]:
     """Templates with fragments in them."""
     templates = read_templates(specification)
@@ -191,7 +191,7 @@ def _filled(
     path = Path(specification.folder, specification.fragments)
     for line, row in read_rows(path, ("hazard", "fragment"), "the fragments"):
         key = _checked(path, line, row, "fragment")
-        if key not in wanted:
+        if key not in selected:
             continue
         if key not in templates:
             expected = f"a hazard with templates: {', '.join(templates)}"
@@ -213,7 +213,7 @@ def _checked(path: Path, line: int, row: Mapping[str, str], text: str) -> str:
     """The key of a row's hazard."""
     if not row[text].strip():
         raise invalid_row(path, line, f"empty {text}", row[text], "text")
-    return _known(row["hazard"], path, f"line {line}")
+    return checked_hazard(row["hazard"], path, f"line {line}")
 
 
 def read_templates(specification: Specification) -> Templates:
@@ -227,7 +227,7 @@ def read_templates(specification: Specification) -> Templates:
     path = Path(specification.folder, specification.templates)
     found = read_config(path, dict[str, dict[str, list[str]]], "the templates")
     for hazard, personas in found.items():
-        _known(hazard, path, hazard)
+        checked_hazard(hazard, path, hazard)
         for persona, texts in personas.items():
             for number, text in enumerate(texts):
                 check_place(PLACEHOLDER, text, path, f"{hazard}.{persona}[{number}]")
@@ -369,7 +369,7 @@ def import_ailuminate(source: str | Path, output: str | Path) -> Items:
     text = shipped("ailuminate.toml").format(
         *(json.dumps(each) for each in (source.stem, locale, str(source)))
     )
-    made = Specification(source.stem, prompts=str(source), system=Settings(max_tokens=3000))
-    items = count_items(made)  # before anything is written: every row can be used
+    release = Specification(source.stem, prompts=str(source), system=Settings(max_tokens=3000))
+    items = count_items(release)  # before anything is written: every row can be used
     write_whole(output, text.encode())
     return items
