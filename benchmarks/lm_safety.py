@@ -205,7 +205,7 @@ def main() -> None:
         "limits": limits,
         "figures": {},
         "notes": [
-            f"The ideal wall time is {ideal:.1f} s; starting Python and writing the journal are in ours.",
+            f"The ideal wall time is {ideal:.1f} s. Starting Python is in both.",
             f"Medians of {given.runs} runs in turn; the server runs on the same cores.",
         ],
         "machine": environment,
