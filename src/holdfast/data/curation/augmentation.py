@@ -51,7 +51,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         updates: how many times the scores are renewed on the way, with the transforms chosen so far.
         downweight: a point and its m transforms weigh 1 / (m + 1) each.
         exclude_suspects: leave out points whose label is probably wrong; they have the highest scores
-        of all.
+            of all.
         c: inverse strength of the regularization of the logistic regression.
         random_state: seed of the policies that draw.
 

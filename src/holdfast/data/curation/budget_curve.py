@@ -36,11 +36,9 @@ class AugmentationChoice(Answer):
     Args:
         selected: indices of the chosen points, best first.
         curve: rows ``{"fraction", "policy", "accuracy", "ci95"}``: accuracy on held-out points and all
-        their
-            transforms, averaged over splits.
+            their transforms, averaged over splits.
         verdict: of the policy against random at the asked fraction: use, random is as good, random is
-        better,
-            or no gain (augmenting everything brings nothing that can be measured).
+            better, or no gain (augmenting everything brings nothing that can be measured).
         advantage: accuracy of the policy less that of random at the asked fraction.
         advantage_ci95: its interval.
         gain: accuracy with everything augmented less that with nothing.

@@ -123,8 +123,7 @@ class Plan(Answer):
         buys: rows ``{"seller", "rows", "cost"}``.
         cost: of all.
         expected_score: 0.98 accuracy + 0.02 of the share of the budget that is kept, forecast on
-        buyer's rows
-            that the plan did not see.
+            buyer's rows that the plan did not see.
         ci95: its interval; it allows for the number of those rows, not for errors of the forecast's model.
         expected_accuracy: the accuracy in it.
         budget: what may be spent.
@@ -210,8 +209,7 @@ def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed
         market: summaries and the buyer's rows; sellers' rows are not read.
         budget: never overspent.
         strategy: summary (the forecast, optimized), align (correlation like the buyer's, per price),
-        single,
-            cheapest, uniform, or random.
+            single, cheapest, uniform, or random.
         seed: of the halves of the buyer's rows, and of random.
 
     Raises:

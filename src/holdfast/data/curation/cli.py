@@ -28,8 +28,7 @@ def augment(
 
     Args:
         features: NumPy archive with x [points, d], y [points] and augmented [points, transforms, d]:
-        features
-            of a model that was trained without augmentation.
+            features of a model that was trained without augmentation.
         fraction: Share of the points that get their transforms.
         score: What a point is worth: its influence on its own loss, its loss, or its (small) margin.
         policy: How points are chosen from scores.

@@ -35,9 +35,8 @@ class Price:
     """What q of n rows cost.
 
     Args:
-        kind: linear (`top` q / n), convex (`top` (q / n)^`power`), setup (`fee` for the first row,
-        then linear),
-            tiered (`tiers`: (share of the rows, price per row from there on)), or custom.
+        kind: linear (`top` q / n), convex (`top` (q / n)^`power`), setup (`fee` for the first row, then
+            linear), tiered (`tiers`: (share of the rows, price per row from there on)), or custom.
         top: price of all rows (linear, convex, setup: without the fee).
         fee: of the first row.
         power: 1 or more.
