@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch.distributed")
+pytestmark = pytest.mark.full  # two processes that train
 
 HERE = Path(__file__).resolve().parent
 
