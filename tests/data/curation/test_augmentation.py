@@ -212,7 +212,10 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, code: str, pl
 def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
     (tmp_path / "f.npz").write_bytes(b"no archive")
     np.savez(tmp_path / "g.npz", x=np.array([{}], dtype=object))
-    for name, code in (("f", "unknown-format"), ("g", "missing-key"), ("h", "not-found")):
+    with (tmp_path / "i.npz").open("wb") as single:
+        np.save(single, np.zeros(3))
+    codes = {"f": "unknown-format", "g": "missing-key", "h": "not-found", "i": "unknown-format"}
+    for name, code in codes.items():
         with pytest.raises(InputError) as refused:
             augment(tmp_path / f"{name}.npz")
         assert refused.value.code == code

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
+from holdfast.data.curation.arrays import read_arrays
 from holdfast.data.curation.choices import Policy, Score
 from holdfast.data.curation.influence import (
     Classifier,
@@ -256,25 +257,8 @@ class LabelledFeatures:
         Raises:
             InputError: no such file, other arrays.
         """
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                missing = {"x", "y", "augmented"} - set(arrays.files)
-                if missing:
-                    raise InputError(
-                        "an array is missing",
-                        code="missing-key",
-                        path=path,
-                        place=", ".join(sorted(missing)),
-                        found=", ".join(arrays.files),
-                        expected="x [n, d], y [n], augmented [n, transforms, d]",
-                    )
-                x, y, augmented = (arrays[name] for name in ("x", "y", "augmented"))
-        except FileNotFoundError as error:
-            raise InputError("no such file", code="not-found", path=path) from error
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise InputError(
-                "not a NumPy archive", code="unknown-format", path=path, found=str(error)
-            ) from error
+        shapes = "x [n, d], y [n], augmented [n, transforms, d]"
+        x, y, augmented = read_arrays(path, ("x", "y", "augmented"), shapes).values()
         return cls(np.asarray(x, float), y, np.asarray(augmented, float))
 
 

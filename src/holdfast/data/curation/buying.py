@@ -84,6 +84,11 @@ class Forecast:
             self._with_label[place] = with_label @ self._basis + middle * share
             self._label[place] = share
 
+    @property
+    def label_covariances(self) -> FloatArray:
+        """Of each seller's columns with the label, in the basis: ``[sellers, k]``."""
+        return np.asarray(self._with_label - self._first * self._label[:, None])
+
     def project(self, x: FloatArray) -> FloatArray:
         """Rows in the basis."""
         return np.asarray((x - self._centre) @ self._basis)
@@ -339,7 +344,7 @@ def _align(work: _Work) -> FloatArray:
     """Sellers whose correlations with the label are like the buyer's come first, per price of a row."""
     z = work.z - work.z.mean(axis=0)
     own = z.T @ (work.second - work.second.mean())
-    theirs = work.forecast._with_label - work.forecast._first * work.forecast._label[:, None]
+    theirs = work.forecast.label_covariances
     likeness = theirs @ own / (np.linalg.norm(theirs, axis=1) * np.linalg.norm(own) + 1e-12)
     worth = np.maximum(likeness, 0) / np.maximum(_price_per_row(work), 1e-12)
     return work.in_order(np.argsort(-worth, kind="stable").tolist())

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.data.curation.arrays import read_arrays
 from holdfast.data.curation.influence import FloatArray, check
 from holdfast.errors import InputError
 
@@ -217,7 +218,7 @@ class Market:
                 ) from error
             seller.costs  # noqa: B018 - refuses prices that fall
             sellers.append(seller)
-        buyer = _arrays(folder / "buyer.npz", ("x", "y"))
+        buyer = read_arrays(folder / "buyer.npz", ("x", "y"))
         return cls(sellers, np.asarray(buyer["x"], float), buyer["y"], folder)
 
     @classmethod
@@ -265,7 +266,7 @@ class Market:
         for seller in self.sellers:
             count = quantities.get(seller.name, 0)
             if count:
-                sold = _arrays(self.folder / "rows" / f"{seller.name}.npz", ("x", "y"))
+                sold = read_arrays(self.folder / "rows" / f"{seller.name}.npz", ("x", "y"))
                 rng = np.random.default_rng([seed, *seller.name.encode()])
                 drawn = rng.permutation(len(sold["x"]))[:count]
                 parts_x.append(sold["x"][drawn])
@@ -276,7 +277,7 @@ class Market:
 def _summary(folder: Path, name: str, rows: int) -> Summary:
     names = ("edges", "counts", "correlation", "label_share", "sample_x", "sample_y")
     path = folder / "summaries" / f"{name}.npz"
-    arrays = _arrays(path, names)
+    arrays = read_arrays(path, names)
     for key in names[:4]:
         if not np.isfinite(arrays[key]).all():
             raise InputError("not a number", code="invalid-value", path=path, place=key)
@@ -291,24 +292,6 @@ def _summary(folder: Path, name: str, rows: int) -> Summary:
         arrays["sample_x"],
         arrays["sample_y"],
     )
-
-
-def _arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = set(names) - set(file.files)
-            if missing:
-                raise InputError(
-                    "an array is missing",
-                    code="missing-key",
-                    path=path,
-                    place=", ".join(sorted(missing)),
-                )
-            return {name: file[name] for name in names}
-    except FileNotFoundError as error:
-        raise InputError("no such file", code="not-found", path=path) from error
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError("not a NumPy archive", code="unknown-format", path=path) from error
 
 
 def _json(path: Path) -> dict[str, Any]:
