@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from holdfast.data.curation.arrays import read_arrays
+from holdfast.arrays import read_arrays
 from holdfast.data.curation.choices import Policy, Score
 from holdfast.data.curation.influence import (
     Classifier,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.curation.arrays import read_arrays
+from holdfast.arrays import read_arrays
 from holdfast.data.curation.influence import FloatArray, check
 from holdfast.errors import InputError
 
