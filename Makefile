@@ -27,8 +27,10 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-# Lint and types take one core for a minute: they run beside the tests.
-test: $(VENV)/.test .chromium .jpeg ## everything that must hold: lint, types, contracts, documents, tests
+# Python's packages and Debian's come at the same time; lint and types take one core for a minute and run
+# beside the tests.
+test: ## everything that must hold: lint, types, contracts, documents, tests
+	$(MAKE) --no-print-directory -j2 $(VENV)/.test .debian
 	$(MAKE) --no-print-directory -j2 .quick-tests lint .site
 
 test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow proofs (Spark, large logs)
@@ -77,9 +79,10 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.test: $(VENV)/.core
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) 'pip>=25.1'
 	$(PIP) -e '.[all,audio,bench,dicom,hf,images,polars,torch]' --group test --group docs
-	touch $@
+	touch $(VENV)/.core $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
@@ -94,7 +97,10 @@ $(VENV)/.full: $(VENV)/.test
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its
 # programs are the tests' oracle); without them, and without the right to install them, those tests are skipped.
-.PHONY: .java .chromium .jpeg
+.PHONY: .debian .java .chromium .jpeg
+.debian:  # one after the other: apt-get holds a lock
+	MAKEFLAGS= $(MAKE) --no-print-directory .chromium .jpeg
+
 .java:
 	@command -v java > /dev/null || $(call apt,openjdk-17-jre-headless,the Spark tests)
 

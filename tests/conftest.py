@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 # The same examples on every machine, and no clock that decides whether a test passes.
-settings.register_profile("holdfast", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("holdfast")
+settings.register_profile("full", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", settings.get_profile("full"), max_examples=40)
 # Hypothesis would also draw numbers that stand in the modules loaded so far, so that what a test sees would
 # depend on the tests that its worker ran before. No setting says no; the pool of such numbers stays empty.
 assert hasattr(providers, "_get_local_constants")
@@ -43,6 +43,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Millions of small objects come and go with every test, and hardly any of them in
 # cycles: at its own thresholds the collector takes 5 to 8 % of the suite's time.
 gc.set_threshold(50_000, 10, 20)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the slow proofs run too, properties are tried with Hypothesis' own number of examples."""
+    settings.load_profile("quick" if config.getoption("markexpr") == "not full" else "full")
 
 
 def pytest_collection_finish() -> None:

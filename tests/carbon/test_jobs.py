@@ -106,6 +106,7 @@ def test_a_fit_knows_its_error_on_time_that_it_has_not_seen(tmp_path: Path) -> N
     assert caught.value.code == "no-data"
 
 
+@pytest.mark.full
 def test_the_fit_on_a_real_trace(shared_data: Path) -> None:
     jobs = read_jobs(shared_data / "carbon" / "gaia" / "azure-100k.csv")
     assert len(jobs) == 99_988

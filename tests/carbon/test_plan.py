@@ -384,6 +384,7 @@ def test_recent_days_by_hand() -> None:
     assert recent_days(np.array([2.0, 4.0]), 3) == pytest.approx(3.0)
 
 
+@pytest.mark.full
 def test_all_policies_at_the_same_total_penalty() -> None:
     hours = 24
     signal = read_signal(EXAMPLES / "CISO_2022-05.csv")

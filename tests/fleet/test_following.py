@@ -63,7 +63,7 @@ def whole(real_log: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_any_split_of_a_log_gives_the_store_of_the_whole(
     seed: int, real_log: bytes, whole: Path, tmp_path: Path
 ) -> None:

@@ -243,7 +243,9 @@ def test_two_clusters_may_have_the_same_job_numbers(tmp_path: Path) -> None:
     assert ingest([log(tmp_path, "a.psv", one, other)], tmp_path / "s").jobs == 2
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))]
+)
 def test_executions_are_counted_as_by_hand(tmp_path: Path, seed: int) -> None:
     """Numbers, resized runtimes and the flag, against loops over random jobs in three logs."""
     rng = random.Random(seed)

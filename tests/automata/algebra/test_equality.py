@@ -291,7 +291,7 @@ def test_transducers() -> None:
 def test_transducers_by_listing_pairs_of_strings() -> None:
     """Every answer is that of brute force, for machines with several outputs too."""
     answers = {True: 0, False: 0}
-    for seed in range(300):
+    for seed in range(150):
         ring = SEMIRINGS[seed % 3]
         wanted: dict[str, Any] = {"acyclic": True, "semiring": ring, "labels": 2, "epsilons": 0.4}
         f = random_fst(seed, states=4, arcs=3 + seed % 4, **wanted)
@@ -304,7 +304,7 @@ def test_transducers_by_listing_pairs_of_strings() -> None:
             for x, y in ((f, other), (other, f)):
                 assert equivalent(x, y) == same, seed
                 answers[same] += 1
-    assert min(answers.values()) > 250
+    assert min(answers.values()) > 120
 
 
 def split(f: Fst, seed: int) -> Fst:
@@ -447,7 +447,10 @@ def test_transducers_with_cycles() -> None:
     assert not equivalent(one, two.with_(weight=two.weight * 1.5))
 
 
-@pytest.mark.parametrize("semiring", SEMIRINGS)
+@pytest.mark.parametrize(
+    "semiring",
+    [SEMIRINGS[0], *(pytest.param(ring, marks=pytest.mark.full) for ring in SEMIRINGS[1:])],
+)
 def test_machines_are_equivalent_to_what_they_become(semiring: str) -> None:
     decided = 0
     for seed in range(60):

@@ -108,7 +108,9 @@ def composed_plainly():
     return found
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "threads", [2, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 3, 5))]
+)
 def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(
     small_steps, composed_plainly, threads
 ):

@@ -103,6 +103,7 @@ def test_many_columns_take_as_many_queries_as_few(
     assert queries[0] == queries[1] > 0
 
 
+@pytest.mark.full
 def test_more_columns_than_one_query_has(tmp_path: Path) -> None:
     kinds = [list(KINDS)[place % len(KINDS)] for place in range(1_003)]
     header = [f"column {place}" for place in range(len(kinds))]

@@ -156,7 +156,9 @@ FORMATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "suffix", ["csv", *(pytest.param(s, marks=pytest.mark.full) for s in ("jsonl", "parquet"))]
+)
 def test_formats_and_patterns_that_are_errors_do_not_load(tmp_path: Path, suffix: str) -> None:
     wrong = []
     name = f"t.{suffix}"

@@ -153,6 +153,7 @@ def test_nanoseconds_are_kept_where_the_file_has_them(
     assert found.cast(pa.int64()).to_pylist() == values.cast(pa.int64()).to_pylist()
 
 
+@pytest.mark.full
 def test_the_time_zone_of_the_machine_changes_nothing(tmp_path: Path) -> None:
     script = """
 import sys, json

@@ -178,6 +178,7 @@ def test_a_second_writer_is_told(tmp_path: Path, victims: Victims) -> None:
     assert victims.order(out, NEW)["code"] == 0
 
 
+@pytest.mark.full
 def test_the_lock_dies_with_its_holder(tmp_path: Path, victims: Victims) -> None:
     out = tmp_path / "out"
     assert victims.order(out, NEW, call=8)["signal"] == signal.SIGKILL

@@ -58,8 +58,10 @@ def through_json(state: dict) -> dict:
 # --- the same again --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("ranks", "workers"),
+    [(1, 0), *(pytest.param(*each, marks=pytest.mark.full) for each in ((1, 2), (2, 0))), (2, 2)],
+)
 def test_the_same_loader_goes_on_batch_for_batch(folder, workers, ranks):
     for rank in range(ranks):
         whole = list(loader_of(folder, rank=rank, ranks=ranks, workers=workers))

@@ -221,6 +221,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, address: str) -> 
     context.close()
 
 
+@pytest.mark.full
 def test_a_new_commit_shows_itself(browser: Browser, tmp_path: Path) -> None:
     """The summary reloads; a page on which somebody types only says that there is news."""
     jobs = [Attempt(job, ("n1",), job * 3600, (job + 1) * 3600) for job in range(3)]

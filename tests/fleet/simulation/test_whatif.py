@@ -290,6 +290,7 @@ def test_fewer_lemons_fewer_losses(simulated: WhatIf) -> None:
     assert found.difference < 0
 
 
+@pytest.mark.full
 def test_two_processes_give_the_same_answer(simulated: WhatIf) -> None:
     two = whatif(
         SMALL, ["checkpoint.init*4"], replicas=4, days=DAYS, processes=2

@@ -56,6 +56,7 @@ def test_each_pair_as_if_alone(models: list[str]) -> None:
     assert found[1]["query"] == {"regex": "a[bc]*"}
 
 
+@pytest.mark.full
 def test_processes_change_nothing(models: list[str], tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     found = ask_many(models, QUERIES, "search", {"n": 2}, processes=2, out=out)

@@ -338,6 +338,7 @@ def test_a_full_disk_stops_no_training_and_is_told_at_the_next_save(
     assert checkpoints.latest_complete() == 4
 
 
+@pytest.mark.full
 def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
     """RLIMIT_FSIZE: write(2) itself refuses, in the middle of a file."""
     code = (

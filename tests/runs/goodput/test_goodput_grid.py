@@ -106,7 +106,7 @@ def check(scripts: list[Script]) -> None:
 
 
 @given(runs(orderly))
-@settings(max_examples=25, deadline=None)  # an example is a whole run, second by second
+@settings(max_examples=10, deadline=None)  # an example is a whole run, second by second
 def test_parts_of_orderly_runs(scripts: list[Script]) -> None:
     check(scripts)
 
