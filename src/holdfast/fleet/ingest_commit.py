@@ -28,10 +28,10 @@ from holdfast.fleet.ingest_small import (
     merge_nodes,
     small_table,
 )
-from holdfast.fleet.ingest_staging import STAGING, Stage
+from holdfast.fleet.ingest_staging import Stage
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
 from holdfast.fleet.schema import ATTEMPTS, STEPS
-from holdfast.fleet.store import Store, write_manifest
+from holdfast.fleet.store import STAGING, Store, write_manifest
 
 _FILE_ROWS = 1_000_000
 _SMALL_ROWS = 50_000

@@ -15,8 +15,8 @@ from pyarrow import ipc
 from holdfast.fleet.formats.batch import Batch
 from holdfast.fleet.formats.columns import flat, row_key
 from holdfast.fleet.schema import STEPS, TABLES
+from holdfast.fleet.store import STAGING
 
-STAGING = ".staging"
 _SAMPLE_BYTES = 1 << 20
 _SAMPLES = 16
 

@@ -17,11 +17,10 @@ from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.ingest_access import writing
 from holdfast.fleet.ingest_commit import commit, iso
 from holdfast.fleet.ingest_staging import Stage, fingerprint
 from holdfast.fleet.schema import TABLES
-from holdfast.fleet.store import Store
+from holdfast.fleet.store import Store, writing
 from holdfast.fleet.wording import listed
 from holdfast.numbers import counted
 from holdfast.progress import Tracker, track

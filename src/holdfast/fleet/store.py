@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreError
-from holdfast.files import atomic_file, draft_target
+from holdfast.files import Lock, LockHeldError, atomic_file, draft_target
 from holdfast.fleet.schema import STORE_VERSION, TABLES
 
 MANIFEST = "store.json"
+LOCK = ".lock"
+STAGING = ".staging"
+"""What an ingest has read until it commits."""
 PARQUET_END = b"PAR1"
 SIMULATION = "simulation"
 """The format of the only source of a store that was simulated."""
@@ -137,3 +142,77 @@ def sweep(folder: Path) -> None:
     for file in folder.glob(".*.part"):
         if draft_target(file.name) == MANIFEST:
             file.unlink()
+
+
+# --- Writing: one ingest at a time, into a store of its own kind or an empty folder ----------------
+
+
+def existing_store(folder: Path) -> Store | None:
+    """The store in a folder; None if the folder is missing or empty.
+
+    Raises:
+        StoreError: if something else is there, or a store that real logs cannot extend.
+    """
+    if (folder / MANIFEST).exists():
+        store = Store.open(folder)
+        if store.is_simulated:
+            raise store_error(
+                "conflict",
+                f"{folder}: cannot add a real log to a store that holds a simulated one\n"
+                "  remedy: name a new or an empty folder",
+            )
+        return store
+    if folder.exists() and not folder.is_dir():
+        raise store_error("output-exists", f"{folder}: the store path is a file")
+    own = {STAGING, LOCK, *TABLES}
+    if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
+        raise store_error(
+            "output-exists",
+            f"{folder}: the folder is not empty and is not a store\n"
+            "  remedy: name a new or an empty folder",
+        )
+    return None
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Store | None]:
+    """Hold the store for writing: gives it as it is, without what an interrupted ingest left.
+
+    Raises:
+        StoreError: if another ingest holds it, or it cannot be written; it is then as it was before.
+    """
+    existing_store(folder)
+    with _only_writer(folder):
+        try:
+            _clear(folder)
+            yield existing_store(folder)
+        except OSError as error:
+            raise store_error(
+                "unwritable",
+                f"{folder}: the store could not be written and is as it was before\n"
+                f"  found: {error}\n"
+                "  remedy: free some space and rerun the same command",
+            ) from error
+        finally:
+            with suppress(OSError):  # then the next ingest clears it
+                _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder / STAGING, ignore_errors=True)
+    sweep(folder)
+
+
+def _only_writer(folder: Path) -> Lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Lock(folder / LOCK)
+    except LockHeldError as error:
+        raise store_error(
+            "in-use",
+            f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended",
+        ) from error
+    except OSError as error:
+        raise store_error(
+            "unwritable", f"{folder}: the store cannot be written\n  found: {error}"
+        ) from error

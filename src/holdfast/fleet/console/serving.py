@@ -11,9 +11,8 @@ from pathlib import Path
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.ingest_access import existing_store
 from holdfast.fleet.ingestion import zone_of
-from holdfast.fleet.store import MANIFEST, Store
+from holdfast.fleet.store import MANIFEST, Store, existing_store
 
 HOST = "127.0.0.1"
 PORT = 8090

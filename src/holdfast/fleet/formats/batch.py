@@ -55,10 +55,6 @@ class ReadOptions:
     """TOML map from the columns of a CSV or Parquet file to the schema."""
     gpus_per_node: int | None = None
     """GPUs of a node, for formats (SWF) that count processors or nodes only."""
-    start: int = 0
-    """Bytes of a growing log of lines that were read before."""
-    end: int | None = None
-    """Bytes up to which it is read now; None: all."""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,7 @@ _ANYTHING = msgspec.json.Decoder()
 
 
 def read_json_lines(
-    path: Path,
-    rejects: Rejects,
-    unwrap: Unwrap | None = None,
-    start: int = 0,
-    end: int | None = None,
+    path: Path, rejects: Rejects, unwrap: Unwrap | None = None
 ) -> Iterator[Records]:
     """Read a file of one JSON object a line.
 
@@ -31,10 +27,8 @@ def read_json_lines(
         path: the file, compressed or not.
         rejects: receives the lines that are not a JSON object.
         unwrap: the objects in what a line holds, where it holds several or nests them.
-        start: decompressed bytes to leave out.
-        end: decompressed bytes after which to stop; None: at the end.
     """
-    for block in blocks(path, start, end=end):
+    for block in blocks(path):
         texts = block.lines()
         filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
         lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)

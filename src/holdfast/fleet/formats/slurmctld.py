@@ -57,7 +57,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = ""  # named when the controller starts
-    for block in blocks(path, options.start, end=options.end):
+    for block in blocks(path):
         facts: dict[str, object] = {}
         if started := _VERSION.search(block.data):
             facts["slurm_version"] = started[1].decode()

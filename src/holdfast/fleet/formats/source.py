@@ -75,30 +75,21 @@ def blocks(
     path: Path,
     offset: int = 0,
     size: int = BLOCK_BYTES,
-    end: int | None = None,
     cut: Callable[[bytes], int] = lambda data: data.rfind(b"\n") + 1,
 ) -> Iterator[Block]:
     """Cut a source into blocks of about `size` bytes that end at a line's end.
 
     Args:
         path: the file.
-        offset: decompressed bytes to leave out; a line must start there.
+        offset: decompressed bytes of its header; a line must start there.
         size: bytes read at a time.
-        end: decompressed bytes after which to stop; None: at the end.
         cut: where to cut what was read; 0: read on.
     """
     with open_source(path) as file:
-        line, position = 1, 0
-        while position < offset:
-            skipped = read_exactly(file, min(size, offset - position), path)
-            if not skipped:
-                return
-            line += skipped.count(b"\n")
-            position += len(skipped)
+        line, position = 1 + read_exactly(file, offset, path).count(b"\n"), offset
         data, last = b"", False
         while not last:
-            left = size if end is None else min(size, end - position - len(data))
-            piece = read_exactly(file, left, path)
+            piece = read_exactly(file, size, path)
             last = len(piece) < size
             data += piece
             at = len(data) if last else cut(data)

@@ -263,7 +263,7 @@ def read_json(
 ) -> Iterator[Batch]:
     """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
     rejects = Rejects(str(path))
-    records = read_json_lines(path, rejects, unwrap, options.start, options.end)
+    records = read_json_lines(path, rejects, unwrap)
     yield from _batches(layout, path, options, rejects, records)
 
 

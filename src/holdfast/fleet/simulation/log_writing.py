@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from holdfast.files import LockHeldError, atomic_folder
-from holdfast.fleet.ingest_access import LOCK
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
 from holdfast.fleet.simulation.engine import Run
@@ -25,7 +24,7 @@ from holdfast.fleet.simulation.log_tables import (
     outage_table,
     qos_table,
 )
-from holdfast.fleet.store import MANIFEST, SIMULATION, Store, store_error, write_manifest
+from holdfast.fleet.store import LOCK, MANIFEST, SIMULATION, Store, store_error, write_manifest
 
 
 def write_log(run: Run, output: str | Path) -> Store:
