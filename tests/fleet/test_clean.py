@@ -214,26 +214,6 @@ def check(number: int) -> dict[str, Any]:
     return {"time": "2026-01-05T00:00:00Z", "node": f"n{number}", "check": "nvlink", "message": "m"}
 
 
-def pod(number: int) -> dict[str, Any]:
-    stamp = "2026-01-05T00:00:00Z"
-    ended = {"startedAt": stamp, "finishedAt": stamp, "exitCode": 137, "reason": "OOMKilled"}
-    status = {
-        "phase": "Failed",
-        "startTime": stamp,
-        "conditions": [{"type": "x", "status": "True"}],
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"p{number}", "labels": {"job-name": "j"}, "creationTimestamp": stamp},
-        "spec": {
-            "nodeName": "n1",
-            "containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}],
-        },
-        "status": {**status, "containerStatuses": [{"state": {"terminated": ended}}]},
-    }
-
-
 def series(number: int) -> dict[str, Any]:
     labels = {"__name__": "DCGM_FI_DEV_XID_ERRORS", "Hostname": f"n{number}:9400", "gpu": "0"}
     return {"metric": labels, "values": [[1_767_571_200, "0"], [1_767_571_260, "79"]]}
@@ -246,7 +226,6 @@ def swf(number: int) -> list[Any]:
 RECORDS = {
     "sacct-json": job,
     "health-jsonl": check,
-    "kubernetes": pod,
     "prometheus": series,
     "swf": swf,
 }
@@ -280,9 +259,8 @@ def test_a_damaged_record_is_no_crash_and_leaves_the_others(
         holder = holder[key]
     holder[last] = data.draw(VALUES)
     found = read(name, records, tmp_path_factory)
-    if name != "kubernetes":  # where the pods of a job make up its attempts
-        missing = [row for row in whole if row not in found]
-        assert len(missing) <= 1
+    missing = [row for row in whole if row not in found]
+    assert len(missing) <= 1
 
 
 def read(name: str, records: list[Any], folders: pytest.TempPathFactory) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""NVSentinel's events, as its exporter and its database write them, and what it and others set on nodes."""
+"""NVSentinel's events, as its exporter and its database write them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from reading import read, rejected, rows
 
-import holdfast.fleet as fleet
-from holdfast.fleet.formats.kubernetes import KUBERNETES
 from holdfast.fleet.formats.monitors import NVSENTINEL
 from holdfast.fleet.taxonomy import load
 
@@ -105,89 +103,6 @@ def test_both_forms(tmp_path: Path) -> None:
     assert rows(tables["health"], *COLUMNS) == [
         (TIME_S + 0.25, "gpu-node-7", "GpuMemWatch", "HIGH", "fail", None, ""),
         (TIME_S + 1, "gpu-node-7", "GpuMemWatch", "HIGH", "fail", None, ""),
-    ]
-
-
-def node(name: str, *conditions: tuple[str, str, str]) -> dict[str, Any]:
-    """As `kubectl get nodes -o json` prints it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "creationTimestamp": "2025-01-01T00:00:00Z"},
-        "spec": {"providerID": f"aws:///{name}"},
-        "status": {
-            "capacity": {"cpu": "192", "memory": "2113494Mi", "nvidia.com/gpu": "8", "pods": "110"},
-            "conditions": [
-                {
-                    "type": kind,
-                    "status": status,
-                    "lastHeartbeatTime": "2025-11-18T11:00:00Z",
-                    "lastTransitionTime": "2025-11-18T10:30:00Z",
-                    "reason": f"{kind}Reason",
-                    "message": message,
-                }
-                for kind, status, message in conditions
-            ],
-        },
-    }
-
-
-def test_conditions_of_nodes(tmp_path: Path) -> None:
-    fine = (
-        ("MemoryPressure", "False", "kubelet has sufficient memory available"),
-        ("KernelDeadlock", "False", "kernel has no deadlock"),
-        ("GpuMemWatch", "False", "No Health Failures"),
-        ("Ready", "True", "kubelet is posting ready status"),
-    )
-    xid = "ErrorCode:79 GPU:0 PCI:0000:17:00.0 fallen off the bus Recommended Action=RESTART_BM;"
-    lost = [(kind, "Unknown", "Kubelet stopped posting node status.") for kind, _, _ in fine]
-    listing = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            node("a", *fine),
-            node(
-                "b", ("ReadonlyFilesystem", "True", "remounted"), ("SysLogsXIDError", "True", xid)
-            ),
-            node("c", *lost),
-            node("d", ("DiskPressure", "True", ""), ("GPUHealthy", "False", "nvidia-smi hangs")),
-        ],
-    }
-    path = tmp_path / "nodes.json"
-    path.write_text(json.dumps(listing, indent=4))
-    tables = read(KUBERNETES, path)
-    assert rows(tables["nodes"], "node", "gpus", "cpus") == [(name, 8, 192) for name in "abcd"]
-    assert rows(tables["health"], "time_s", "node", "check", "result", "xid") == [
-        (TIME_S, "b", "ReadonlyFilesystem", "fail", None),
-        (TIME_S, "b", "SysLogsXIDError", "fail", 79),
-        (TIME_S, "c", "NodeNotReady", "fail", None),
-        (TIME_S, "d", "DiskPressure", "fail", None),
-        (TIME_S, "d", "GPUHealthy", "fail", None),
-    ]
-    # `kubectl get nodes -w -o json` repeats a node at each heartbeat.
-    watched = write(tmp_path / "watch.jsonl", *(listing["items"] * 3))
-    assert read(KUBERNETES, watched)["health"].equals(tables["health"])
-    result = fleet.ingest([path], tmp_path / "store")
-    assert (result.nodes, result.health_events, result.inferred) == (4, 5, [])
-
-
-def test_events_of_nvsentinel_about_a_node(tmp_path: Path) -> None:
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "gpu-node-01.17a3b2c4d5e6f7", "namespace": "default"},
-        "involvedObject": {"kind": "Node", "name": "gpu-node-01"},
-        "reason": "GpuThermalWatchIsNotHealthy",
-        "message": "ErrorCode:DCGM_FR_CLOCK_THROTTLE_THERMAL GPU:0 Recommended Action=NONE;",
-        "type": "GpuThermalWatch",
-        "source": {"component": "gpu-health-monitor", "host": "gpu-node-01"},
-        "firstTimestamp": "2025-11-18T10:30:00Z",
-        "lastTimestamp": "2025-11-18T10:30:00Z",
-        "count": 1,
-    }
-    tables = read(KUBERNETES, write(tmp_path / "events.jsonl", event))
-    assert rows(tables["health"], "time_s", "node", "check", "result") == [
-        (TIME_S, "gpu-node-01", "GpuThermalWatch", "warn")
     ]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
     inventory,
-    kubernetes,
     monitors,
     sacct_json,
     sacct_text,
@@ -35,7 +34,6 @@ FORMATS: list[Format] = [
     inventory.SINFO,
     slurmctld.SLURMCTLD,
     monitors.NVSENTINEL,
-    kubernetes.KUBERNETES,
     monitors.PROMETHEUS,
     monitors.GCM,
     tabular.HEALTH_JSON,
