@@ -17,7 +17,7 @@ from logs import Attempt, Check, Log, names
 
 import holdfast.fleet as fleet
 from holdfast.errors import StoreError
-from holdfast.fleet import ingest_commit
+from holdfast.fleet import ingest_attempts
 from holdfast.fleet.console.watching import Watcher
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.store import Store
@@ -294,7 +294,7 @@ def test_a_store_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_files_of_many_looks_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_commit, "_MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(ingest_attempts, "_MOST_SMALL_FILES", 2)
     log, store = tmp_path / "sacct.psv", tmp_path / "store"
     log.write_text(header())
     follower = Follower([log], store)

@@ -8,41 +8,35 @@ it lacks (a column that its source did not print) comes from the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import ipc
 
 from holdfast.fleet.formats.columns import flat
-from holdfast.fleet.ingest_staging import attempt_key, read_arrow
+from holdfast.fleet.ingest_staging import attempt_key, write_parquet
 from holdfast.fleet.schema import ATTEMPTS
-
-Mask = npt.NDArray[np.bool_]
+from holdfast.tables import literal
 
 _MEMORY = "1GB"
 _MERGED_AT_ONCE = 400_000
+_FILE_ROWS = 1_000_000
+_SMALL_ROWS = 50_000
+_MOST_SMALL_FILES = 24
 _NOT_OVER = "'RUNNING', 'PENDING', 'SUSPENDED', 'COMPLETING', 'CONFIGURING', 'REQUEUE_HOLD'"
 _OVER = f"coalesce(state NOT IN ({_NOT_OVER}), false)"
-_DECIDING = (
-    "cluster", "job_id", "job_id_raw", "attempt", "restarts", "state", "reason", "submit_s",
-    "start_s", "end_s", "runtime_s", "recovered", "key",
-)  # fmt: skip
 _EITHER = ("out_of_memory", "sigterm")
+_PARQUET = "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 262144)"
 
-# One row per row of every part, in their order: `place` counts them.
-_INDEX = """CREATE TABLE attempt AS SELECT place, key, attempt, job_id_raw, submit_s, start_s, end_s,
+# One row per row of every file, in their order: `place` is the file's number and the row's.
+_INDEX = """SELECT place, key, attempt, job_id_raw, submit_s, start_s, end_s,
     runtime_s, hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END) AS job,
     recovered, coalesce(state = 'RESIZING', false) AS resizing,
     coalesce(restarts > 0, false) AS restarted, coalesce(reason = 'BeginTime', false) AS begin_time,
-    coalesce(contains(job_id, '_'), false) AS array_task, true AS keep FROM piece"""
+    coalesce(contains(job_id, '_'), false) AS array_task, true AS keep FROM """
 
 # The executions of each job that has several. A job that was resized has a row per size, all with the
 # same start: each counts from the end of the row before.
@@ -80,214 +74,177 @@ _EXECUTIONS = """WITH real AS (FROM attempt WHERE keep AND NOT recovered), late 
         count(*) FILTER (rows = 1 AND executions = 1 AND requeued) FROM job"""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A file with attempts."""
-
-    path: Path
-    rows: int
-    stored: bool
-    """A Parquet file that the store lists, not a staged one."""
-
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Its rows, or some of their columns."""
-        if self.stored:
-            return pq.read_table(self.path, columns=None if columns is None else list(columns))
-        return read_arrow(self.path, columns)
-
-    def pieces(self) -> Iterator[pa.Table]:
-        """Its rows, whole, in order, a bounded number at a time."""
-        if not self.stored:
-            yield self.read()
-            return
-        with pq.ParquetFile(self.path) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What becomes of every row; shape ``[rows]`` each."""
-
-    number: npt.NDArray[np.int32]
-    """1, 2, 3 ... within each job."""
-    own_s: npt.NDArray[np.int64]
-    """Seconds on its own nodes where it repeats the start of the row before a resize, else -1."""
-    keep: Mask
-    """Whether it stays."""
-    same: Mask
-    """Whether it stays as its file has it."""
-
-    def apply(self, table: pa.Table, rows: slice) -> pa.Table:
-        """The rows that stay, of those in the range."""
-        place = ATTEMPTS.get_field_index("attempt")
-        table = table.set_column(place, ATTEMPTS.field("attempt"), pa.array(self.number[rows]))
-        own = self.own_s[rows]
-        if (own >= 0).any():
-            place = ATTEMPTS.get_field_index("runtime_s")
-            runtime = pc.if_else(pa.array(own >= 0), pa.array(own), table["runtime_s"])
-            table = table.set_column(place, ATTEMPTS.field("runtime_s"), runtime)
-        keep = self.keep[rows]
-        return table if keep.all() else table.filter(pa.array(keep))
+# What becomes of each file: the rows that stay, and whether each row stays as it is.
+_FILES = """SELECT place >> 40 AS file, count(*) FILTER (keep), bool_or(recovered AND keep),
+        bool_and(keep AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
+            AND runtime_s IS NOT DISTINCT FROM coalesce(own_s, runtime_s))
+    FROM attempt LEFT JOIN chain USING (place) GROUP BY file ORDER BY file"""
 
 
 class Attempts:
-    """The rows of all parts.
+    """The rows of all files.
 
     Args:
+        stored: files of the store.
+        staged: files that an ingest has read.
         cluster: the name that rows without a cluster get: the only one that any row has, or none.
         scratch: a folder for files of the commit.
     """
 
-    def __init__(self, cluster: str, scratch: Path) -> None:
+    def __init__(
+        self, stored: Sequence[Path], staged: Sequence[Path], cluster: str, scratch: Path
+    ) -> None:
         self.cluster = cluster
-        self.parts: list[Part] = []
-        self.rows = 0
-        self._renamed: set[Part] = set()
+        self._stored = set(stored)
+        self._files: list[Path] = []
         self._scratch = scratch
         scratch.mkdir(parents=True, exist_ok=True)
         self._db = duckdb.connect(
             config={"memory_limit": _MEMORY, "temp_directory": str(scratch / "spill")}
         )
-        self._add(ATTEMPTS.empty_table(), _INDEX)
+        empty = self._new(ATTEMPTS.empty_table())
+        self._db.execute(
+            f"CREATE TABLE attempt AS {_INDEX} (SELECT *, 0::BIGINT AS place "
+            f"FROM read_parquet({literal(str(empty))}))"
+        )
+        files = [empty, *stored, *staged]
+        if cluster:
+            files = [self._named(file) for file in files]
+        self._add(files)
 
     def close(self) -> None:
         """Free the memory."""
         self._db.close()
 
-    def extend(self, parts: Sequence[Part]) -> None:
-        """Take in parts."""
-        for part in parts:
-            raw = part.read(_DECIDING)
-            table = named(raw, self.cluster)
-            if table is not raw:
-                self._renamed.add(part)
-            self._add(table, _INDEX.replace("CREATE TABLE attempt AS", "INSERT INTO attempt"))
-            self.parts.append(part)
-            self.rows += part.rows
+    def add_rows(self, rows: pa.Table) -> None:
+        """Take in rows that no source has."""
+        self._add([self._new(rows)])
+
+    def _new(self, rows: pa.Table) -> Path:
+        path = self._scratch / f"{len(list(self._scratch.glob('*.parquet')))}.parquet"
+        write_parquet(path, rows)
+        return path
+
+    def _named(self, file: Path) -> Path:
+        """The file, or a copy of it in which each row has the cluster."""
+        names = pq.read_table(file, columns=["cluster"])["cluster"]
+        if not pc.any(pc.equal(names, ""), min_count=0).as_py():
+            return file
+        return self._new(named(pq.read_table(file, schema=ATTEMPTS), self.cluster))
+
+    def _add(self, files: Sequence[Path]) -> None:
+        first = len(self._files)
+        self._files += files
+        new = self._rows(range(first, len(self._files)))
+        self._db.execute(f"INSERT INTO attempt {_INDEX} {new}")
         # Whatever is asked of jobs is asked of these few only; each of the others has one row.
         self._db.execute(
             "CREATE OR REPLACE TABLE several AS "
             "SELECT job FROM attempt GROUP BY job HAVING count(*) > 1"
         )
 
-    def add_rows(self, name: str, rows: pa.Table) -> None:
-        """Take in rows that no source has, from a new file."""
-        path = self._scratch / f"{name}.arrow"
-        with ipc.new_file(str(path), ATTEMPTS) as writer:
-            writer.write_table(rows)
-        self.extend([Part(path, len(rows), stored=False)])
+    def _rows(self, numbers: Sequence[int]) -> str:
+        """SQL: the rows of some files, whole, each with its place."""
+        files = literal([str(self._files[number]) for number in numbers]).strip("()")
+        place = f"([{', '.join(map(str, numbers))}][CAST(file_index + 1 AS BIGINT)]::BIGINT << 40)"
+        return (
+            f"(SELECT *, {place} + file_row_number AS place FROM read_parquet([{files}])) AS wide"
+        )
 
-    def _add(self, table: pa.Table, query: str) -> None:
-        places = pa.array(np.arange(self.rows, self.rows + len(table)))
-        self._db.register("piece", table.append_column("place", places))
-        self._db.execute(query)
+    def _chosen(self, condition: str) -> str:
+        """SQL: the rows of the index for which the condition holds, whole."""
+        found = self._db.sql(
+            f"SELECT DISTINCT place >> 40 FROM attempt WHERE {condition} ORDER BY 1"
+        )
+        rows = self._rows([number for (number,) in found.fetchall()] or [0])
+        return f"{rows} SEMI JOIN (FROM attempt WHERE {condition}) AS chosen USING (place)"
 
-    def slices(self) -> Iterator[tuple[Part, slice]]:
-        """Each part and where its rows stand."""
-        low = 0
-        for part in self.parts:
-            yield part, slice(low, low + part.rows)
-            low += part.rows
-
-    def where(self, query: str) -> Mask:
-        """Mask of the rows that a query of places has."""
-        mask = np.zeros(self.rows, bool)
-        mask[self._db.sql(query).fetchnumpy()["place"]] = True
-        return mask
-
-    def _chosen(self, mask: Mask) -> Iterator[pa.Table]:
-        """The chosen rows, whole, with their places, a bounded number at a time."""
-        for part, place in self.slices():
-            low = place.start
-            for piece in part.pieces() if mask[place].any() else ():
-                rows = mask[low : low + len(piece)]
-                places = pa.array(low + np.flatnonzero(rows))
-                chosen = named(piece.filter(pa.array(rows)), self.cluster)
-                yield chosen.append_column("place", places)
-                low += len(piece)
-
-    def gather(self, mask: Mask) -> pa.Table:
+    def rows(self, condition: str) -> pa.Table:
         """The chosen rows, whole, in order."""
-        chosen = [rows.drop_columns("place") for rows in self._chosen(mask)]
-        return pa.concat_tables([ATTEMPTS.empty_table(), *chosen])
+        query = f"SELECT wide.* EXCLUDE (place) FROM {self._chosen(condition)} ORDER BY place"
+        return self._db.sql(query).to_arrow_table().cast(ATTEMPTS)
 
     def drop_recovered(self) -> pa.Table:
         """Take out the recovered attempts: they are looked at anew."""
-        found = self.gather(self.where("SELECT place FROM attempt WHERE recovered"))
+        found = self.rows("recovered")
         self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
-
-    # --- Duplicates ------------------------------------------------------------------------------
 
     def merge_duplicates(self) -> None:
         """Leave one row of each attempt that has several.
 
         Where the best row has all that the others have, as in two logs of the same days, they are
-        dropped and it stays in its file. Otherwise one row made of all goes to a new part.
+        dropped and it stays in its file. Otherwise one row made of all goes to a new file.
         """
-        twice = self.where(
-            "WITH few AS (SELECT key FROM attempt WHERE keep AND job IN (FROM several)) "
-            "SELECT place FROM attempt WHERE keep AND job IN (FROM several) "
-            "AND key IN (SELECT key FROM few GROUP BY key HAVING count(*) > 1)"
+        self._db.execute(
+            """CREATE TABLE twice AS SELECT key FROM attempt WHERE keep AND job IN (FROM several)
+            GROUP BY key HAVING count(*) > 1"""
         )
-        if not twice.any():
-            return
-        self._rows_of(
-            twice,
+        twice = "keep AND job IN (FROM several) AND key IN (FROM twice)"
+        self._db.execute(
             f"""CREATE TABLE ranked AS
             SELECT place, key, filled, bit_or(filled) OVER (PARTITION BY key) AS known,
                 row_number() OVER (PARTITION BY key ORDER BY is_over DESC, end_s DESC,
                     runtime_s DESC, bit_count(filled) DESC, place) AS rank
             FROM (SELECT place, key, {_OVER} AS is_over, coalesce(end_s, 0) AS end_s,
-                coalesce(runtime_s, 0) AS runtime_s, {_filled()} AS filled FROM wide)""",
-        )
-        self._db.execute(
-            """CREATE TABLE lacking AS SELECT key FROM ranked WHERE rank = 1 AND filled <> known;
+                coalesce(runtime_s, 0) AS runtime_s, {_filled()} AS filled FROM {self._chosen(twice)});
+            CREATE TABLE lacking AS SELECT key FROM ranked WHERE rank = 1 AND filled <> known;
             UPDATE attempt SET keep = false WHERE place IN
                 (SELECT place FROM ranked WHERE rank > 1 OR key IN (FROM lacking))"""
         )
-        of_lacking = "FROM ranked WHERE key IN (FROM lacking)"
-        ((count,),) = self._db.sql(f"SELECT count(*) {of_lacking}").fetchall()
-        buckets = -(-count // _MERGED_AT_ONCE)  # a bounded number of rows at a time
+        ((count,),) = self._db.sql("SELECT count(*) FROM lacking").fetchall()
+        buckets = -(-2 * count // _MERGED_AT_ONCE)  # a bounded number of rows at a time
         for bucket in range(buckets):
-            mask = self.where(f"SELECT place {of_lacking} AND hash(key) % {buckets} = {bucket}")
-            found = self._rows_of(
-                mask,
-                f"SELECT {', '.join(map(_merged, ATTEMPTS))} FROM wide "
-                "JOIN (SELECT place, rank FROM ranked) USING (place) GROUP BY key ORDER BY key",
-            )
-            self.add_rows(f"merged-{bucket:04d}", found.to_arrow_table().cast(ATTEMPTS))
-
-    def _rows_of(self, mask: Mask, query: str) -> Any:
-        """The result of a query of the chosen rows, which it calls `wide`."""
-        schema = ATTEMPTS.append(pa.field("place", pa.int64()))
-        batches = (
-            batch for table in self._chosen(mask) for batch in table.cast(schema).to_batches()
-        )
-        self._db.register("wide", pa.RecordBatchReader.from_batches(schema, batches))
-        return self._db.sql(query)
+            chosen = f"key IN (FROM lacking) AND hash(key) % {buckets} = {bucket}"
+            places = f"place IN (SELECT place FROM ranked WHERE {chosen})"
+            query = f"""SELECT {", ".join(map(_merged, ATTEMPTS))} FROM (
+                SELECT wide.*, rank FROM {self._chosen(places)} JOIN ranked USING (place)
+            ) GROUP BY key ORDER BY key"""
+            self.add_rows(self._db.sql(query).to_arrow_table().cast(ATTEMPTS))
 
     # --- Executions ------------------------------------------------------------------------------
 
-    def decide(self) -> Decision:
-        """Number the executions of each job."""
+    def write(self, folder: Path, commit: str) -> list[Path]:
+        """Number the executions of each job and write the rows that stay.
+
+        Args:
+            folder: of the attempts of the store.
+            commit: how the names of new files begin.
+
+        Returns:
+            the files; those of the store in which nothing changes are among them.
+        """
         self._db.execute(_CHAINS)
-        number = np.ones(self.rows, np.int32)
-        own_s = np.full(self.rows, -1)
-        chain = self._db.sql("SELECT place, number, coalesce(own_s, -1) AS own_s FROM chain")
-        columns = chain.fetchnumpy()
-        number[columns["place"]] = columns["number"]
-        own_s[columns["place"]] = columns["own_s"]
-        keep = ~self.where("SELECT place FROM attempt WHERE NOT keep")
-        same = keep & ~self.where(
-            "SELECT place FROM attempt LEFT JOIN chain USING (place) "
-            "WHERE attempt IS DISTINCT FROM coalesce(number, 1) "
-            "OR runtime_s IS DISTINCT FROM coalesce(own_s, runtime_s)"
-        )
-        for part, rows in self.slices():
-            same[rows] &= part not in self._renamed
-        return Decision(number, own_s, keep, same)
+        files: list[Path] = []
+        chunks: list[list[int]] = []
+        size = _FILE_ROWS
+        found = self._db.sql(_FILES).fetchall()
+        # A log that is watched leaves a file at every poll: now and then they become one.
+        small = sum(self._files[n] in self._stored and rows < _SMALL_ROWS for n, rows, *_ in found)
+        join_below = _SMALL_ROWS if small > _MOST_SMALL_FILES else 0
+        for number, rows, recovered, same in found:
+            file = self._files[number]
+            if same and rows >= join_below and file in self._stored:
+                files.append(file)
+            elif rows:
+                # Recovered attempts are looked at again by every commit: in a file of their own, the
+                # large ones can stay.
+                if recovered or size + rows > _FILE_ROWS:
+                    chunks.append([])
+                    size = 0
+                chunks[-1].append(number)
+                size = _FILE_ROWS if recovered else size + rows
+        for place, numbers in enumerate(chunks):
+            files.append(folder / f"{commit}-{place:03d}.parquet")
+            self._db.execute(
+                f"""COPY (SELECT wide.* EXCLUDE (place) REPLACE (
+                    nullif(coalesce(number, 1), 0)::INTEGER AS attempt,
+                    coalesce(own_s, runtime_s) AS runtime_s)
+                FROM {self._rows(numbers)} LEFT JOIN chain USING (place)
+                ANTI JOIN (FROM attempt WHERE NOT keep) AS dropped USING (place)
+                ) TO {literal(str(files[-1]))} {_PARQUET}"""
+            )
+        return files
 
     def counts(self) -> dict[str, int]:
         """Rows that stay, without recovered ones; recovered ones; jobs."""
@@ -356,24 +313,19 @@ def _merged(field: pa.Field) -> str:
     return f"coalesce(arg_min({name}, rank) FILTER ({_says(field)}){empty}) AS {name}"
 
 
-def cluster_names(parts: Sequence[Part]) -> set[str]:
+def cluster_names(files: Sequence[Path]) -> set[str]:
     """The clusters that attempts name."""
     names: set[str] = set()
-    for part in parts:
-        names.update(pc.unique(part.read(["cluster"])["cluster"]).to_pylist())
+    for file in files:
+        names.update(pc.unique(pq.read_table(file, columns=["cluster"])["cluster"]).to_pylist())
     return names - {"", None}
 
 
 def named(attempts: pa.Table, cluster: str) -> pa.Table:
     """The rows with `cluster` where they name none, and keys to match."""
-    if not cluster:
-        return attempts
     names = flat(attempts["cluster"])
-    unnamed = pc.equal(names, "")
-    if not pc.any(unnamed, min_count=0).as_py():
-        return attempts
     place = attempts.schema.get_field_index("cluster")
-    filled = pc.if_else(unnamed, pa.scalar(cluster), names)
+    filled = pc.if_else(pc.equal(names, ""), pa.scalar(cluster), names)
     attempts = attempts.set_column(place, ATTEMPTS.field("cluster"), filled)
     place = attempts.schema.get_field_index("key")
     return attempts.set_column(place, ATTEMPTS.field("key"), attempt_key(attempts))

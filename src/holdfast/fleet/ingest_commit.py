@@ -7,7 +7,6 @@ which nothing changes are listed again as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.files import sync
 from holdfast.fleet.formats.columns import flat, row_key, with_cluster
-from holdfast.fleet.ingest_attempts import Attempts, Decision, Part, cluster_names, named
+from holdfast.fleet.ingest_attempts import Attempts, cluster_names
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
 from holdfast.fleet.ingest_small import (
     IDENTITY,
@@ -29,14 +29,9 @@ from holdfast.fleet.ingest_small import (
     small_table,
 )
 from holdfast.fleet.ingest_staging import Stage
-from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
+from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import ATTEMPTS, STEPS
 from holdfast.fleet.store import STAGING, Store, write_manifest
-
-_FILE_ROWS = 1_000_000
-_SMALL_ROWS = 50_000
-_MOST_SMALL_FILES = 24
-_WRITERS = 2
 
 
 def commit(
@@ -63,7 +58,7 @@ def commit(
     """
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
-    work.owners.update(cluster_nodes(work, cluster_names(_parts(work))))
+    work.owners.update(cluster_nodes(work, cluster_names([*_stored(work), *_staged(work)])))
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
@@ -104,20 +99,26 @@ def _count(folder: Path, files: Sequence[str]) -> int:
 def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, Any]:
     """Deduplicate, recover, number and write the attempts; gives what `store.json` says of them."""
     cluster = next(iter(work.owners)) if len(work.owners) == 1 else ""
-    with closing(Attempts(cluster, work.folder / STAGING / "commit")) as attempts:
-        attempts.extend(_parts(work))
+    scratch = work.folder / STAGING / "commit"
+    with closing(Attempts(_stored(work), _staged(work), cluster, scratch)) as attempts:
         before = attempts.drop_recovered()
         attempts.merge_duplicates()
         recovered = _recover(work, attempts, before, outages, events)
         inferred = []
         if len(recovered):
-            attempts.add_rows("recovered", recovered)
+            attempts.add_rows(recovered)
             inferred.append(
                 f"{len(recovered)} attempts that accounting lost were recovered from steps that "
                 "began before their job."
             )
+        folder = work.folder / "attempts"
+        folder.mkdir(exist_ok=True)
+        files = attempts.write(folder, f"{work.number:04d}")
+        for file in files:
+            sync(file)
         return {
-            "files": _write(work, attempts, attempts.decide()),
+            "files": [file.relative_to(work.folder).as_posix() for file in files]
+            or [work.write("attempts", ATTEMPTS.empty_table())],
             "counts": attempts.counts(),
             "duplicates_flag": attempts.duplicates_flag(),
             "time_range": attempts.time_range(),
@@ -126,12 +127,12 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
         }
 
 
-def _parts(work: Commit) -> list[Part]:
-    stored = work.old.files("attempts") if work.old else []
-    parts = [Part(file, pq.read_metadata(file).num_rows, stored=True) for file in stored]
-    for stage in work.stages:
-        parts += [Part(file, rows, stored=False) for file, rows in stage.files.get("attempts", ())]
-    return parts
+def _stored(work: Commit) -> list[Path]:
+    return work.old.files("attempts") if work.old else []
+
+
+def _staged(work: Commit) -> list[Path]:
+    return [file for stage in work.stages for file, _ in stage.files.get("attempts", ())]
 
 
 def _recover(
@@ -168,9 +169,7 @@ def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
     if not len(rows):
         return ATTEMPTS.empty_table()
     keys = ", ".join(map(str, _job_keys(rows)))
-    return attempts.gather(
-        attempts.where(f"SELECT place FROM attempt WHERE keep AND key IN ({keys})")
-    )
+    return attempts.rows(f"keep AND key IN ({keys})")
 
 
 def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
@@ -182,52 +181,6 @@ def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) 
     ]
     times = [value for span in spans for value in span.values() if value is not None]
     return [int(min(times)), int(max(times))] if times else None
-
-
-def _write(work: Commit, attempts: Attempts, decision: Decision) -> list[str]:
-    """Write the rows that stay; files of the store in which nothing changes stay."""
-    files: list[str] = []
-    chunks: list[list[tuple[Part, slice]]] = []
-    size = _FILE_ROWS
-    # A log that is watched leaves a file at every poll: now and then they become one.
-    small = sum(part.stored and part.rows < _SMALL_ROWS for part in attempts.parts)
-    join_below = _SMALL_ROWS if small > _MOST_SMALL_FILES else 0
-    recovered = attempts.where("SELECT place FROM attempt WHERE recovered")
-    for part, rows in attempts.slices():
-        if part.rows == 0 or not decision.keep[rows].any():
-            continue
-        if part.stored and part.rows >= join_below and decision.same[rows].all():
-            files.append(part.path.relative_to(work.folder).as_posix())
-            continue
-        # Recovered attempts are looked at again by every commit: in a file of their own, the large
-        # ones can stay.
-        alone = bool(recovered[rows].any())
-        if size >= _FILE_ROWS or alone:
-            chunks.append([])
-            size = 0
-        chunks[-1].append((part, rows))
-        size = _FILE_ROWS if alone else size + part.rows
-
-    def write_chunk(place: int) -> str:
-        def rows_of_chunk(write: Callable[[pa.Table], None]) -> None:
-            waiting: list[pa.Table] = []
-            for part, rows in chunks[place]:
-                low = rows.start
-                for piece in part.pieces():
-                    where = slice(low, low + len(piece))
-                    low = where.stop
-                    waiting.append(decision.apply(named(piece, attempts.cluster), where))
-                    if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
-                        write(pa.concat_tables(waiting))
-                        waiting = []
-            if waiting:
-                write(pa.concat_tables(waiting))
-
-        return work.write_many("attempts", f"{place:03d}", rows_of_chunk)
-
-    with ThreadPoolExecutor(_WRITERS, thread_name_prefix="commit") as workers:
-        files += workers.map(write_chunk, range(len(chunks)))
-    return files or [work.write("attempts", ATTEMPTS.empty_table())]
 
 
 def iso(seconds: int) -> str:

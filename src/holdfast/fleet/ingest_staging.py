@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ipc
+import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.batch import Batch
 from holdfast.fleet.formats.columns import flat, row_key
@@ -39,7 +39,7 @@ def fingerprint(path: Path, format_name: str, settings: Sequence[object]) -> str
 
 
 class Stage:
-    """The rows read of one source: under ``.staging`` of the store, one Arrow file per batch and table.
+    """The rows read of one source: under ``.staging`` of the store, one Parquet file per batch and table.
 
     Attributes:
         files: table -> its files and the rows of each, in order.
@@ -63,8 +63,8 @@ class Stage:
         for name, table in tables.items():
             if len(table):
                 files = self.files.setdefault(name, [])
-                path = self.folder / f"{name}-{len(files):05d}.arrow"
-                _write(path, table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
+                path = self.folder / f"{name}-{len(files):05d}.parquet"
+                write_parquet(path, table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
                 files.append((path, len(table)))
         self.steps += batch.steps
         self._note(batch.facts)
@@ -80,7 +80,7 @@ class Stage:
 
     def read(self, table: str) -> pa.Table:
         """All rows of a small table."""
-        read = (read_arrow(path) for path, _ in self.files.get(table, ()))
+        read = (pq.read_table(path, schema=SCHEMAS[table]) for path, _ in self.files.get(table, ()))
         return pa.concat_tables([SCHEMAS[table].empty_table(), *read])
 
     def discard(self) -> None:
@@ -88,21 +88,9 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    options = ipc.IpcWriteOptions(compression="lz4")
-    with ipc.new_file(str(path), table.schema, options=options) as writer:
-        writer.write_table(table)
-
-
-def read_arrow(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A staged file, or some of its columns."""
-    with pa.OSFile(str(path), "rb") as file:
-        if columns is None:
-            return ipc.open_file(file).read_all()
-        schema = ipc.open_file(file).schema
-        wanted = [schema.get_field_index(name) for name in columns]
-        options = ipc.IpcReadOptions(included_fields=wanted)
-        return ipc.open_file(file, options=options).read_all().select(list(columns))
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write rows that are read once and soon."""
+    pq.write_table(table, path, compression="lz4", write_statistics=False)
 
 
 def _with_runtime(attempts: pa.Table) -> pa.Table:

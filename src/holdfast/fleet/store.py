@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from holdfast.errors import StoreError
 from holdfast.files import Lock, LockHeldError, atomic_file, draft_target
 from holdfast.fleet.schema import STORE_VERSION, TABLES
@@ -186,7 +188,7 @@ def writing(folder: Path) -> Iterator[Store | None]:
         try:
             _clear(folder)
             yield existing_store(folder)
-        except OSError as error:
+        except (OSError, duckdb.IOException) as error:
             raise store_error(
                 "unwritable",
                 f"{folder}: the store could not be written and is as it was before\n"
