@@ -214,11 +214,6 @@ def check(number: int) -> dict[str, Any]:
     return {"time": "2026-01-05T00:00:00Z", "node": f"n{number}", "check": "nvlink", "message": "m"}
 
 
-def series(number: int) -> dict[str, Any]:
-    labels = {"__name__": "DCGM_FI_DEV_XID_ERRORS", "Hostname": f"n{number}:9400", "gpu": "0"}
-    return {"metric": labels, "values": [[1_767_571_200, "0"], [1_767_571_260, "79"]]}
-
-
 def swf(number: int) -> list[Any]:
     return [number, 0, 5, 3600, 4, -1, -1, 4, 7200, -1, 1, 1, 1, 1, 1, 1, -1, -1]
 
@@ -226,7 +221,6 @@ def swf(number: int) -> list[Any]:
 RECORDS = {
     "sacct-json": job,
     "health-jsonl": check,
-    "prometheus": series,
     "swf": swf,
 }
 VALUES = st.one_of(
@@ -268,7 +262,6 @@ def read(name: str, records: list[Any], folders: pytest.TempPathFactory) -> list
     file = folders.getbasetemp() / f"{name}.log"
     texts = {
         "sacct-json": lambda: json.dumps({"jobs": records}),
-        "prometheus": lambda: json.dumps({"data": {"resultType": "matrix", "result": records}}),
         "swf": lambda: "; UnixStartTime: 1767571200\n" + "\n".join(
             " ".join(str(item) for item in record) for record in records
         ),

@@ -337,7 +337,10 @@ def test_a_full_disk_leaves_the_store_as_it_was(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for target in ("holdfast.fleet.ingest_staging.write_parquet", "holdfast.fleet.ingest_writing.sync"):
+    for target in (
+        "holdfast.fleet.ingest_staging.write_parquet",
+        "holdfast.fleet.ingest_writing.sync",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(target, full)
             with pytest.raises(StoreError, match=r"is as it was before(.|\n)*No space left"):

@@ -80,12 +80,12 @@ class Xid:
 
 @dataclass(frozen=True)
 class _Checks:
-    rules: tuple[dict[str, Any], ...] = ()
+    rules: tuple[CheckRule, ...] = ()
 
 
 @dataclass(frozen=True)
 class _File:
-    """The keys of `taxonomy.toml`; each entry is checked by itself, so that an error names it."""
+    """The keys of `taxonomy.toml`; tables are read one by one, so that an error names theirs."""
 
     version: Literal[1] = 1
     extends: bool = True
@@ -198,49 +198,43 @@ def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
     if base is None:
         base = _shipped() if given.extends else Taxonomy({}, (), {})
 
-    def entry(kind: type[T], content: dict[str, Any], place: str) -> T:
-        try:
-            made = read_config(content, kind, "the taxonomy")
-        except InputError as error:
-            inside = f"{place}.{error.place}" if error.place else place
-            raise wrong(inside, error.found, error.expected, error.code) from error
-        if getattr(made, "domains", True) == ():
-            raise wrong(f"{place}.domains", "none", ", ".join(DOMAINS))
-        return made
-
-    def wrong(
-        place: str, found: object, expected: str | None, code: str = "invalid-value"
-    ) -> InputError:
+    def wrong(place: str, found: object, expected: str) -> InputError:
         return InputError(
             "invalid taxonomy",
-            code=code,
+            code="invalid-value",
             path=path,
             place=place,
-            found=None if found is None else str(found),
+            found=str(found),
             expected=expected,
         )
 
+    def entry(kind: type[T], content: dict[str, Any], place: str) -> T:
+        try:
+            return read_config(content, kind, "the taxonomy")
+        except InputError as error:
+            raise wrong(f"{place}.{error.place}", error.found, error.expected or "") from error
+
     own = {n: entry(Symptom, each, f"symptoms.{n}") for n, each in given.symptoms.items()}
-    symptoms = {**base.symptoms, **own}
-    for needed in (UNKNOWN, GPU_EXCEPTION):
-        if needed not in symptoms:
-            raise wrong(f"symptoms.{needed}", "nothing", "a symptom of this name")
-    rules = [entry(CheckRule, r, f"checks.rules[{n}]") for n, r in enumerate(given.checks.rules)]
-    xids = {}
+    symptoms, rules = {**base.symptoms, **own}, given.checks.rules
+    named: dict[str, CheckRule | Xid] = {f"checks.rules[{n}]": rule for n, rule in enumerate(rules)}
+    xids: dict[int, Xid] = {}
     for number, each in given.xids.items():
         if not number.isdecimal():
             raise wrong(f"xids.{number}", number, "an XID number")
-        xids[int(number)] = entry(Xid, each, f"xids.{number}")
-    for place, shown in [
-        *((f"checks.rules[{n}]", rule.symptom) for n, rule in enumerate(rules)),
-        *((f"xids.{number}", xid.symptom) for number, xid in xids.items()),
-    ]:
-        if shown not in symptoms:
-            raise wrong(f"{place}.symptom", repr(shown), "one of " + ", ".join(sorted(symptoms)))
-    for n, rule in enumerate(rules):
+        xids[int(number)] = named[f"xids.{number}"] = entry(Xid, each, f"xids.{number}")
+    for needed in (UNKNOWN, GPU_EXCEPTION):
+        if needed not in symptoms:
+            raise wrong(f"symptoms.{needed}", "nothing", "a symptom of this name")
+    for place, shown in {**{f"symptoms.{n}": s for n, s in own.items()}, **named}.items():
+        if getattr(shown, "domains", True) == ():
+            raise wrong(f"{place}.domains", "none", ", ".join(DOMAINS))
+    for place, rule in named.items():
+        if rule.symptom not in symptoms:
+            known = "one of " + ", ".join(sorted(symptoms))
+            raise wrong(f"{place}.symptom", repr(rule.symptom), known)
         try:
-            re.compile(rule.pattern)
+            re.compile(getattr(rule, "pattern", ""))
         except re.error as error:
             expected = f"a regular expression ({error})"
-            raise wrong(f"checks.rules[{n}].pattern", repr(rule.pattern), expected) from error
+            raise wrong(f"{place}.pattern", repr(error.pattern), expected) from error
     return Taxonomy(symptoms, (*rules, *base.checks), {**base.xids, **xids})

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
@@ -65,7 +65,7 @@ def create_app(
         lifespan=console.lifespan,
         redirect_slashes=False,
     )
-    app.add_middleware(Access, token=token, refuse=refuse)
+    app.add_middleware(Access, token=token, refuse=message)
     _add_pages(app, console)
     _add_data(app, console)
     _add_errors(app)
@@ -262,29 +262,15 @@ _HOME = {"/": "Morning summary"}
 
 
 def message(
-    status: int,
-    title: str,
-    remedy: str,
-    *,
-    found: str = "",
-    links: dict[str, str] | None = None,
-    sign_in: str = "",
+    status: int, title: str, remedy: str, *, found: str = "", links: dict[str, str] | None = None
 ) -> Response:
     """A page that says what is wrong and what to do."""
-    context = {
+    context: dict[str, Any] = {
         "title": title,
         "remedy": remedy,
         "found": found,
         "links": links or {},
-        "sign_in": sign_in,
     }
-    if sign_in or status in (403, 421):
+    if status in (401, 421):
         context["navigation"] = {}
     return HTMLResponse(views.html("message.html.j2", context), status)
-
-
-def refuse(status: int, what: str, remedy: str, address: str) -> Response:
-    """The page of a refusal; with a form for the token where that is what is missing."""
-    return message(
-        status, what, remedy, sign_in=quote(address, safe="/?=&%+") if status == 401 else ""
-    )

@@ -34,7 +34,6 @@ FORMATS: list[Format] = [
     inventory.SINFO,
     slurmctld.SLURMCTLD,
     monitors.NVSENTINEL,
-    monitors.PROMETHEUS,
     monitors.GCM,
     tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,

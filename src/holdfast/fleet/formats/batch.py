@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat, limits, with_cluster
 from holdfast.fleet.formats.source import RAW_CHARACTERS
 from holdfast.fleet.schema import REJECTS
+from holdfast.tables import literal
 
 EARLIEST_S = 631_152_000  # 1990-01-01: before the oldest log of a batch system
 LATEST_S = 4_102_444_800  # 2100-01-01
@@ -37,6 +39,7 @@ RELEASED_S = 1_798_761_600  # 2027-01-01
 _TIMES = ("time_s", "submit_s", "eligible_s", "start_s", "end_s")
 _PAST = ("time_s", "submit_s", "start_s")  # what a log cannot have seen yet
 _COUNTS = ("node_count", "gpus", "cpus", "restarts", "runtime_s", "time_limit_s")
+_CHECKED = {*_TIMES, *_COUNTS, "job_id_raw", "nodes"}
 
 
 @dataclass(frozen=True)
@@ -122,81 +125,59 @@ def faults(table: pa.Table) -> pa.Array:
     future, an end after its start, a start after its submission, counts and durations that fit the
     column and each other.
     """
-    reasons = pa.nulls(len(table), pa.string())
-    checked = {*_TIMES, *_COUNTS, "job_id_raw", "nodes"} & set(table.column_names)
-    columns = {name: flat(table[name]) for name in checked}
+    there = [name for name in table.column_names if name in _CHECKED]
+    cases = [
+        f"WHEN {condition} THEN {literal(reason)}"
+        for needed, condition, reason in _impossible(table.schema)
+        if needed <= set(there)
+    ]
+    if not cases:
+        return pa.nulls(len(table), pa.string())
+    # As doubles no sum overflows; whole numbers of a log that can be are exact.
+    columns = [
+        f"len({name}) AS {name}" if name == "nodes" else f"{name}::DOUBLE AS {name}"
+        for name in there
+    ]
+    database = duckdb.connect()
+    database.register("given", table.select(there))
+    found = database.sql(
+        f"SELECT CASE {' '.join(cases)} END::VARCHAR AS reason "
+        f"FROM (SELECT {', '.join(columns)} FROM given)"
+    )
+    return flat(found.to_arrow_table()["reason"].cast(pa.string()))
 
-    def add(bad: pa.Array, reason: str | pa.Array) -> None:
-        nonlocal reasons
-        bad = pc.fill_null(bad, False)
-        if pc.any(bad, min_count=0).as_py():
-            none = pa.scalar(None, pa.string())
-            reasons = pc.coalesce(reasons, pc.if_else(bad, reason, none))
 
+def _impossible(schema: pa.Schema) -> Iterator[tuple[set[str], str, str]]:
+    """The columns that a check needs, when a row fails it (SQL), and the reason; the first counts."""
     now = max(time.time(), RELEASED_S) + DAY_S
-    for name in [name for name in _TIMES if name in columns]:
+    for name in _TIMES:
+        # Not a number is after all.
+        outside = f"{name} < {EARLIEST_S} OR NOT {name} < {LATEST_S}"
+        yield {name}, outside, f"{name} is before 1990 or after 2100"
         # The end of an outage may be planned; that of an attempt is seen.
-        seen = name in _PAST or (name == "end_s" and "submit_s" in columns)
-        if _within(columns[name], EARLIEST_S, min(LATEST_S, now) if seen else LATEST_S):
-            continue
-        late = pc.invert(pc.less(columns[name], LATEST_S))  # also what is not a number
-        add(
-            pc.or_(pc.less(columns[name], EARLIEST_S), late), f"{name} is before 1990 or after 2100"
-        )
-        if seen:
-            add(pc.greater(columns[name], now), f"{name} lies in the future")
-    if {"start_s", "end_s"} <= columns.keys():
-        add(pc.less(columns["end_s"], columns["start_s"]), "it ends before it starts")
-    if {"start_s", "submit_s"} <= columns.keys():
-        before = pc.add(columns["start_s"], CLOCK_SLACK_S)
-        add(pc.less(before, columns["submit_s"]), "it starts before it was submitted")
-    for name in [name for name in _COUNTS if name in columns]:
-        most = MOST_NODES + 1 if name == "node_count" else limits(columns[name].type)[1]
-        if _within(columns[name], 0, most):
-            continue
-        add(pc.less(columns[name], 0), f"{name} is negative")
-        add(pc.greater_equal(columns[name], most), f"{name} is too large")
-    if "job_id_raw" in columns:
-        add(pc.equal(columns["job_id_raw"], 2**63 - 1), "job_id_raw is too large")
-    if "runtime_s" in columns:
-        _check_runtime(columns, now, add)
-    if "node_count" in columns:
-        _check_sizes(columns, add)
-    return reasons
-
-
-def _within(values: pa.Array, low: float, high: float) -> bool:
-    """Whether all values are in [low, high): one quick scan spares the others, as a rule."""
-    span = pc.min_max(values).as_py()
-    if span["min"] is None:
-        return bool(values.null_count == len(values))
-    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        return False
-    return bool(low <= span["min"] and span["max"] < high)
-
-
-def _check_runtime(columns: Mapping[str, pa.Array], now: float, add: object) -> None:
-    assert callable(add)
-    start, end, runtime = (columns[name] for name in ("start_s", "end_s", "runtime_s"))
-    add(pc.greater(runtime, LONGEST_S), "runtime_s is too large")
-    between = pc.subtract(end, start)
-    surplus = pc.subtract(runtime, between)
-    add(pc.greater(surplus, CLOCK_SLACK_S), "it ran for longer than from its start to its end")
-    add(pc.less(surplus, -SUSPENDED_S), "it ran for far less than from its start to its end")
-    running = pc.and_(pc.is_null(end), pc.greater(pc.add(start, runtime), now))
-    add(running, "it has run for longer than since its start")
-
-
-def _check_sizes(columns: Mapping[str, pa.Array], add: object) -> None:
-    assert callable(add)
-    nodes = columns["node_count"]
-    listed = pc.list_value_length(columns["nodes"])
-    ran = pc.and_(pc.is_valid(columns["start_s"]), pc.greater(listed, 0))
-    add(pc.and_(ran, pc.not_equal(listed, nodes)), "node_count is not that of the node list")
-    size = pc.max_element_wise(nodes, 1)
+        if name in _PAST or (name == "end_s" and "submit_s" in schema.names):
+            yield {name}, f"{name} > {now}", f"{name} lies in the future"
+    yield {"start_s", "end_s"}, "end_s < start_s", "it ends before it starts"
+    early = f"start_s + {CLOCK_SLACK_S} < submit_s"
+    yield {"start_s", "submit_s"}, early, "it starts before it was submitted"
+    for name in [name for name in _COUNTS if name in schema.names]:
+        most = MOST_NODES + 1 if name == "node_count" else limits(schema.field(name).type)[1]
+        yield {name}, f"{name} < 0", f"{name} is negative"
+        yield {name}, f"{name} >= {most}", f"{name} is too large"
+    yield {"job_id_raw"}, f"job_id_raw >= {2**63 - 1}", "job_id_raw is too large"
+    spent = {"start_s", "end_s", "runtime_s"}
+    yield spent, f"runtime_s > {LONGEST_S}", "runtime_s is too large"
+    between = "it ran for {} than from its start to its end"
+    surplus = "runtime_s - (end_s - start_s)"
+    yield spent, f"{surplus} > {CLOCK_SLACK_S}", between.format("longer")
+    yield spent, f"{surplus} < {-SUSPENDED_S}", between.format("far less")
+    running = f"end_s IS NULL AND start_s + runtime_s > {now}"
+    yield spent, running, "it has run for longer than since its start"
+    unlike = "start_s IS NOT NULL AND nodes > 0 AND nodes <> node_count"
+    yield {"start_s", "nodes", "node_count"}, unlike, "node_count is not that of the node list"
     for name, most in MOST_PER_NODE.items():
-        add(pc.greater(columns[name].cast(pa.int64()), pc.multiply(size.cast(pa.int64()), most)),
-            f"{name} is too large for so many nodes")  # fmt: skip
+        many = f"{name} > {most} * greatest(node_count, 1)"
+        yield {name, "node_count"}, many, f"{name} is too large for so many nodes"
 
 
 def clean(
