@@ -21,7 +21,7 @@ from holdfast.command import (
 )
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.tables import DEFAULT_ENGINE
+from holdfast.tables import DEFAULT_ENGINE, without_pandas
 
 if TYPE_CHECKING:
     from holdfast.fleet.log import FleetLog
@@ -127,6 +127,7 @@ def opened(store: Path, window: Window, *options: Any) -> FleetLog:
     """The store under the assumptions of the command line."""
     from holdfast.fleet.log import open_log
 
+    without_pandas()
     return open_log(store, assumptions=assumed(*options), since=window.since, engine=window.engine)
 
 
@@ -174,6 +175,7 @@ def ingest(
     from holdfast.fleet.moments import instant
     from holdfast.fleet.on_cluster import sacct_output
 
+    without_pandas()
     if not sources and sacct is None:
         raise InputError(
             "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"

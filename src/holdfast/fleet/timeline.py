@@ -13,6 +13,7 @@ stochastically increasing in b. So tests and intervals of the rate ratio e^b are
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -42,6 +43,7 @@ CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first"
 ALL_OTHER, EVERY = "all other causes", "all causes"
 EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the same digits
 STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
+PRECISION = 1e-13
 TAIL = 0.025
 
 INTRODUCED_P = 0.05
@@ -409,13 +411,10 @@ class _Months:
 
 def _root(function: Callable[[float], float]) -> float:
     """Where an increasing function of the slope crosses zero, within +-STEEPEST."""
-    from scipy.optimize import brentq
-
-    if function(-STEEPEST) >= 0:
-        return -STEEPEST
-    if function(STEEPEST) <= 0:
-        return STEEPEST
-    return float(brentq(function, -STEEPEST, STEEPEST, xtol=1e-13))
+    # By bisection: to import `scipy.optimize` takes longer than all of it.
+    places = range(round(2 * STEEPEST / PRECISION))
+    place = bisect_left(places, 0, key=lambda at: function(at * PRECISION - STEEPEST))
+    return place * PRECISION - STEEPEST
 
 
 def _scatter(counts: FloatArray, expected: FloatArray) -> float | None:
