@@ -7,8 +7,8 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
+    gcm,
     inventory,
-    monitors,
     sacct_json,
     sacct_text,
     slurmctld,
@@ -33,8 +33,7 @@ FORMATS: list[Format] = [
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
-    monitors.NVSENTINEL,
-    monitors.GCM,
+    gcm.GCM,
     tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,
     tabular.NODE_LOG,
