@@ -344,22 +344,22 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     """
     log = open_log(log)
     failures, preempted = losses(log)
-    by_job_size = _by_job_size(log, failures, preempted)
-    owners = _by_owner(log, failures, preempted)
+    ledger = _ledger(log, failures, preempted)
     [counted] = log.rows(
         f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
-    by_cause = log.arrow(
-        f"""SELECT cause, sum(failures) AS failures, sum(first_order) AS first_order,
-            sum(second_order) AS second_order
-        FROM (
-            SELECT label AS cause, 1 AS failures, lost AS first_order,
-                CAST(0 AS DOUBLE) AS second_order
-            FROM {failures}
-            UNION ALL
-            SELECT cause, 0, CAST(0 AS DOUBLE), lost FROM {preempted} WHERE "order" = 2
-        ) AS lost
-        GROUP BY cause ORDER BY first_order DESC, second_order DESC, cause"""
+    caused = f"(SELECT * FROM {ledger} WHERE cause IS NOT NULL)"
+    largest_first = "first_order DESC, second_order DESC, cause"
+    by_cause = _lost_by(log, caused, "cause", "hours", largest_first).drop_columns("hours")
+    by_size = _lost_by(log, ledger, f"{bucket_top()} AS gpus_max", "gpu_hours", "gpus_max")
+    if not has_gpus(log):
+        no_hours = pa.array([0.0] * len(by_size), pa.float64())
+        by_size = by_size.set_column(1, "gpu_hours", no_hours)
+    bottoms = [bucket_bottom(top) for top in by_size["gpus_max"].to_pylist()]
+    largest_first = "first_order + second_order DESC, hours DESC"
+    by_user, by_account = (
+        _lost_by(log, ledger, name, "hours", f"{largest_first}, {name}")
+        for name in ('"user"', "account")
     )
     first, second, failed = (
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
@@ -372,10 +372,10 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         failures=failed,
         preemptions=counted["every"],
         preemptions_second_order=counted["second"],
-        by_job_size=by_job_size,
+        by_job_size=by_size.add_column(0, "gpus_min", pa.array(bottoms, pa.int64())),
         by_cause=by_cause,
-        by_user=owners["user"],
-        by_account=owners["account"],
+        by_user=by_user,
+        by_account=by_account,
         crash_loops=crash_loops.crash_loops(log, failures, preempted),
         log=log,
         by_attempt=log.arrow(
@@ -432,47 +432,29 @@ def losses(log: FleetLog) -> tuple[str, str]:
     )
 
 
-def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
-    """A job's loss counts in its own size, also where another job's failure caused it."""
+def _ledger(log: FleetLog, failures: str, preempted: str) -> str:
+    """What was used and lost, by whose attempts and why: theirs is a loss, whoever caused it."""
     none = literal(0.0)
-    table = log.arrow(
-        f"""SELECT gpus_max, sum(gpu_hours) AS gpu_hours, sum(failures) AS failures,
+    return log.keep(
+        "ledger",
+        f"""SELECT "user", account, gpus, cause, sum(hours) AS hours, sum(failures) AS failures,
             sum(first_order) AS first_order, sum(second_order) AS second_order
         FROM (
-            SELECT {bucket_top()} AS gpus_max, gpu_hours, 0 AS failures, {none} AS first_order,
-                {none} AS second_order
-            FROM {log.exposure}
-            UNION ALL SELECT {bucket_top()}, {none}, 1, lost, {none} FROM {failures}
-            UNION ALL SELECT {bucket_top()}, {none}, 0, {none}, lost FROM {preempted}
-        ) AS counted
-        GROUP BY gpus_max ORDER BY gpus_max"""
-    )
-    bottoms = [bucket_bottom(top) for top in table["gpus_max"].to_pylist()]
-    return table.add_column(0, "gpus_min", pa.array(bottoms, pa.int64()))
-
-
-def _by_owner(log: FleetLog, failures: str, preempted: str) -> dict[str, pa.Table]:
-    """What the attempts of each user and account used and lost: theirs is a loss, whoever caused it."""
-    none = literal(0.0)
-    counts = log.keep(
-        "owner_losses",
-        f"""SELECT "user", account, sum(hours) AS hours, sum(failures) AS failures,
-            sum(first_order) AS first_order, sum(second_order) AS second_order
-        FROM (
-            SELECT key, {_hours(log)} AS hours, 0 AS failures, {none} AS first_order,
+            SELECT key, NULL AS cause, {_hours(log)} AS hours, 0 AS failures, {none} AS first_order,
                 {none} AS second_order FROM {log.executions}
-            UNION ALL SELECT key, {none}, 1, lost, {none} FROM {failures}
-            UNION ALL SELECT key, {none}, 0, {none}, lost FROM {preempted} WHERE lost > 0
-        ) AS counted JOIN (SELECT key, "user", account FROM {log.executions}) AS owners USING (key)
-        GROUP BY "user", account""",
+            UNION ALL SELECT key, label, {none}, 1, lost, {none} FROM {failures}
+            UNION ALL SELECT key, cause, {none}, 0, {none}, lost FROM {preempted} WHERE "order" = 2
+        ) AS counted JOIN (SELECT key, "user", account, gpus FROM {log.executions}) AS owners USING (key)
+        GROUP BY "user", account, gpus, cause""",
     )
-    return {
-        name: log.arrow(
-            f"""SELECT * FROM (
-                SELECT "{name}", sum(hours) AS hours, sum(failures) AS failures,
-                    sum(first_order) AS first_order, sum(second_order) AS second_order
-                FROM {counts} GROUP BY "{name}"
-            ) AS owners ORDER BY first_order + second_order DESC, hours DESC, "{name}\""""
-        )
-        for name in ("user", "account")
-    }
+
+
+def _lost_by(log: FleetLog, ledger: str, column: str, hours: str, order: str) -> pa.Table:
+    """The ledger by a column, with the hours under a name."""
+    return log.arrow(
+        f"""SELECT * FROM (
+            SELECT {column}, sum(hours) AS {hours}, sum(failures) AS failures,
+                sum(first_order) AS first_order, sum(second_order) AS second_order
+            FROM {ledger} GROUP BY 1
+        ) AS sums ORDER BY {order}"""
+    )
