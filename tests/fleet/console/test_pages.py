@@ -253,12 +253,12 @@ def test_a_fault_of_the_console_shows_no_traceback(
 ) -> None:
     from holdfast.fleet.console import pages
 
-    def fault(snapshot: object) -> None:
+    def fault(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(pages, "rate", fault)
+    monkeypatch.setattr(pages, "jobs", fault)
     client = TestClient(console.app, base_url="http://localhost", raise_server_exceptions=False)
-    answer = client.get("/rate")
+    answer = client.get("/jobs")
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "The console made a mistake" in answer.text

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import urlencode
 
 from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
@@ -117,31 +116,15 @@ class Console:
 
 
 def _add_pages(app: FastAPI, console: Console) -> None:
-    @app.get("/")
-    def summary() -> Response:
-        return console.show(pages.summary)
+    def route(build: Callable[[Snapshot], View]) -> Callable[[], Response]:
+        return lambda: console.show(build)
 
-    @app.get("/rate")
-    def rate() -> Response:
-        return console.show(pages.rate)
-
-    @app.get("/nodes")
-    def nodes() -> Response:
-        return console.show(pages.nodes)
+    for address, build in {"/": pages.summary, "/rate": pages.rate, "/nodes": pages.nodes}.items():
+        app.add_api_route(address, route(build), response_model=None)
 
     @app.get("/nodes/{name}")
     def node(name: str) -> Response:
-        def build(snapshot: Snapshot) -> View:
-            found = pages.node(snapshot, name)
-            if found is None:
-                raise Unknown(
-                    f"The log knows no node “{name}”.",
-                    "Check the name; the list has every node of the inventory and the logs.",
-                    {"/nodes": "All nodes"},
-                )
-            return found
-
-        return console.show(build)
+        return console.show(lambda snapshot: pages.node(snapshot, name))
 
     @app.get("/jobs")
     def jobs(q: str = "") -> Response:
@@ -149,17 +132,7 @@ def _add_pages(app: FastAPI, console: Console) -> None:
 
     @app.get("/jobs/{job_id}")
     def job(job_id: str) -> Response:
-        def build(snapshot: Snapshot) -> View:
-            found = pages.job(snapshot, job_id)
-            if found is None:
-                raise Unknown(
-                    f"The log has no job “{job_id}”.",
-                    "Write the id as sacct prints it, for example 93, 306_4 or 98+1; or search.",
-                    {f"/jobs?{urlencode({'q': job_id})}": "Search for it", "/jobs": "All jobs"},
-                )
-            return found
-
-        return console.show(build)
+        return console.show(lambda snapshot: pages.job(snapshot, job_id))
 
     @app.get("/ettr")
     def ettr(request: Request) -> Response:
@@ -220,17 +193,9 @@ def _add_data(app: FastAPI, console: Console) -> None:
         return Response(found[1], media_type=found[0], headers={"Cache-Control": A_YEAR})
 
 
-class Unknown(Exception):
-    """Something that was asked for and is not there."""
-
-    def __init__(self, what: str, remedy: str, links: dict[str, str]) -> None:
-        super().__init__(what)
-        self.what, self.remedy, self.links = what, remedy, links
-
-
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Unknown)
-    def unknown(request: Request, error: Unknown) -> Response:
+    @app.exception_handler(pages.Unknown)
+    def unknown(request: Request, error: pages.Unknown) -> Response:
         return message(404, error.what, error.remedy, links=error.links)
 
     @app.exception_handler(StoreError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import evidence, explorer, views
@@ -21,6 +22,14 @@ class View:
 
     template: str
     context: dict[str, Any]
+
+
+class Unknown(Exception):
+    """Something that was asked for and is not there."""
+
+    def __init__(self, what: str, remedy: str, links: dict[str, str]) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.links = what, remedy, links
 
 
 def prepare(snapshot: Snapshot) -> None:
@@ -101,16 +110,28 @@ def nodes(snapshot: Snapshot) -> View:
     return _page(snapshot, "/nodes", "nodes.html.j2", sections=[laid], empty="")
 
 
-def node(snapshot: Snapshot, name: str) -> View | None:
-    """The evidence on one node; None if the log does not know it."""
+def node(snapshot: Snapshot, name: str) -> View:
+    """The evidence on one node."""
     found = snapshot.read(lambda analysis: evidence.node(analysis, name))
-    return None if found is None else _evidence(snapshot, "/nodes", found)
+    if found is None:
+        raise Unknown(
+            f"The log knows no node “{name}”.",
+            "Check the name; the list has every node of the inventory and the logs.",
+            {"/nodes": "All nodes"},
+        )
+    return _evidence(snapshot, "/nodes", found)
 
 
-def job(snapshot: Snapshot, job_id: str) -> View | None:
-    """One job; None if the log does not know it."""
+def job(snapshot: Snapshot, job_id: str) -> View:
+    """One job."""
     found = snapshot.read(lambda analysis: evidence.job(analysis, job_id))
-    return None if found is None else _evidence(snapshot, "/jobs", found)
+    if found is None:
+        raise Unknown(
+            f"The log has no job “{job_id}”.",
+            "Write the id as sacct prints it, for example 93, 306_4 or 98+1; or search.",
+            {f"/jobs?{urlencode({'q': job_id})}": "Search for it", "/jobs": "All jobs"},
+        )
+    return _evidence(snapshot, "/jobs", found)
 
 
 def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
