@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,12 @@ def test_the_token_in_the_header(guarded: TestClient) -> None:
         answer = guarded.get("/metrics", headers={"Authorization": wrong.encode("latin-1")})
         assert answer.status_code == 401
     assert guarded.get("/", params={"token": TOKEN}).status_code == 401  # addresses are logged
+
+
+def test_the_look_of_a_refusal_needs_no_token(guarded: TestClient) -> None:
+    sheet = re.search(r'href="(/static/console\.css[^"]*)"', guarded.get("/").text)
+    assert sheet is not None
+    assert guarded.get(sheet[1]).status_code == 200
 
 
 def basic(text: str) -> str:

@@ -27,6 +27,9 @@ except ModuleNotFoundError as error:
 SHORTEST_TOKEN = 16
 """Characters of the shortest token that is accepted."""
 
+OPEN = "/static/"
+"""Files below this need no token: the look of a refusal."""
+
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -89,10 +92,10 @@ class Access:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
+        refusal = self._refusal(Headers(scope=scope), scope["path"])
         await (refusal or self._app)(scope, receive, with_headers)
 
-    def _refusal(self, headers: Headers) -> Response | None:
+    def _refusal(self, headers: Headers, path: str) -> Response | None:
         """What to say instead of a page; None: let it through."""
         if self._token is None:
             if is_loopback(headers.get("host", "")):
@@ -103,7 +106,7 @@ class Access:
                 "Open it as http://127.0.0.1 or http://localhost, or start it with a token.",
             )
         shown = shown_token(headers.get("authorization", ""))
-        if hmac.compare_digest(shown.encode(), self._token.encode()):
+        if path.startswith(OPEN) or hmac.compare_digest(shown.encode(), self._token.encode()):
             return None
         refused = self._refuse(
             401,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,7 +93,9 @@ def serve(
 
 
 def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_s: float) -> None:
-    if token is None and not _is_loopback(host):
+    from holdfast.fleet.console.access import is_loopback
+
+    if token is None and not is_loopback(f"[{host}]" if ":" in host else host):
         raise InputError(
             "whoever can reach this address could read the whole log",
             code="token-needed",
@@ -120,15 +121,6 @@ def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_
                 path=path,
                 remedy="correct --watch",
             )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bound(host: str, port: int) -> socket.socket:
