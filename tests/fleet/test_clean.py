@@ -214,6 +214,18 @@ def check(number: int) -> dict[str, Any]:
     return {"time": "2026-01-05T00:00:00Z", "node": f"n{number}", "check": "nvlink", "message": "m"}
 
 
+def kubernetes_node(number: int) -> dict[str, Any]:
+    stamp = "2026-01-05T00:00:00Z"
+    condition = {"type": "DiskPressure", "status": "True", "lastTransitionTime": stamp}
+    status = {"capacity": {"cpu": "8", "nvidia.com/gpu": "8"}, "conditions": [condition]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"n{number}"},
+        "status": status,
+    }
+
+
 def swf(number: int) -> list[Any]:
     return [number, 0, 5, 3600, 4, -1, -1, 4, 7200, -1, 1, 1, 1, 1, 1, 1, -1, -1]
 
@@ -221,6 +233,7 @@ def swf(number: int) -> list[Any]:
 RECORDS = {
     "sacct-json": job,
     "health-jsonl": check,
+    "kubernetes": kubernetes_node,
     "swf": swf,
 }
 VALUES = st.one_of(

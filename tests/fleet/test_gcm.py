@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reading import read, rejected, rows
 
-from holdfast.fleet.formats.gcm import GCM
+from holdfast.fleet.formats.monitors import GCM
 
 RECORD = {
     "node": "n1",

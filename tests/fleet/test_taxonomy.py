@@ -222,21 +222,3 @@ def test_what_a_users_file_may_not_say(tmp_path: Path, text: str, place: str | N
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         load(tmp_path / "none.toml")
-
-
-@pytest.mark.parametrize(
-    ("check", "symptom"),
-    [
-        ("GpuMemWatch", "gpu_memory"),
-        ("GpuThermalWatch", "gpu_clock"),
-        ("GpuNvlinkWatch", "nvlink"),
-        ("SysLogsSXIDError", "nvlink"),
-        ("GpuPcieWatch", "pcie"),
-        ("ReadonlyFilesystem", "filesystem_mount"),
-        ("DiskPressure", "disk_space"),
-        ("MemoryPressure", "out_of_memory"),
-        ("NodeNotReady", "node_unreachable"),
-    ],
-)
-def test_names_of_checks_on_kubernetes(check: str, symptom: str) -> None:
-    assert load().symptom(check) == symptom

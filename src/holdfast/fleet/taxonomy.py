@@ -168,7 +168,7 @@ class Taxonomy:
             if rule.symptom == own or re.search(rule.pattern, name):
                 return rule.symptom, rule.severity, self.symptoms[rule.symptom].domains
         words = _CAMEL_CASE.sub(" ", check)
-        if words != check:  # such as GpuMemWatch, a check of NVSentinel
+        if words != check:  # such as GpuMemWatch, a condition of Kubernetes
             return self._judge(words, None)
         symptom = own if own in self.symptoms else UNKNOWN
         return symptom, "LOW", self.symptoms[symptom].domains

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
-    gcm,
     inventory,
+    kubernetes,
+    monitors,
     sacct_json,
     sacct_text,
     slurmctld,
@@ -33,7 +34,9 @@ FORMATS: list[Format] = [
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
-    gcm.GCM,
+    kubernetes.KUBERNETES,
+    monitors.NVSENTINEL,
+    monitors.GCM,
     tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,
     tabular.NODE_LOG,
