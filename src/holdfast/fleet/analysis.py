@@ -23,8 +23,7 @@ from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rat
 class Lever:
     """One change and the ETTR that it would give a job of the reference size."""
 
-    name: str
-    """What would change, for example "checkpoint every 7 min instead of 60 min"."""
+    name: str  # What would change, for example "checkpoint every 7 min instead of 60 min"
     ettr: float
 
 

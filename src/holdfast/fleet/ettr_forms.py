@@ -71,20 +71,15 @@ class EttrParameters:
         InputError: a value that is not finite, negative, or zero where it must be positive.
     """
 
-    nodes: float
-    """Nodes of the job, all of which must work."""
-    rate_per_node_day: float
-    """Failures per node and day that end the job."""
-    checkpoint_interval_s: float
-    """Productive time between two checkpoint writes, seconds."""
+    nodes: float  # Nodes of the job, all of which must work
+    rate_per_node_day: float  # Failures per node and day that end the job
+    checkpoint_interval_s: float  # Productive time between two checkpoint writes, seconds
+    # Time from a (re)start to the first productive step, seconds (the paper's 5 minutes).
     init_s: float = 300.0
-    """Time from a (re)start to the first productive step, seconds (the paper's 5 minutes)."""
-    write_s: float = 0.0
-    """Time a checkpoint write stops the training, seconds."""
-    queue_s: float = 0.0
-    """Mean time in the queue before each (re)start, seconds."""
+    write_s: float = 0.0  # Time a checkpoint write stops the training, seconds
+    queue_s: float = 0.0  # Mean time in the queue before each (re)start, seconds
+    # Productive time that the run needs, seconds; None: without end (the long run).
     productive_s: float | None = None
-    """Productive time that the run needs, seconds; None: without end (the long run)."""
 
     def __post_init__(self) -> None:
         for name in ("nodes", "checkpoint_interval_s", "productive_s"):
@@ -110,26 +105,18 @@ class EttrResult(Answer):
     """Every form of the expected ETTR of one setting, the best interval, and what was assumed."""
 
     parameters: EttrParameters
-    v2: float | None
-    """The paper's approximation; None outside its range (it would be negative)."""
-    full: float | None
-    """First order with queue, writes and first start; None outside its range."""
-    exact: float
-    """The long run, exponential failures."""
-    exact_finite: float | None
-    """The whole run of ``productive_s``; None when that is without end."""
+    v2: float | None  # The paper's approximation; None outside its range (it would be negative)
+    full: float | None  # First order with queue, writes and first start; None outside its range
+    exact: float  # The long run, exponential failures
+    exact_finite: float | None  # The whole run of ``productive_s``; None when that is without end
+    # Young's interval; None without failures or with a write time of 0.
     young_interval_s: float | None
-    """Young's interval; None without failures or with a write time of 0."""
-    daly_interval_s: float | None
-    """Daly's higher-order interval; None as above."""
-    optimal_interval_s: float | None
-    """The interval with the highest exact ETTR; None as above."""
-    optimal_ettr: float
-    """The exact long-run ETTR at that interval (the limit where it is None)."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader must know before using the numbers."""
+    daly_interval_s: float | None  # Daly's higher-order interval; None as above
+    optimal_interval_s: float | None  # The interval with the highest exact ETTR; None as above
+    optimal_ettr: float  # The exact long-run ETTR at that interval (the limit where it is None)
+    notes: tuple[str, ...] = field(default=())  # What a reader must know before using the numbers
+    # A simulation beside the forms; None unless `with_monte_carlo` made this result.
     monte_carlo: MonteCarloEttr | None = None
-    """A simulation beside the forms; None unless `with_monte_carlo` made this result."""
 
     def with_monte_carlo(self, *, replicas: int = 100_000, seed: int = 0) -> EttrResult:
         """This result and a simulation of the same job (exponential gaps).

@@ -25,8 +25,7 @@ from holdfast.fleet.wording import PAPER, decimals
 from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
 
-FEWEST_RUNS = 3
-"""Runs from which a mean has an interval."""
+FEWEST_RUNS = 3  # Runs from which a mean has an interval
 
 BY_SIZE = pa.schema(
     [
@@ -43,15 +42,13 @@ BY_SIZE = pa.schema(
 class MeasuredEttr(Answer):
     """The ETTR of the long job runs."""
 
-    runs: int
-    """Job runs of at least `long_run_s` on their nodes."""
+    runs: int  # Job runs of at least `long_run_s` on their nodes
+    # gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, Student's t over runs),
+    # queue_s (mean per start), interruptions (mean per run).
     by_size: pa.Table
-    """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, Student's t over runs),
-    queue_s (mean per start), interruptions (mean per run)."""
-    qos: str | None
-    """The only class of service that is measured; None: all of them."""
+    qos: str | None  # The only class of service that is measured; None: all of them
+    # checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal.
     assumptions: dict[str, float | bool]
-    """checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""

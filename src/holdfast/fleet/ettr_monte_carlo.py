@@ -32,12 +32,9 @@ MOST_DRAWS = 200_000_000  # beyond it a set of runs counts as one that never end
 class MonteCarloEttr:
     """A simulated expected ETTR."""
 
-    ettr: float
-    """Ratio of the mean productive time to the mean wall time."""
-    standard_error: float
-    """Of `ettr`, by the delta method."""
-    replicas: int
-    """Starts (long run) or whole runs (finite productive time) that were simulated."""
+    ettr: float  # Ratio of the mean productive time to the mean wall time
+    standard_error: float  # Of `ettr`, by the delta method
+    replicas: int  # Starts (long run) or whole runs (finite productive time) that were simulated
     distribution: str
     seed: int
 

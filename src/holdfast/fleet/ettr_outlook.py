@@ -21,8 +21,7 @@ from holdfast.report.figures import lines
 if TYPE_CHECKING:
     from holdfast.fleet.analysis import Analysis
 
-SMALLEST_GAIN = 0.001
-"""A change that raises the ETTR by less is not worth a sentence."""
+SMALLEST_GAIN = 0.001  # A change that raises the ETTR by less is not worth a sentence
 CURVE_POINTS = 20
 EXPECTED = "expected (exact form)"
 QUESTION = "How much of a large run's time is productive?"

@@ -30,17 +30,14 @@ SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 class SolveResult(Answer):
     """The values of one parameter that reach an ETTR."""
 
-    solved_for: str
-    """Name of the field of `EttrParameters`; its unit is `unit`."""
+    solved_for: str  # Name of the field of `EttrParameters`; its unit is `unit`
     unit: str
     target: float
-    low: float
-    """Smallest value that reaches the target (0: any small value does)."""
-    high: float | None
-    """Largest value that reaches it; None: any large value does."""
+    low: float  # Smallest value that reaches the target (0: any small value does)
+    high: float | None  # Largest value that reaches it; None: any large value does
+    # The value with the highest ETTR (the limit 0 where smaller is always better); None for the
+    # checkpoint interval if a write takes no time, or without failures: then there is none.
     best: float | None
-    """The value with the highest ETTR (the limit 0 where smaller is always better); None for the
-    checkpoint interval if a write takes no time, or without failures: then there is none."""
     best_ettr: float
     form: str
 

@@ -32,26 +32,22 @@ class RateBucket:
     """The failure rate of the jobs of one size."""
 
     gpus_min: int
-    gpus_max: int | None
-    """Largest job of the bucket; None: no limit."""
+    gpus_max: int | None  # Largest job of the bucket; None: no limit
     failures: int
     node_days: float
-    rate_per_1000_node_days: float | None
-    """None where nothing ran."""
-    ci95: tuple[float, float] | None
-    """Interval of the rate, per 1,000 node-days."""
+    rate_per_1000_node_days: float | None  # None where nothing ran
+    ci95: tuple[float, float] | None  # Interval of the rate, per 1,000 node-days
 
 
 @dataclass(frozen=True)
 class Dispersion:
     """Test of one common rate: the counts against the exposure, given their total."""
 
+    # Pearson's sum of (observed - expected)^2 / expected; None with fewer than two buckets.
     statistic: float | None
-    """Pearson's sum of (observed - expected)^2 / expected; None with fewer than two buckets."""
     p_value: float | None
     degrees_of_freedom: int
-    method: str
-    """"chi-square", or "Monte Carlo multinomial" where an expected count is below 5."""
+    method: str  # "chi-square", or "Monte Carlo multinomial" where an expected count is below 5
 
 
 class FailureModel:

@@ -35,8 +35,7 @@ from holdfast.fleet.wording import PAPER, RATE_UNIT, brief_interval, decimals
 from holdfast.numbers import brief, duration, number
 from holdfast.report.figures import lines
 
-BEYOND = 32
-"""A projection reaches this many times the largest job."""
+BEYOND = 32  # A projection reaches this many times the largest job
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,12 @@ class Mttf(Answer):
     """The failure model of a log."""
 
     model: FailureModel
-    min_gpus: int
-    """Attempts with more GPUs than this were counted; 0: all."""
+    min_gpus: int  # Attempts with more GPUs than this were counted; 0: all
     gpus_per_node: int
-    project: tuple[int, ...]
-    """Job sizes (GPUs) to project to."""
-    source: str
-    """"attempts" or "node_outages"."""
+    project: tuple[int, ...]  # Job sizes (GPUs) to project to
+    source: str  # "attempts" or "node_outages"
+    # False: nodes that never failed are not counted, so the rate is too high.
     nodes_known: bool = True
-    """False: nodes that never failed are not counted, so the rate is too high."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``."""

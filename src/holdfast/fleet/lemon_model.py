@@ -45,10 +45,9 @@ class LemonRule:
     The paper does not print its thresholds; these defaults are meant to be edited.
     """
 
+    # Quantile of each signal's distribution over the nodes that the value must exceed.
     quantiles: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.99))
-    """Quantile of each signal's distribution over the nodes that the value must exceed."""
-    signals_needed: int = 2
-    """How many signals must exceed theirs."""
+    signals_needed: int = 2  # How many signals must exceed theirs
 
     def __post_init__(self) -> None:
         for name, quantile in self.quantiles.items():

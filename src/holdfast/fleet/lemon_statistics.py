@@ -53,14 +53,12 @@ def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
 class BlameExposure:
     """Where blame could have come from, by size of attempt. Sizes may be classes."""
 
+    # Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative.
     sizes: npt.NDArray[np.int64]
-    """Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative."""
-    node_days: FloatArray
-    """Node-days of each node in attempts of each size, shape (n, k)."""
+    node_days: FloatArray  # Node-days of each node in attempts of each size, shape (n, k)
+    # The fleet's failures whose node is known (every one of size 1), shape (k,).
     known_failures: FloatArray
-    """The fleet's failures whose node is known (every one of size 1), shape (k,)."""
-    shared_failures: FloatArray
-    """The fleet's other failures, shape (k,)."""
+    shared_failures: FloatArray  # The fleet's other failures, shape (k,)
 
     @classmethod
     def from_rows(

@@ -37,6 +37,7 @@ from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import figures
 
 MOST_NAMED = 4
+# What the figure shows of each node: column -> (name, colour).
 SIGNS = {
     "failures": ("failures to blame on it", "hardware"),
     "out_count": ("times out of service", "system"),
@@ -44,18 +45,16 @@ SIGNS = {
     "excl_jobid_count": ("jobs that exclude it", "good"),
     "tickets": ("tickets", "purple"),
 }
-"""What the figure shows of each node: column -> (name, colour)."""
 
 
 @dataclass(frozen=True)
 class Lemons(Answer):
     """The nodes of a log, ranked, with the evidence on each."""
 
-    detector: LemonDetector
-    """Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more."""
+    detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
     log: FleetLog = field(repr=False, compare=False)
+    # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
-    """False: nodes that never failed are not in a log of node failures, nor stated."""
 
     @property
     def nodes(self) -> pa.Table:

@@ -30,17 +30,16 @@ from holdfast.tables import literal
 
 PREEMPTED = "PREEMPTED"
 
+# Slurm keeps whole seconds: a successor may seem to start this long before its victim ends.
 ROUNDING_S = 1
-"""Slurm keeps whole seconds: a successor may seem to start this long before its victim ends."""
+# A script that saves and leaves on SIGTERM does so at most this long into a longer grace period.
 EXIT_S = 30
-"""A script that saves and leaves on SIGTERM does so at most this long into a longer grace period."""
-LIMIT_SLACK_S = 1
-"""A TIMEOUT this much or more under its limit did not run out of time."""
+LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 
+# Who may preempt whom: one row per pair of classes.
 RANKS = pa.schema(
     [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
 )
-"""Who may preempt whom: one row per pair of classes."""
 
 
 EVIDENCE = {

@@ -33,9 +33,9 @@ OTHER_STATES = "other"
 class Status(Answer):
     """The status mix of a log."""
 
+    # One row per state: state, attempts, gpu_hours, node_hours, share_by_count, share_by_gpu_time,
+    # share_by_node_time.
     table: pa.Table
-    """One row per state: state, attempts, gpu_hours, node_hours, share_by_count, share_by_gpu_time,
-    share_by_node_time."""
     attempts: int
     gpu_hours: float
     node_hours: float

@@ -22,14 +22,13 @@ from holdfast.fleet.ettr_forms import EttrResult, ettr, long_run_ettr
 from holdfast.fleet.wording import ettr_settings
 from holdfast.report import Figure, figures
 
-LONGEST_S = 86_400.0
-"""End of the axis of checkpoint intervals."""
+LONGEST_S = 86_400.0  # End of the axis of checkpoint intervals
 POINTS = 161
+# A write that no log states is taken to last this part of the checkpoint interval.
 WRITE_SHARE = 1 / 60
-"""A write that no log states is taken to last this part of the checkpoint interval."""
 
+# What the ETTR of a job depends on, by the names of `FIELDS`; times in seconds.
 Setting = dict[str, float]
-"""What the ETTR of a job depends on, by the names of `FIELDS`; times in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,9 @@ class Field:
     label: str
     least: float
     most: float
+    # The ends of its slider; one that begins at 0 is linear near it and logarithmic beyond 1.
     slider: tuple[float, float]
-    """The ends of its slider; one that begins at 0 is linear near it and logarithmic beyond 1."""
-    is_time: bool = True
-    """A query may write ``30m``; else it is a number."""
+    is_time: bool = True  # A query may write ``30m``; else it is a number
 
 
 FIELDS = {

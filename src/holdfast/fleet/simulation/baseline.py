@@ -12,13 +12,13 @@ from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
+# Path -> the assumption of an analysis that says the same.
 ASSUMED = {
     "checkpoint.interval": "checkpoint_interval_s",
     "checkpoint.write": "write_s",
     "checkpoint.init": "init_s",
     "checkpoint.save_on_signal": "save_on_signal",
 }
-"""Path -> the assumption of an analysis that says the same."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,13 @@ class Baseline:
     """A fleet that changes are tried on."""
 
     scenario: Scenario
-    name: str
-    """What to call it."""
-    days: float | None
-    """Length of the log; None: there is none."""
-    notes: list[str]
-    """What the log did not tell, and what is doubtful."""
+    name: str  # What to call it
+    days: float | None  # Length of the log; None: there is none
+    notes: list[str]  # What the log did not tell, and what is doubtful
+    # Paths of the scenario that the log does not tell and nobody said.
     assumed: frozenset[str] = frozenset()
-    """Paths of the scenario that the log does not tell and nobody said."""
+    # Of the log, under the assumptions that the scenario was fitted with; None: there is no log.
     measured: MeasuredEttr | None = None
-    """Of the log, under the assumptions that the scenario was fitted with; None: there is no log."""
 
 
 def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()) -> Baseline:

@@ -25,24 +25,24 @@ from holdfast.fleet.simulation.scenario import Component, Detection, Failures, L
 from holdfast.numbers import brief, counted
 from holdfast.stats import clopper_pearson_interval, poisson_interval
 
+# A rate of large attempts is used alone from so many failures on, and only if it differs.
 FIRM_FAILURES = 20
-"""A rate of large attempts is used alone from so many failures on, and only if it differs."""
+# A component has shares of its own from so many events on; one with fewer has those of all.
 FIRM_SHARE = 10
-"""A component has shares of its own from so many events on; one with fewer has those of all."""
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
+# Repairs are of two kinds if a split of log durations explains this share of their variance and the
+# typical long one takes this many times the typical short one.
 CLEAR_SPLIT, APART = 0.8, 4.0
-"""Repairs are of two kinds if a split of log durations explains this share of their variance and the
-typical long one takes this many times the typical short one."""
 TAIL = 0.05
 FEWEST_GAPS = 10
 USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
 ALIGNED_S = 2.0
 SURE_P = 1e-4
+# A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it
+# is believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has
+# this share of the gaps of the best one.
 CLEAR_SHARE = 0.9
-"""A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it is
-believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has this
-share of the gaps of the best one."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class OutageTimes:
     """Durations of outages, split in two kinds."""
 
     repair: Repair
+    # Label of the check that explains it -> long repairs, outages whose kind is known.
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Label of the check that explains it -> long repairs, outages whose kind is known."""
 
     @property
     def every(self) -> tuple[int, int]:

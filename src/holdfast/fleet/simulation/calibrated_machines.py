@@ -18,10 +18,9 @@ from holdfast.numbers import counted, duration
 
 MOST_GPUS_PER_NODE = 64
 SIGTERM = 15
+# A preempted attempt that saves its work leaves this long after the signal, or after its write.
 EXIT_S = 1
-"""A preempted attempt that saves its work leaves this long after the signal, or after its write."""
-SURE_PREEMPTIONS = 5
-"""With so many that the log labels, weaker signs of preemption do not count."""
+SURE_PREEMPTIONS = 5  # With so many that the log labels, weaker signs of preemption do not count
 
 
 # --- Nodes ---------------------------------------------------------------------------------------

@@ -26,19 +26,18 @@ from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interv
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
+# Shorter logs tell no hours of the day, no days of the week.
 DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
-"""Shorter logs tell no hours of the day, no days of the week."""
+# Hourly arrivals that vary so many times more than a Poisson process are called bursts.
 BURSTS = 3.0
-"""Hourly arrivals that vary so many times more than a Poisson process are called bursts."""
+# A size with as many completed jobs stands alone; one with fewer leans on the other sizes.
 FIRM_EVENTS = 20
-"""A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""
-FEWEST_FOR_SHAPE = 5
-"""Ends seen fewer times get a constant hazard."""
+FEWEST_FOR_SHAPE = 5  # Ends seen fewer times get a constant hazard
+# A size keeps its number of GPUs with this share of the jobs and so many of them, or with this
+# share of the GPU time; others are merged to the nearest power of two.
 KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
-"""A size keeps its number of GPUs with this share of the jobs and so many of them, or with this share of
-the GPU time; others are merged to the nearest power of two."""
+# A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed.
 LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
-"""A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed."""
 
 
 # --- Who counts ----------------------------------------------------------------------------------
@@ -49,13 +48,10 @@ class Cohort:
     """The jobs that arrived inside the window, seen from their beginning."""
 
     runs: Records
-    every: Records
-    """All jobs of the log."""
-    begin_s: float
-    """The first end in the log: from here on it tells of every job."""
+    every: Records  # All jobs of the log
+    begin_s: float  # The first end in the log: from here on it tells of every job
     end_s: float
-    processors: bool
-    """Whether processors stand in for GPUs."""
+    processors: bool  # Whether processors stand in for GPUs
 
     @property
     def days(self) -> float:

@@ -40,18 +40,13 @@ class Calibration(Answer):
     """A scenario fitted to a log."""
 
     scenario: Scenario
-    remarks: list[str]
-    """What was left out or is doubtful, a sentence each."""
-    estimates: list[Estimate]
-    """Every key that was estimated or assumed, in the order of the method."""
-    days: float
-    """Length of the window that was fitted; a simulation to compare with is as long."""
-    source: str
-    """The store."""
+    remarks: list[str]  # What was left out or is doubtful, a sentence each
+    estimates: list[Estimate]  # Every key that was estimated or assumed, in the order of the method
+    days: float  # Length of the window that was fitted; a simulation to compare with is as long
+    source: str  # The store
+    # How well simulations of the scenario fit the log, if that was asked for.
     fit: GoodnessOfFit | None = None
-    """How well simulations of the scenario fit the log, if that was asked for."""
-    output: Path | None = None
-    """Where the scenario was written."""
+    output: Path | None = None  # Where the scenario was written
 
     @property
     def title(self) -> str:

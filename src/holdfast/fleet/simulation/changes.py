@@ -30,14 +30,14 @@ from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
 
+# Names of one or more keys that are changed alike.
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
     "detection": ("detection.check_interval", "detection.heartbeat"),
     "repair": ("repair.fast_min", "repair.fast_max", "repair.slow_min", "repair.slow_max"),
 }
-"""Names of one or more keys that are changed alike."""
+# Changes of several keys in one step, see `node_changes`.
 WORDS = ("lemons", "replace", "pull", "nodes", "backfill")
-"""Changes of several keys in one step, see `node_changes`."""
 RATE = "failures.rate_per_node_day"
 SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
@@ -51,10 +51,8 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 class Edit:
     """One step of a change."""
 
-    key: str
-    """As given."""
-    operator: str
-    """``=``, ``*``, ``+`` or ``-``."""
+    key: str  # As given
+    operator: str  # ``=``, ``*``, ``+`` or ``-``
     value: str
 
 
@@ -62,8 +60,7 @@ class Edit:
 class Change:
     """Something that an operator could do differently."""
 
-    text: str
-    """As given."""
+    text: str  # As given
     edits: tuple[Edit, ...]
 
 
@@ -72,8 +69,7 @@ class Leaf:
     """Where a value stands in a scenario, and what it is."""
 
     steps: tuple[str | int, ...]
-    kind: Any
-    """The type of the value, or of each in a list."""
+    kind: Any  # The type of the value, or of each in a list
     duration: bool = False
 
     @property

@@ -30,10 +30,8 @@ from holdfast.report import write
 
 LEVEL = 0.95
 PRESET_DAYS = 28.0
-MOST_DAYS = 120.0
-"""A store is simulated for as long as it is, and no longer than this."""
-FULL = 0.97
-"""From this share of the capacity on, the productive time that jobs need leaves no room."""
+MOST_DAYS = 120.0  # A store is simulated for as long as it is, and no longer than this
+FULL = 0.97  # From this share of the capacity on, the productive time that jobs need leaves no room
 
 
 def whatif(

@@ -29,12 +29,11 @@ FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 Family = Literal["lognormal", "weibull"]
 
-LEAST = 5.0
-"""Ends within this many seconds are only known to be so early: logs keep whole seconds."""
+LEAST = 5.0  # Ends within this many seconds are only known to be so early: logs keep whole seconds
+# Larger samples are gathered into bins of log t, each a ratio of at most 1.01 wide for 9 decades.
 MOST_POINTS = 2_000
-"""Larger samples are gathered into bins of log t, each a ratio of at most 1.01 wide for 9 decades."""
+# Bounds: the likelihood has no maximum where all ends fall on one time.
 LOG_SIGMA = (math.log(1e-3), math.log(1e2))
-"""Bounds: the likelihood has no maximum where all ends fall on one time."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,7 @@ class Fit:
 
     mu: float
     sigma: float
-    covariance: FloatArray
-    """Of (mu, log sigma), shape [2, 2]."""
+    covariance: FloatArray  # Of (mu, log sigma), shape [2, 2]
 
     @property
     def sigma_ci95(self) -> Interval:
@@ -170,8 +168,8 @@ def fit(
     return Fit(float(best[0]), math.exp(best[1]), np.asarray(covariance, np.float64))
 
 
+# Logarithms of the density, the survival and the distribution function of z.
 _Logs = tuple[Callable[[FloatArray], FloatArray], ...]
-"""Logarithms of the density, the survival and the distribution function of z."""
 
 
 def _normal() -> _Logs:

@@ -20,8 +20,7 @@ from holdfast.fleet.simulation.scenario import scenario as load
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
 from holdfast.progress import track
 
-SLICES = 400
-"""Reports of progress."""
+SLICES = 400  # Reports of progress
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,13 @@ class Run:
     scenario: Scenario
     seed: int
     days: float
-    jobs: Records
-    """`records.JOBS`, in order of submission."""
-    attempts: Records
-    """`records.ATTEMPTS`."""
-    nodes: Array
-    """int32: the nodes of all attempts, see `node_offset` of `records.ATTEMPTS`."""
-    failures: Records
-    """`records.FAILURES`."""
+    jobs: Records  # `records.JOBS`, in order of submission
+    attempts: Records  # `records.ATTEMPTS`
+    nodes: Array  # int32: the nodes of all attempts, see `node_offset` of `records.ATTEMPTS`
+    failures: Records  # `records.FAILURES`
+    # Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ...
     events: int
-    """Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ..."""
-    seconds: float
-    """Wall-clock time that it took."""
+    seconds: float  # Wall-clock time that it took
 
     @property
     def end_ms(self) -> int:

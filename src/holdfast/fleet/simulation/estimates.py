@@ -22,6 +22,7 @@ _TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
 _KEY = re.compile(r"^([a-z_]+) = ")
 _MOST_WIDTH = 100
 
+# Key -> how a log tells it.
 METHODS = {
     "cluster.gpus_per_node": "the usual number in the inventory, else the most of an attempt on a node",
     "cluster.nodes": "nodes in the inventory or in use; without names, what ran at one time",
@@ -55,7 +56,7 @@ METHODS = {
     "others' mean",
     "detection.check_interval": "times between failed checks of a node are multiples of it",
 }
-"""Key -> how a log tells it."""
+# Key that no log tells -> why.
 ASSUMED = {
     "cluster.nodes_per_rack": "a log does not tell racks",
     "cluster.nodes_per_pod": "a log does not tell which nodes share a switch",
@@ -70,7 +71,6 @@ ASSUMED = {
         for key in ("interval", "write", "init", "mode", "save_on_signal")
     },
 }
-"""Key that no log tells -> why."""
 _HOURS = ("hours", "scale_hours")
 _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interval")
 
@@ -79,19 +79,13 @@ _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interv
 class Estimate:
     """One key of a scenario and where its value comes from."""
 
-    key: str
-    """As in the TOML: ``workload.sizes[0].hours``."""
-    how: str
-    """How it was estimated, or why it is assumed."""
-    value: float | None = None
-    """None: it is no number."""
-    n: int | None = None
-    """Observations behind it."""
+    key: str  # As in the TOML: ``workload.sizes[0].hours``
+    how: str  # How it was estimated, or why it is assumed
+    value: float | None = None  # None: it is no number
+    n: int | None = None  # Observations behind it
     interval: Interval | None = None
-    level: str = "at 95 %"
-    """Of the interval."""
-    estimated: bool = True
-    """Whether the log told it."""
+    level: str = "at 95 %"  # Of the interval
+    estimated: bool = True  # Whether the log told it
 
     @property
     def unit(self) -> str:

@@ -31,8 +31,8 @@ from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import counted
 
+# What is compared, and of which state or job size; the second is empty for the whole log.
 Key = tuple[str, str]
-"""What is compared, and of which state or job size; the second is empty for the whole log."""
 
 BY_STATE = ("ends of attempts", "GPU time by end")
 BY_SIZE = ("jobs by size", "GPU time by size")
@@ -58,9 +58,9 @@ FEWEST_WAITS = 5
 class GoodnessOfFit:
     """A log and simulations of a scenario, side by side."""
 
+    # One row per figure: metric, of (a state or a job size), log, low and high (range for one more
+    # replica, 5 to 95 %; NaN: too few replicas had it), verdict ("fits", "off" or "unknown").
     figures: pa.Table
-    """One row per figure: metric, of (a state or a job size), log, low and high (range for one more
-    replica, 5 to 95 %; NaN: too few replicas had it), verdict ("fits", "off" or "unknown")."""
     replicas: int
     seed: int
     days: float

@@ -20,18 +20,13 @@ from holdfast.fleet.simulation.workload import DAY_MS
 class Hazards:
     """Failures per millisecond, and the records of `kernel.state` that say what they are like."""
 
-    rate: Array
-    """float64 [nodes]: of failures that end attempts."""
+    rate: Array  # float64 [nodes]: of failures that end attempts
+    # float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds.
     scale: Array
-    """float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds."""
-    ending: float
-    """Share of the failures that end attempts."""
-    rack_rate: float
-    """Blasts of one rack."""
-    pod_rate: float
-    """Blasts of one pod."""
-    fleet_rate: float
-    """Blasts of the fleet."""
+    ending: float  # Share of the failures that end attempts
+    rack_rate: float  # Blasts of one rack
+    pod_rate: float  # Blasts of one pod
+    fleet_rate: float  # Blasts of the fleet
     components: Array
     blasts: Array
     sources: Array

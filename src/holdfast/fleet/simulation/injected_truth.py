@@ -26,8 +26,8 @@ from holdfast.fleet.simulation.records import Array, Detected, State
 TRUTH = "truth.json"
 TRUTH_ATTEMPTS = "truth/attempts.parquet"
 
+# `failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`.
 LARGE_GPUS = 128
-"""`failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`."""
 
 ATTEMPT_TRUTH = pa.schema(
     [

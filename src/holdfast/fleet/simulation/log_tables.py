@@ -23,8 +23,7 @@ from holdfast.fleet.simulation.records import Array, Detected, State
 
 PARTITION = "main"
 ACCOUNT = "research"
-SILENT_REASON = "Not responding"
-"""What Slurm writes beside a node that no longer answers."""
+SILENT_REASON = "Not responding"  # What Slurm writes beside a node that no longer answers
 
 # What sacct prints of each state: exit code, exit signal, SIGTERM was sent.
 _EXITS = {

@@ -14,8 +14,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.simulation.changes import Edit, changed, impossible, switch
 from holdfast.fleet.simulation.scenario import Lemons, Scenario
 
-SAME_RATE = 1e-13
-"""Relative difference of two failure rates that are one."""
+SAME_RATE = 1e-13  # Relative difference of two failure rates that are one
 
 
 def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:

@@ -26,10 +26,9 @@ from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.store import Store
 
-LEAST_S = 1.0
-"""No job needs less: a scheduler keeps whole seconds."""
+LEAST_S = 1.0  # No job needs less: a scheduler keeps whole seconds
+# A job that completed within its limit does so in the simulation, too, rounded seconds or not.
 LIMIT_SLACK_S = 60.0
-"""A job that completed within its limit does so in the simulation, too, rounded seconds or not."""
 
 
 def replay_jobs(

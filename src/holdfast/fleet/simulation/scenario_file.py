@@ -27,8 +27,7 @@ class Bounds:
 
     least: float = 0.0
     most: float = math.inf
-    zero: bool = True
-    """Whether zero is allowed."""
+    zero: bool = True  # Whether zero is allowed
 
     def __str__(self) -> str:
         if not self.zero:

@@ -20,16 +20,12 @@ from holdfast.progress import track
 class Simulated(Answer):
     """What a simulation did, and where its store is."""
 
-    jobs: int
-    """Job ids that were submitted."""
-    attempts: int
-    """Executions that started."""
-    events: int
-    """Events that the simulation went through."""
-    seconds: float
-    """Wall-clock time of the simulation, without writing the store."""
+    jobs: int  # Job ids that were submitted
+    attempts: int  # Executions that started
+    events: int  # Events that the simulation went through
+    seconds: float  # Wall-clock time of the simulation, without writing the store
+    # GPU time of attempts over the GPU time of all nodes, those in repair included.
     utilisation: float
-    """GPU time of attempts over the GPU time of all nodes, those in repair included."""
     store: str
 
     @property

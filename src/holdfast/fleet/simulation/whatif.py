@@ -31,8 +31,8 @@ from holdfast.numbers import duration, percent
 from holdfast.report import figures
 
 GOODPUT = "goodput_share_of_busy_time"
+# What a change is judged by: the first that can be measured.
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
-"""What a change is judged by: the first that can be measured."""
 LOST = ("lost_first_order_gpu_hours_per_day", "lost_second_order_gpu_hours_per_day")
 EFFECTS = (
     "goodput_gpu_hours_per_day",
@@ -50,15 +50,11 @@ class Difference:
     """What one change does to one metric."""
 
     change: str
-    metric: str
-    """See `outcomes.METRICS`."""
-    baseline: float
-    """Mean over the replicas."""
-    value: float
-    """With the change."""
+    metric: str  # See `outcomes.METRICS`
+    baseline: float  # Mean over the replicas
+    value: float  # With the change
     difference: float
-    ci95: tuple[float, float]
-    """Of `difference`."""
+    ci95: tuple[float, float]  # Of `difference`
 
     @property
     def told(self) -> bool:
@@ -70,26 +66,20 @@ class Difference:
 class WhatIf(Answer):
     """A fleet and what changes would do to it."""
 
-    differences: list[Difference]
-    """One per change and metric, in the order of the changes."""
+    differences: list[Difference]  # One per change and metric, in the order of the changes
     baseline: Scenario
-    scenarios: dict[str, Scenario]
-    """Change -> the scenario with it."""
-    scope: Scope
-    """Which runs count as long and large."""
-    main: str
-    """The metric by which changes are judged, one of `MAIN`."""
-    source: str
-    """What was simulated: a store, a preset, a file."""
+    scenarios: dict[str, Scenario]  # Change -> the scenario with it
+    scope: Scope  # Which runs count as long and large
+    main: str  # The metric by which changes are judged, one of `MAIN`
+    source: str  # What was simulated: a store, a preset, a file
     days: float
     replicas: int
     seed: int
-    notes: list[str]
-    """What is doubtful."""
+    notes: list[str]  # What is doubtful
+    # Paths of the baseline that the log does not tell and nobody said.
     assumed: frozenset[str] = frozenset()
-    """Paths of the baseline that the log does not tell and nobody said."""
+    # The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated.
     measured: MeasuredEttr | None = None
-    """The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated."""
     html: Path | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:

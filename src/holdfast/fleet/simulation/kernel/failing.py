@@ -21,8 +21,7 @@ from holdfast.fleet.simulation.portable import (
     uniform,
 )
 
-LONGEST = 4e15
-"""Milliseconds: beyond it nothing is planned."""
+LONGEST = 4e15  # Milliseconds: beyond it nothing is planned
 
 
 @compiled

@@ -26,8 +26,7 @@ def wide(number: Any) -> Any:
     return np.int64(number)
 
 
-NEVER = 1 << 62
-"""A time that does not come."""
+NEVER = 1 << 62  # A time that does not come
 
 # What happens; at one moment in this order, then submissions, then a pass over the queue.
 END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
@@ -52,11 +51,10 @@ ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
 NO: Any = np.bool_(False)
 YES: Any = np.bool_(True)
 
-ROOM = 2
-"""What one event can add to any array, in units of (slots + nodes)."""
+ROOM = 2  # What one event can add to any array, in units of (slots + nodes)
 
+# After a job has died, the check at its end sees the node's failure this soon.
 CRASH_SEEN_MS = 5_000
-"""After a job has died, the check at its end sees the node's failure this soon."""
 
 RULES = [
     ("seed", "i8"),
@@ -115,9 +113,9 @@ NODE = [
     ("scale", "f8"),  # Weibull scale of the gaps between failures of any kind; infinite: none
 ]
 
+# List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p
+# that are wholly free.
 FREE_LIST = [("first", "i4"), ("count", "i4")]
-"""List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p that are
-wholly free."""
 
 JOB = [
     *SUBMITTED,
@@ -163,13 +161,13 @@ EVENT = [
     ("generation", "i4"),
 ]
 
+# Shares; `share` is cumulated.
 COMPONENT = [("share", "f8"), ("high", "f8"), ("low", "f8"), ("crash", "f8"), ("permanent", "f8")]
-"""Shares; `share` is cumulated."""
 
 BLAST_KIND = [("repair", "i8")]
 
+# The nodes that it hits, from `first` up to before `end`; mean gap between its blasts.
 BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), ("draws", "i8")]
-"""The nodes that it hits, from `first` up to before `end`; mean gap between its blasts."""
 
 # Places in the array of counters.
 (
@@ -193,25 +191,19 @@ BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), (
 class Simulation(NamedTuple):
     """Everything; structured arrays of the types above."""
 
-    rules: Array
-    """One `RULES`."""
-    counters: Array
-    """int64 [COUNTERS]."""
+    rules: Array  # One `RULES`
+    counters: Array  # int64 [COUNTERS]
     nodes: Array
-    on_node: Array
-    """int32 [nodes, gpus per node]: the slots of the attempts on each node."""
+    on_node: Array  # int32 [nodes, gpus per node]: the slots of the attempts on each node
     lists: Array
     jobs: Array
     classes: Array
     slots: Array
     heap: Array
-    out: Array
-    """`records.ATTEMPTS` [rows]."""
-    node_rows: Array
-    """int32: the nodes of all attempts."""
+    out: Array  # `records.ATTEMPTS` [rows]
+    node_rows: Array  # int32: the nodes of all attempts
     failures: Array
     components: Array
     blasts: Array
     sources: Array
-    scratch: Array
-    """int64 [3, nodes]: nodes to choose from, marks, pods."""
+    scratch: Array  # int64 [3, nodes]: nodes to choose from, marks, pods
