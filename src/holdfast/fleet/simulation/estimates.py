@@ -10,10 +10,12 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from holdfast.config import parse_config
 from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, duration
 
@@ -22,55 +24,9 @@ _TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
 _KEY = re.compile(r"^([a-z_]+) = ")
 _MOST_WIDTH = 100
 
-# Key -> how a log tells it.
-METHODS = {
-    "cluster.gpus_per_node": "the usual number in the inventory, else the most of an attempt on a node",
-    "cluster.nodes": "nodes in the inventory or in use; without names, what ran at one time",
-    "cluster.names": "their names",
-    "qos.priority": "rank by the qos table, else by the mean priority of attempts",
-    "workload.jobs_per_day": "jobs that arrived",
-    "workload.hour_weights": "arrivals by hour of the day (UTC) over their mean, shrunk to it",
-    "workload.day_weights": "arrivals by day of the week over their mean, shrunk to it",
-    "workload.users": "users who submitted",
-    "workload.sizes.share": "of the jobs",
-    "workload.sizes.hours": "mean work by censored maximum likelihood; rare sizes lean on the others",
-    "workload.sizes.spread": "sigma of the lognormal distribution of that work",
-    "workload.ends.scale_hours": "Weibull hazard by censored maximum likelihood",
-    "workload.ends.shape": "below 1: most end early",
-    "workload.short_limits": "TIMEOUT among jobs that ended so or COMPLETED, weighted by their chance to "
-    "get so far",
-    "workload.limit_factor": "twice the median of limit over need of completed jobs",
-    "scheduler.preemption": "attempts that were preempted",
-    "scheduler.grace": "grace of the victims' classes in the qos table",
-    "scheduler.preempt_after": "age of the youngest victim at the signal",
-    "scheduler.requeue_delay": "median time from an end to the next attempt's eligibility",
-    "scheduler.time_limit": "the longest limit of a job",
-    "repair.fast_min": "range of the short repairs, from the 5 % and 95 % quantiles of their outages",
-    "repair.slow_min": "range of the long repairs",
-    "failures.rate_per_node_day": "failures over node-days; attempts above the least size if they differ",
-    "failures.components.share": "failures that it explains, LOW events that drained nodes included",
-    "failures.components.crash": "FAILED among its failures, among all where it has few",
-    "failures.components.permanent": "long repairs among its outages, among all where it has few",
-    "failures.lemons.count": "nodes that fail more than chance explains",
-    "failures.lemons.nodes": "nodes that fail more than chance explains, with their shrunk rates over the "
-    "others' mean",
-    "detection.check_interval": "times between failed checks of a node are multiples of it",
-}
-# Key that no log tells -> why.
-ASSUMED = {
-    "cluster.nodes_per_rack": "a log does not tell racks",
-    "cluster.nodes_per_pod": "a log does not tell which nodes share a switch",
-    "scheduler.policy": "a log does not tell; Slurm's usual one",
-    "scheduler.interval": "a log does not tell how often the scheduler looks",
-    "scheduler.depth": "a log does not tell",
-    "scheduler.age_weight": "priorities of a log mix many terms",
-    "failures.shape": "a log of this length does not tell whether nodes age",
-    "detection.heartbeat": "a log does not tell; SlurmdTimeout of scontrol show config",
-    **{
-        f"checkpoint.{key}": "a log does not tell what jobs do on their nodes"
-        for key in ("interval", "write", "init", "mode", "save_on_signal")
-    },
-}
+# Key -> how a log tells it; key that no log tells -> why.
+_TEXTS = parse_config(Path(__file__).with_name("estimates.toml"), "the methods of estimates")
+METHODS, ASSUMED = _TEXTS["told"], _TEXTS["assumed"]
 _HOURS = ("hours", "scale_hours")
 _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interval")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 from numba import njit
+
+from holdfast.fleet.simulation.records import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,3 +24,15 @@ def compiled(function: Function) -> Function:
     """
     dispatcher: Function = njit(cache=True, **_UNCOUNTED)(function)
     return dispatcher
+
+
+@njit(cache=True)
+def sort(values: Array, count: int) -> None:
+    """Sort the first values in place; it may ask for memory, once in a pass over the queue."""
+    values[:count].sort()
+
+
+@njit(cache=True)
+def smallest(values: Array, count: int, k: int) -> int:
+    """The value at place k if the first `count` values were sorted."""
+    return np.partition(values[:count], k)[k]
