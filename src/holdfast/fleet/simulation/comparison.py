@@ -239,7 +239,7 @@ def _assumptions(given: Sequence[str]) -> dict[str, Any]:
     return {
         ASSUMED[leaf.path]: value_of(leaf, edit)
         for change in given
-        for edit in parse(change).edits
+        for edit in parse(change)
         for leaf in known(edit.key)
         if leaf.path in ASSUMED and edit.operator == "="
     }
