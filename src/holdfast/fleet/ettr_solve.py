@@ -92,12 +92,8 @@ def solve(
     finite = productive_s is not None and for_ != "checkpoint"
     _require("form", form, ("exact", "exact_finite") if finite else ("exact",))
     if not 0 < target < 1:
-        raise InputError(
-            "the target is not an ETTR",
-            code="out-of-range",
-            found=repr(target),
-            expected="a number between 0 and 1",
-        )
+        expected = "a target between 0 and 1"
+        raise InputError("no ETTR", code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
     parameters = {
         "nodes": nodes,
@@ -118,9 +114,8 @@ def solve(
 
     best = 1.0 if for_ == "nodes" else SMALLEST
     if for_ == "checkpoint":
-        optimum = optimal_checkpoint_interval(
-            base.nodes, base.rate_per_node_day, write_s=base.write_s
-        )
+        job = (base.nodes, base.rate_per_node_day)
+        optimum = optimal_checkpoint_interval(*job, write_s=base.write_s)
         best = LARGEST if optimum is None else max(optimum, SMALLEST)
     best_ettr = value_at(best)
     if best_ettr < target:
@@ -139,19 +134,15 @@ def solve(
         high = math.floor(high * (1 + 1e-12))
     no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
     best_value = best if best > SMALLEST else 0.0
-    return SolveResult(
-        name, unit, target, low, high, None if no_best else best_value, best_ettr, form
-    )
+    shown = None if no_best else best_value
+    return SolveResult(name, unit, target, low, high, shown, best_ettr, form)
 
 
 def _require(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
+        problem, found = "this cannot be solved for", repr(value)
         raise InputError(
-            "this cannot be solved for",
-            code="unknown-key",
-            place=name,
-            found=repr(value),
-            expected=", ".join(known),
+            problem, code="unknown-key", place=name, found=found, expected=", ".join(known)
         )
 
 
@@ -163,12 +154,5 @@ def _edge(
         return None
     from scipy.optimize import brentq
 
-    return math.exp(
-        brentq(
-            lambda x: value_at(math.exp(x)) - target,
-            math.log(inside),
-            math.log(outside),
-            xtol=1e-14,
-            rtol=8.9e-16,
-        )
-    )
+    ends, precise = (math.log(inside), math.log(outside)), {"xtol": 1e-14, "rtol": 8.9e-16}
+    return math.exp(brentq(lambda x: value_at(math.exp(x)) - target, *ends, **precise))
