@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.fleet.attribution import (
     ranked_causes,
 )
 from holdfast.fleet.failures import counts_by_size
+from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
@@ -53,20 +54,13 @@ class OutageTimes:
     # Label of the check that explains it -> long repairs, outages whose kind is known.
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    @property
-    def every(self) -> tuple[int, int]:
-        """Long repairs and outages, all labels together."""
-        return sum(slow for slow, _ in self.by_label.values()), sum(
-            count for _, count in self.by_label.values()
-        )
 
-
-def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Findings) -> Failures:
+def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings) -> Failures:
     """Rate, components and lemon nodes.
 
     Args:
         log: the open log.
-        nodes: the names of the simulated nodes.
+        names: host list of the simulated nodes.
         outages: of `outage_times`.
         findings: where estimates and assumptions are recorded.
     """
@@ -75,6 +69,7 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
     components = _components(log, outages, findings)
+    nodes = set(hosts_of(names) or ()) if names else set()
     return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
 
 
@@ -91,17 +86,13 @@ def _rate(log: FleetLog, findings: Findings) -> float:
     effect = _attempts_per_event(log)
     used = everything = _rate_above(log, 0, effect) or (0, 0.0, (0.0, math.inf))
     large = _rate_above(log, size, effect) if size else None
-    if large is not None:
-        apart = large[2][0] > everything[2][1] or large[2][1] < everything[2][0]
-        used = large if apart and large[0] >= FIRM_FAILURES else everything
-        if apart:
-            findings.note(
-                f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
-                f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
-            )
-    value = rounded(used[1])
-    findings.found("failures.rate_per_node_day", value, used[0], used[2])
-    return value
+    if large and (large[2][0] > everything[2][1] or large[2][1] < everything[2][0]):
+        used = large if large[0] >= FIRM_FAILURES else everything
+        findings.note(
+            f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
+            f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
+        )
+    return findings.found("failures.rate_per_node_day", rounded(used[1]), used[0], used[2])
 
 
 def _rate_above(
@@ -168,30 +159,31 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
             drained, share = 1.0, low * (total / high_all if high_all else 1.0)
         if share > 0:
             rows.append((label, share, drained, count, failed, events))
-    total_share = sum(row[1] for row in rows) + silent
+    if silent:
+        rows.append((UNATTRIBUTED, silent, 0.0, silent, 0, []))
+    total_share = sum(row[1] for row in rows)
     components: list[Component] = []
     for label, share, drained, count, failed, events in rows:
         key = f"failures.components[{len(components)}]"
-        part = rounded(share / total_share, 3)
-        findings.found(f"{key}.share", part, count, clopper_pearson_interval(share, total_share))
-        hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
-        crash = rounded(hits / base, 3)
-        if count:
-            findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
-        drained = round(drained, 3)
-        check, xid = _check_of(events, label)
+        interval = clopper_pearson_interval(share, total_share)
+        part = findings.found(f"{key}.share", rounded(share / total_share, 3), count, interval)
+        if label == UNATTRIBUTED:
+            shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
+        else:
+            hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
+            crash, drained = rounded(hits / base, 3), round(drained, 3)
+            if count:
+                interval = clopper_pearson_interval(hits, base)
+                findings.found(f"{key}.crash", crash, base, interval)
+            shown = {"high": round(1 - drained, 3), "low": drained, "crash": crash}
+            # The check that most often sees it, and its XID.
+            for top in sorted(events, key=lambda row: (-row["high"], -row["low"], row["check"]))[
+                :1
+            ]:
+                shown |= {"check": str(top["check"]), "xid": int(top["xid"] or 0)}
         permanent = _permanent(f"{key}.permanent", label, outages, findings)
-        components.append(
-            Component(label, part, check, xid, round(1 - drained, 3), drained, crash, permanent)
-        )
-    if silent:
-        key = f"failures.components[{len(components)}]"
-        part = rounded(silent / total_share, 3)
-        findings.found(f"{key}.share", part, silent, clopper_pearson_interval(silent, total_share))
-        permanent = _permanent(f"{key}.permanent", UNATTRIBUTED, outages, findings)
-        components.append(
-            Component(UNATTRIBUTED, part, SILENT_CHECK, high=0.0, permanent=permanent)
-        )
+        shown = {"check": label} | shown
+        components.append(Component(label, part, permanent=permanent, **shown))
     if not health_events:
         findings.note(
             "The log has no health events: every failure counts as a node that falls silent, and "
@@ -245,14 +237,6 @@ def _seen(log: FleetLog) -> list[dict[str, Any]]:
     )
 
 
-def _check_of(events: Sequence[dict[str, Any]], label: str) -> tuple[str, int]:
-    """The check that most often sees a component, and its XID."""
-    if not events:
-        return label, 0
-    top = min(events, key=lambda row: (-row["high"], -row["low"], row["check"]))
-    return str(top["check"]), int(top["xid"] or 0)
-
-
 def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
     """The share of long repairs: the component's own from enough outages on, else of all."""
     if not outages.by_label:
@@ -260,10 +244,9 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
         return Component("", 1.0, "").permanent
     slow, count = outages.by_label.get(label, (0, 0))
     if count < FIRM_SHARE:
-        slow, count = outages.every
-    share = rounded(slow / count, 3)
-    findings.found(key, share, count, clopper_pearson_interval(slow, count))
-    return share
+        slow, count = (sum(column) for column in zip(*outages.by_label.values(), strict=True))
+    interval = clopper_pearson_interval(slow, count)
+    return findings.found(key, rounded(slow / count, 3), count, interval)
 
 
 # --- Lemon nodes ---------------------------------------------------------------------------------
@@ -281,10 +264,10 @@ def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     others = [row for row in table if row["node"] not in worse]
     days = sum(row["node_days"] for row in others)
     healthy = sum(row["shrunk_rate"] * row["node_days"] for row in others) / days if days else 0.0
-    factors = {}
-    for row in lemon_rows:
-        factor = row["shrunk_rate"] / healthy if healthy > 0 else math.inf
-        factors[row["node"]] = rounded(min(max(factor, 1.0), 1e4), 3)
+    factors = {
+        row["node"]: rounded(min(max(row["shrunk_rate"] / max(healthy, 1e-300), 1.0), 1e4), 3)
+        for row in lemon_rows
+    }
     findings.found("failures.lemons.nodes", None, len(lemon_rows))
     return Lemons(nodes=dict(sorted(factors.items())))
 
@@ -319,8 +302,7 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
         why = "the times between failed checks of a node have no interval in common"
         findings.assumed(key, f"{why} (n = {gap_s.size:,})")
         return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
-    findings.found(key, interval, gap_s.size)
-    return Detection(interval, heartbeat)
+    return Detection(findings.found(key, interval, gap_s.size), heartbeat)
 
 
 def common_interval(gaps: Array) -> float | None:
@@ -343,10 +325,8 @@ def common_interval(gaps: Array) -> float | None:
         by_chance = (2 * ALIGNED_S + 1) / interval
         if hits and float(bdtrc(hits - 1, gaps.size, by_chance)) < SURE_P:
             shares[interval] = (hits / gaps.size - by_chance) / (1 - by_chance)
-    best = max(shares.values(), default=0.0)
-    return max(
-        (each for each, share in shares.items() if share >= CLEAR_SHARE * best), default=None
-    )
+    least = CLEAR_SHARE * max(shares.values(), default=0.0)
+    return max((each for each, share in shares.items() if share >= least), default=None)
 
 
 # --- Repairs -------------------------------------------------------------------------------------
@@ -382,10 +362,10 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     if len(decided) < len(rows):
         left = counted(len(rows) - len(decided), "outage")
         findings.note(f"{left} not over at the end of the log: left out.")
-    by_label: dict[str, tuple[int, int]] = {}
+    kinds: dict[str, list[bool]] = {}
     for row in decided:
-        slow_ones, count = by_label.get(row["label"], (0, 0))
-        by_label[row["label"]] = (slow_ones + (row["lasted_s"] > split), count + 1)
+        kinds.setdefault(row["label"], []).append(row["lasted_s"] > split)
+    by_label = {label: (sum(slow), len(slow)) for label, slow in kinds.items()}
     return OutageTimes(Repair(*fast, *slow), by_label)
 
 

@@ -54,11 +54,6 @@ class Calibration(Answer):
         return f"Calibrated from {self.source}"
 
     @property
-    def notes(self) -> list[str]:
-        """The remarks, and every key that had to be assumed, with the reason."""
-        return [*self.remarks, *(f"{e.key} is assumed: {e.how}" for e in self._assumed)]
-
-    @property
     def _assumed(self) -> list[Estimate]:
         """In the order of the scenario."""
         order = {path: place for place, path in enumerate(leaves())}
@@ -92,7 +87,7 @@ class Calibration(Answer):
             "estimates": [each.to_dict() for each in self.estimates if each.estimated],
             "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
             "notes": self.remarks,
-            "fit": None if self.fit is None else self.fit.to_dict(),
+            "fit": self.fit and self.fit.to_dict(),
             "output": self.output,
             "html": None,
         }
@@ -116,22 +111,19 @@ class Calibration(Answer):
 
     def values(self) -> list[Value]:
         """The estimates that are numbers."""
-        return [
-            Value(each.key, float(each.value), each.unit, each.interval)
-            for each in self.estimates
-            if each.value is not None
-        ]
+        told = [each for each in self.estimates if each.value is not None]
+        return [Value(each.key, float(each.value), each.unit, each.interval) for each in told]  # type: ignore[arg-type]
 
     def sections(self) -> list[Section]:
         """The estimates, and the log beside its simulations if they were asked for."""
         rows = [
             {
-                "key": each.key,
-                "estimate": each.estimate() if each.estimated else "assumed",
-                "n": each.n,
-                "how": each.how,
+                "key": e.key,
+                "estimate": e.estimate() if e.estimated else "assumed",
+                "n": e.n,
+                "how": e.how,
             }
-            for each in self.estimates
+            for e in self.estimates
         ]
         columns = {
             "key": ColumnFormat("Key"),
@@ -140,9 +132,8 @@ class Calibration(Answer):
             "how": ColumnFormat("How", detail=True),
         }
         table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
-        estimates = Section(
-            "estimates", "What does the log tell?", self.findings()[0].text, (), [table]
-        )
+        text = self.findings()[0].text
+        estimates = Section("estimates", "What does the log tell?", text, (), [table])
         return [estimates] if self.fit is None else [estimates, self.fit.section()]
 
 
@@ -195,16 +186,14 @@ def calibrate(
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)
-    broken = failures(log, _names(machines.names), outages, findings)
+    broken = failures(log, machines.names, outages, findings)
     checks = detection(log, typical_s, findings)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
-    begin = iso(math.floor(those.begin_s))
-    assert begin is not None
     assumed = log.assumptions
     fitted = Scenario(
         name=name,
-        begin=begin,
+        begin=iso(math.floor(those.begin_s)) or "",
         cluster=machines,
         qos=ranks,
         workload=users,
@@ -220,9 +209,3 @@ def calibrate(
         ),
     )
     return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))
-
-
-def _names(names: str) -> set[str]:
-    from holdfast.fleet.formats.hosts import hosts_of
-
-    return set(hosts_of(names) or []) if names else set()

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
+Number = TypeVar("Number", float, int, None)
 _TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
 _KEY = re.compile(r"^([a-z_]+) = ")
 _MOST_WIDTH = 100
@@ -97,15 +98,16 @@ class Findings:
     def found(
         self,
         key: str,
-        value: float | None,
+        value: Number,
         n: int | None = None,
         interval: Interval | None = None,
         level: str = "at 95 %",
-    ) -> None:
-        """Record what the log told, by the method of its key."""
+    ) -> Number:
+        """Record what the log told, by the method of its key; gives the value."""
         how = METHODS[re.sub(r"\[\d+\]", "", key)]
         count = None if n is None else int(n)
         self.estimates.append(Estimate(key, how, value, count, interval, level))
+        return value
 
     def assumed(self, key: str, why: str) -> None:
         """Record what it did not tell."""
