@@ -172,9 +172,9 @@ def calibrate(
     if processors:
         findings.note("No GPUs are simulated: processors stand in for them.")
     those = cohort(log, processors=processors)
-    if those.earlier:
+    if earlier := int(those.every.gpus.size - those.runs.gpus.size):
         findings.note(
-            f"Left out of the arrivals, sizes and durations: {counted(those.earlier, 'job')} that arrived "
+            f"Left out of the arrivals, sizes and durations: {counted(earlier, 'job')} that arrived "
             f"before the first end in the log ({minute(those.begin_s)}); only long "
             "jobs of that time are seen."
         )
