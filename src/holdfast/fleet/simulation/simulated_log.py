@@ -28,24 +28,19 @@ class Simulated(Answer):
     utilisation: float
     store: str
 
-    @property
-    def events_per_second(self) -> float:
-        """Speed of the simulation."""
-        return self.events / self.seconds if self.seconds else math.inf
-
     def to_dict(self) -> dict[str, Any]:
-        """The fields and the speed."""
-        return {**super().to_dict(), "events_per_second": self.events_per_second}
+        """The fields and the speed of the simulation."""
+        speed = self.events / self.seconds if self.seconds else math.inf
+        return {**super().to_dict(), "events_per_second": speed}
 
     def findings(self) -> list[Finding]:
         """One sentence."""
-        return [
-            Finding(
-                f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
-                f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
-                f"{duration(self.seconds)}."
-            )
-        ]
+        text = (
+            f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
+            f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
+            f"{duration(self.seconds)}."
+        )
+        return [Finding(text)]
 
     def written(self) -> dict[str, Path]:
         """The store."""
