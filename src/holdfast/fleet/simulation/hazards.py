@@ -120,43 +120,21 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         gap = ending / rate  # mean time between failures of any kind
     # Rounded, so that the gamma functions of different machines give one scale.
     scale = np.round(gap / math.gamma(1 + 1 / failures.shape), 3)
-    widths = {
-        "rack": cluster.nodes_per_rack,
-        "pod": cluster.nodes_per_pod,
-        "fleet": cluster.nodes,
-    }
-    sources = [
-        (
-            kind,
-            first,
-            min(first + widths[each.domain], cluster.nodes),
-            DAY_MS / each.rate_per_day,
-            0,
-        )
-        for kind, each in enumerate(failures.blasts)
-        if each.rate_per_day > 0
-        for first in range(0, cluster.nodes, widths[each.domain])
-    ]
-    shared = {
-        domain: sum(b.rate_per_day for b in failures.blasts if b.domain == domain) / DAY_MS
-        for domain in widths
-    }
+    widths = {"rack": cluster.nodes_per_rack, "pod": cluster.nodes_per_pod, "fleet": cluster.nodes}
+    sources = []
+    shared = dict.fromkeys(widths, 0.0)
+    for kind, each in enumerate(failures.blasts):
+        shared[each.domain] += each.rate_per_day
+        width = widths[each.domain]
+        for first in range(0, cluster.nodes, width) if each.rate_per_day > 0 else ():
+            end = min(first + width, cluster.nodes)
+            sources.append((kind, first, end, DAY_MS / each.rate_per_day, 0))
     blasts = np.zeros(max(len(failures.blasts), 1), BLAST_KIND)
-    blasts["repair"][: len(failures.blasts)] = [
-        round(each.repair_s * 1e3) for each in failures.blasts
-    ]
+    takes_ms = [round(each.repair_s * 1e3) for each in failures.blasts]
+    blasts["repair"][: len(takes_ms)] = takes_ms
     components = np.zeros(max(len(parts), 1), COMPONENT)
     for name in ("high", "low", "crash", "permanent"):
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
-    return Hazards(
-        rate=rate,
-        scale=scale,
-        ending=ending,
-        rack_rate=shared["rack"],
-        pod_rate=shared["pod"],
-        fleet_rate=shared["fleet"],
-        components=components,
-        blasts=blasts,
-        sources=np.array(sources, BLAST_SOURCE),
-    )
+    rates = (shared[domain] / DAY_MS for domain in widths)
+    return Hazards(rate, scale, ending, *rates, components, blasts, np.array(sources, BLAST_SOURCE))

@@ -15,8 +15,6 @@ OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")  # Ends of a jo
 # Cut by its limit; ended by a failure, a preemption or a requeue and not seen again; still running;
 # never started.
 TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
-
-
 CLASS = "coalesce(nullif(qos, ''), 'default')"  # SQL of the class of service of an attempt
 
 
