@@ -62,17 +62,12 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        model = self.model
-        return [
-            Value(
-                "failures_per_1000_node_days",
-                model.rate_per_1000_node_days_,
-                RATE_UNIT,
-                model.ci95_,
-                "lower",
-                "failures / node-days, exact Poisson interval",
-            )
-        ]
+        rate, how = (
+            self.model.rate_per_1000_node_days_,
+            "failures / node-days, exact Poisson interval",
+        )
+        name = "failures_per_1000_node_days"
+        return [Value(name, rate, RATE_UNIT, self.model.ci95_, "lower", how)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Nodes that are not in a log of node failures."""
@@ -86,10 +81,8 @@ class Mttf(Answer):
         if not self.nodes_known:
             scope += " (too high: nodes that never failed are not counted)"
         if not model.failures_:
-            return (
-                f"Failure rate, an upper bound: at most {brief(high)} failures {RATE_UNIT}{scope} "
-                "(95 %)"
-            )
+            at_most = f"at most {brief(high)} failures {RATE_UNIT}{scope} (95 %)"
+            return f"Failure rate, an upper bound: {at_most}"
         rate = brief(model.rate_per_1000_node_days_)
         return f"Failure rate: {rate} {brief_interval(low, high)} failures {RATE_UNIT}{scope}"
 
@@ -188,20 +181,11 @@ class Mttf(Answer):
             for gpus, mttf, low, high in each
         ]
         colours = {"the fitted rate, 1/N": "model", "each job size": "hardware"}
-        figure = lines(
-            rows,
-            "size",
-            "mttf",
-            f"Job size ({unit})",
-            "Mean time to failure (hours)",
-            series="from",
-            meanings={name: colour for name, colour in colours.items() if series[name]},
-            low="low",
-            high="high",
-            points=True,
-            log_x=True,
-            log_y=True,
-        )
+        look: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
+        look["meanings"] = {name: colour for name, colour in colours.items() if series[name]}
+        titles = (f"Job size ({unit})", "Mean time to failure (hours)")
+        bars = {"series": "from", "low": "low", "high": "high"}
+        figure = lines(rows, "size", "mttf", *titles, **bars, **look)
         caption = "With 95 % intervals"
         if largest is not None:
             caption += f"; the largest job ran on {largest / scale:,.0f} {unit}"
@@ -209,29 +193,30 @@ class Mttf(Answer):
 
 
 def _size_table(by_size: FailureModel) -> Table:
-    buckets = by_size.buckets_
-    ends = [bucket.ci95 or (None, None) for bucket in buckets]
-    data = {
-        "size": pa.array([bucket_label(bucket.gpus_max or 0) for bucket in buckets], pa.string()),
-        "failures": pa.array([bucket.failures for bucket in buckets], pa.int64()),
-        "node_days": [bucket.node_days for bucket in buckets],
-        "rate": [bucket.rate_per_1000_node_days for bucket in buckets],
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-    }
+    rows = [
+        {
+            "size": bucket_label(bucket.gpus_max or 0),
+            "failures": bucket.failures,
+            "node_days": bucket.node_days,
+            "rate": bucket.rate_per_1000_node_days,
+            **dict(zip(("low", "high"), bucket.ci95 or (None, None), strict=True)),
+        }
+        for bucket in by_size.buckets_
+    ]
+    numbers = [(name, pa.float64()) for name in ("node_days", "rate", "low", "high")]
+    data = pa.Table.from_pylist(
+        rows, pa.schema([("size", pa.string()), ("failures", pa.int64()), *numbers])
+    )
+    decimals_of = {name: decimals(data[name].to_pylist()) for name, _ in numbers}
     # Decimals for the rates, or for their upper bounds where none failed.
-    digits = max(decimals(data["rate"]), decimals(data["high"]))
+    digits = max(decimals_of["rate"], decimals_of["high"])
     columns = {
         "size": ColumnFormat("Job size", "GPUs", right=True),
         "failures": ColumnFormat("Failures"),
-        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals(data["node_days"])),
+        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals_of["node_days"]),
         "rate": ColumnFormat("Rate, 95 %", RATE_UNIT, digits=digits, interval=("low", "high")),
     }
-    numbers = {
-        name: values if isinstance(values, pa.Array) else pa.array(values, pa.float64())
-        for name, values in data.items()
-    }
-    return Table(pa.table(numbers), columns, caption="One row per job size, by failure rate.")
+    return Table(data, columns, caption="One row per job size, by failure rate.")
 
 
 def mttf(
@@ -268,22 +253,15 @@ def mttf(
         threshold = 0
         sizes = counts_by_size(log, threshold)
     if not any(row["node_days"] for row in sizes):
+        path = log.store.path
         if any(row["failures"] for row in sizes):
-            raise InputError(
-                "there are failures but no node-days to set them against",
-                code="missing-column",
-                path=log.store.path,
-                expected="attempts that ran for some time on a known number of nodes",
-                remedy="export the column NNodes or NodeList too",
-            )
+            problem = "there are failures but no node-days to set them against"
+            remedy = "export the column NNodes or NodeList too"
+            raise InputError(problem, code="missing-column", path=path, remedy=remedy)
         if log.begin_s > log.end_s:
-            raise InputError(
-                "nothing ran in the window",
-                code="no-data",
-                path=log.store.path,
-                place="--since",
-                expected=f"a time before the end of the log, {minute(log.end_s)}",
-            )
+            problem = "nothing ran in the window"
+            expected = f"a time before the end of the log, {minute(log.end_s)}"
+            raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",
             code="no-data",
@@ -292,12 +270,8 @@ def mttf(
             expected="attempts above the threshold, or a lower one",
             remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
         )
-    model = FailureModel().fit_buckets(
-        *(
-            [row[name] for row in sizes]
-            for name in ("gpus_min", "gpus_max", "failures", "node_days")
-        )
-    )
+    names = ("gpus_min", "gpus_max", "failures", "node_days")
+    model = FailureModel().fit_buckets(*([row[name] for row in sizes] for name in names))
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
 
 

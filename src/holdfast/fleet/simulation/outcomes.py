@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from holdfast.config import parse_config
 from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_label
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.injected_truth import second_order
@@ -77,33 +79,9 @@ class Metric:
         return f"{'+' if value > 0 else ''}{text} {unit} [{low}, {high}]"
 
 
-_A_DAY = "GPU-hours a day"
 # What `metrics` measures; N is the largest number of GPUs of a bucket of job sizes.
-METRICS = {
-    "ettr_large_runs": Metric("simulated ETTR of large runs", "%", "higher"),
-    "ettr_gpus_N": Metric("simulated ETTR of runs of {size}", "%", "higher"),
-    "productive_share_of_large_runs": Metric("productive share of large runs", "%", "higher"),
-    "interruptions_per_large_run": Metric("interruptions", "a large run", "lower"),
-    "goodput_share_of_capacity": Metric("share of all GPU time that is productive", "%", "higher"),
-    "goodput_share_of_busy_time": Metric(
-        "share of busy GPU time that is productive", "%", "higher"
-    ),
-    "goodput_gpu_hours_per_day": Metric("productive GPU-hours", "a day", "higher"),
-    "utilisation": Metric("utilisation", "%", ""),
-    "lost_first_order_gpu_hours_per_day": Metric("loss to failures", _A_DAY, "lower"),
-    "lost_second_order_gpu_hours_per_day": Metric(
-        "loss to preemption by jobs that had failed", _A_DAY, "lower"
-    ),
-    "lost_other_preemption_gpu_hours_per_day": Metric("loss to other preemption", _A_DAY, "lower"),
-    "failed_share_of_attempts_gpus_N_up": Metric(
-        "failures among attempts of {top:,} or more GPUs", "%", "lower"
-    ),
-    "completed_jobs_per_day": Metric("completed jobs", "a day", "higher"),
-    "queue_wait_mean_s": Metric("mean wait before a start", "s", "lower"),
-    "queue_wait_p90_s": Metric("90 % quantile of waits before a start", "s", "lower"),
-    "queue_wait_mean_s_gpus_N": Metric("mean wait of jobs of {size}", "s", "lower"),
-    "queue_wait_p90_s_gpus_N": Metric("90 % quantile of waits of {size}", "s", "lower"),
-}
+_WORDS = parse_config(Path(__file__).with_name("metrics.toml"), "the metrics of a what-if")
+METRICS = {name: Metric(**words) for name, words in _WORDS.items()}
 
 
 def metric(name: str) -> Metric:
