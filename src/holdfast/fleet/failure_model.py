@@ -228,8 +228,9 @@ def checked_counts(
     days = np.asarray(exposure, dtype=np.float64)
     if counts.shape != days.shape or counts.ndim != 1:
         raise InputError("failures and exposure differ in length", code="conflict")
-    for good, problem in (  # inf % 1 is no number, nan > 0 no truth
-        ((counts >= 0) & (counts % 1 == 0), "a count of failures is no whole number"),
+    whole = np.isfinite(counts) & (counts >= 0) & (counts == np.floor(counts))
+    for good, problem in (
+        (whole, "a count of failures is no whole number"),
         (np.isfinite(days) & (days >= 0), "an exposure is not a finite number, zero or more"),
         ((days > 0) | (counts == 0), "failures without exposure: a failed attempt has node-days"),
     ):

@@ -166,11 +166,8 @@ def _binomial_tail(count: FloatArray, total: float, share: FloatArray) -> FloatA
     from scipy.special import betainc
 
     inside = (count > 0) & (count <= total * (1 + 1e-12))
-    tail = betainc(
-        np.where(inside, count, 1.0),
-        np.where(inside, np.maximum(total - count, 0.0), 0.0) + 1,
-        share,
-    )
+    left = np.where(inside, np.maximum(total - count, 0.0), 0.0)
+    tail = betainc(np.where(inside, count, 1.0), left + 1, share)
     return np.where(inside, tail, np.where(count > 0, 0.0, 1.0))
 
 
