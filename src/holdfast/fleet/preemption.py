@@ -67,12 +67,10 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
     )
     rows = mix.to_pylist()
     inferred = sum(row["attempts"] for row in rows if row["evidence"] not in ("label", "log"))
-    sentence = "Nobody was preempted."
-    if every:
-        sentence = (
-            f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted, {inferred:,} of "
-            f"them inferred; {second_order:,} made room for a job that had failed before."
-        )
+    were = f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted"
+    second = f"{second_order:,} made room for a job that had failed before"
+    sentence = f"{were}, {inferred:,} of them inferred; {second}."
+    sentence = sentence if every else "Nobody was preempted."
     columns = {
         "means": ColumnFormat("Evidence"),
         "state": ColumnFormat("Recorded state"),
@@ -265,14 +263,9 @@ def _ranks(log: FleetLog) -> pa.Table:
     stated = [(victim, row["qos"]) for row in known for victim in row["preempts"] or []]
     pairs = stated or pairs
     given = {row["qos"]: row["grace_s"] for row in known if row["grace_s"] is not None}
-    made = pa.table(
-        [
-            [low for low, _ in pairs],
-            [high for _, high in pairs],
-            [float(given.get(low, log.assumptions.preemption_grace_s)) for low, _ in pairs],
-        ],
-        schema=RANKS,
-    )
+    usual = log.assumptions.preemption_grace_s
+    rows = [(low, high, float(given.get(low, usual))) for low, high in pairs]
+    made = pa.Table.from_pylist([dict(zip(RANKS.names, r, strict=True)) for r in rows], RANKS)
     log.engine.load("preemption_ranks", made)
     return made
 
@@ -334,9 +327,7 @@ def _in_time(log: FleetLog) -> str:
         AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
         AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
         AND preemptor_job <> job_id
-        AND (
-            ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL
-        )
+        AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)
         """
 
 
@@ -352,11 +343,8 @@ def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     column = _class_column(log)
     outranks = f'"{column}" IN (SELECT preemptor_class FROM preemption_ranks)'
-    starts = _starts(
-        log,
-        f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node",
-        outranks if ranks.num_rows else "TRUE",
-    )
+    columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
+    starts = _starts(log, columns, outranks if ranks.num_rows else "TRUE")
     return f"""SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (

@@ -28,6 +28,12 @@ POINTS = 161
 WRITE_SHARE = 1 / 60
 
 # What the ETTR of a job depends on, by the names of `FIELDS`; times in seconds.
+COLOURS = {
+    "the log as it is": "reference",
+    "these settings": "model",
+    "this interval": "measured",
+    "the best interval": "good",
+}
 Setting = dict[str, float]
 
 
@@ -44,10 +50,8 @@ class Field:
 
 
 FIELDS = {
-    "nodes": Field("Nodes of the job", 1, 1e6, (1, 20_000), is_time=False),
-    "failures_per_1000_node_days": Field(
-        "Failures per 1,000 node-days", 0, 1e8, (0.1, 100), is_time=False
-    ),
+    "nodes": Field("Nodes of the job", 1, 1e6, (1, 20_000), False),
+    "failures_per_1000_node_days": Field("Failures per 1,000 node-days", 0, 1e8, (0.1, 100), False),
     "checkpoint": Field("Checkpoint every", 0.001, 366 * SECONDS_PER_DAY, (10, LONGEST_S)),
     "write": Field("A checkpoint write stops it for", 0, 30 * SECONDS_PER_DAY, (0, 3600)),
     "init": Field("Initialisation after each start", 0, 30 * SECONDS_PER_DAY, (0, 7200)),
@@ -96,21 +100,13 @@ def read_setting(query: Mapping[str, str], default: Setting) -> Setting:
         try:
             value = parse_duration(text) if field.is_time else float(text.replace(",", ""))
         except ValueError as error:
-            raise InputError(
-                f"“{field.label}” is not a {'duration' if field.is_time else 'number'}",
-                code="invalid-syntax",
-                place=name,
-                found=text,
-                expected="for example 90s or 1h30m" if field.is_time else None,
-            ) from error
+            kind = "duration such as 90s or 1h30m" if field.is_time else "number"
+            problem = f"“{field.label}” is not a {kind}"
+            raise InputError(problem, code="invalid-syntax", place=name, found=text) from error
         if not field.least <= value <= field.most:
-            raise InputError(
-                f"“{field.label}” is out of range",
-                code="out-of-range",
-                place=name,
-                found=text,
-                expected=f"{field_text(name, field.least)} to {field_text(name, field.most)}",
-            )
+            problem = f"“{field.label}” is out of range"
+            ends = " to ".join(field_text(name, end) for end in (field.least, field.most))
+            raise InputError(problem, code="out-of-range", place=name, found=text, expected=ends)
         setting[name] = value
     return setting
 
@@ -127,14 +123,9 @@ def query(setting: Setting) -> str:
 
 def at(setting: Setting) -> EttrResult:
     """Every form of the ETTR of a setting."""
-    return ettr(
-        setting["nodes"],
-        setting["failures_per_1000_node_days"] / 1000,
-        setting["checkpoint"],
-        write_s=setting["write"],
-        init_s=setting["init"],
-        queue_s=setting["queue"],
-    )
+    rate = setting["failures_per_1000_node_days"] / 1000
+    times = {f"{name}_s": setting[name] for name in ("write", "init", "queue")}
+    return ettr(setting["nodes"], rate, setting["checkpoint"], **times)
 
 
 def curve(setting: Setting, default: Setting) -> list[dict[str, Any]]:
@@ -154,10 +145,8 @@ def curve(setting: Setting, default: Setting) -> list[dict[str, Any]]:
         values = long_run_ettr(failures, intervals, each["init"], each["write"], each["queue"])
         # An exponent beyond the smallest number gives 0; rounding may pass 1 by a bit of the last digit.
         shares = np.clip(np.nan_to_num(values), 0.0, 1.0)
-        rows += [
-            {"line": name, "minutes": interval / 60, "ettr": 100 * share}
-            for interval, share in zip(intervals.tolist(), shares.tolist(), strict=True)
-        ]
+        points = zip((intervals / 60).tolist(), (100 * shares).tolist(), strict=True)
+        rows += [{"line": name, "minutes": minutes, "ettr": each} for minutes, each in points]
     result = at(setting)
     marks = {
         "this interval": (setting["checkpoint"], result.exact),
@@ -174,21 +163,9 @@ def curve(setting: Setting, default: Setting) -> list[dict[str, Any]]:
 def figure(setting: Setting, default: Setting) -> Figure:
     """What `curve` gives, as a chart whose data set is named ``curve``: a script replaces it."""
     rows = curve(setting, default)
-    made = figures.lines(
-        rows,
-        "minutes",
-        "ettr",
-        "Checkpoint interval (minutes)",
-        "ETTR (%)",
-        series="line",
-        meanings={
-            "the log as it is": "reference",
-            "these settings": "model",
-            "this interval": "measured",
-            "the best interval": "good",
-        },
-        log_x=True,
-    )
+    titles = ("Checkpoint interval (minutes)", "ETTR (%)")
+    look = {"series": "line", "log_x": True}
+    made = figures.lines(rows, "minutes", "ettr", *titles, meanings=COLOURS, **look)
     assert callable(made.chart)
     chart = {**made.chart(), "data": {"name": "curve", "values": rows}, "height": 300}
     said = "Expected ETTR over the checkpoint interval; the answer below has the values."

@@ -92,17 +92,10 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
         return None
     in_control = poisson_interval(before, baseline)[1]
     expected_at = [in_control * (days - baseline) for days in until]
-    return RateJump(
-        cusum(expected_at, in_control * (total - baseline), DRIFT),
-        in_control,
-        watched_from,
-        before,
-        baseline,
-        len(counted),
-        total - baseline,
-        int((late & only_new).sum()),
-        new,
-    )
+    statistic = cusum(expected_at, in_control * (total - baseline), DRIFT)
+    watched, aside = total - baseline, int((late & only_new).sum())
+    against = (in_control, watched_from, before, baseline)
+    return RateJump(statistic, *against, len(counted), watched, aside, new)
 
 
 def _node_days(analysis: Analysis, begin_s: float, at_s: FloatArray) -> FloatArray:
