@@ -135,15 +135,14 @@ class Analysis:
         """Mean queue time of restarts after an infrastructure failure (seconds), and how many."""
         [row] = self.log.rows(
             f"""SELECT avg(waited_s) AS mean, count(*) AS n FROM (
-                SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s,
-                    row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) AS place
+                SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s
                 FROM (SELECT * FROM {self.log.executions} WHERE attempt > 1) AS again
                 JOIN (
                     SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
                 ) AS failed USING (run)
                 WHERE start_s >= failed_s
-            ) AS restarts
-            WHERE place = 1"""
+                QUALIFY row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) = 1
+            ) AS restarts"""
         )
         return row["mean"] or 0.0, row["n"]
 

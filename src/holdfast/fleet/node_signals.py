@@ -153,13 +153,9 @@ def _incidents(log: FleetLog) -> str:
             ) AS incident
             FROM apart
         )
-        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM (
-            SELECT *, row_number() OVER (
-                PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC
-            ) AS place
-            FROM numbered
-        ) AS placed
-        WHERE place = 1""",
+        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM numbered
+        QUALIFY row_number() OVER (
+            PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC) = 1""",
     )
 
 

@@ -156,33 +156,27 @@ def _from_controller_log(log: FleetLog) -> str:
     return f"""WITH told AS (
             SELECT {keys}, preemptor_raw, time_s, event FROM {log.table("controller_events")}
             WHERE event IN ('preempt', 'preempt_kill', 'preempt_requeue')
-        ), alive AS (
+        ), victims AS (
             -- The attempt that was on its nodes at that moment; a requeue is logged up to its end.
             -- The signal comes before the requeue and always names the preemptor.
-            SELECT key, {cluster}time_s, preemptor_raw, row_number() OVER (
-                PARTITION BY key ORDER BY event, time_s, preemptor_raw
-            ) AS place
-            FROM told
+            SELECT key, {cluster}time_s, preemptor_raw FROM told
             JOIN (SELECT key, start_s, stop_s, {keys} FROM {log.executions}) AS ran USING ({keys})
             WHERE start_s <= time_s + {ROUNDING_S} AND stop_s >= time_s - {ROUNDING_S}
-        ), victims AS (
-            SELECT key, {cluster}time_s, preemptor_raw FROM alive WHERE place = 1
+            QUALIFY row_number() OVER (PARTITION BY key ORDER BY event, time_s, preemptor_raw) = 1
         ), took AS (
-            SELECT victims.key, preemptor_key, row_number() OVER (
-                PARTITION BY victims.key
-                -- A job that is resized has two attempts in one second.
-                ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key
-            ) AS place
-            FROM victims
+            SELECT victims.key, preemptor_key FROM victims
             JOIN (
                 SELECT {cluster}key AS preemptor_key, job_id_raw AS preemptor_raw,
                     start_s AS preemptor_start_s, attempt AS preemptor_attempt
                 FROM {log.executions}
             ) AS starts USING ({cluster}preemptor_raw)
             WHERE preemptor_start_s >= time_s - {ROUNDING_S}
+            -- A job that is resized has two attempts in one second.
+            QUALIFY row_number() OVER (PARTITION BY victims.key
+                ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key) = 1
         )
         SELECT victims.key, 'log' AS evidence, preemptor_key, time_s AS signal_s
-        FROM victims LEFT JOIN took ON victims.key = took.key AND took.place = 1"""
+        FROM victims LEFT JOIN took ON victims.key = took.key"""
 
 
 def _inferred(log: FleetLog) -> str:
@@ -228,15 +222,11 @@ def _elect(candidates: str) -> str:
         key, preemptor_key, shared.
     """
     return f"""SELECT key, preemptor_key, shared FROM (
-            SELECT key, preemptor_key, shared, row_number() OVER (
-                PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key
-            ) AS place
-            FROM (
-                SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
-                FROM ({candidates}) AS candidates
-            ) AS voted
-        ) AS ranked
-        WHERE place = 1"""
+            SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
+            FROM ({candidates}) AS candidates
+        ) AS voted
+        QUALIFY row_number() OVER (
+            PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1"""
 
 
 def _ranks(log: FleetLog) -> pa.Table:
@@ -389,7 +379,7 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
         A query of key, evidence ("co_victim"), preemptor_key, signal_s.
     """
     width = _window_s(log, ranks)
-    signalled = bucket(f"signal_s - {ROUNDING_S}", width)
+    signalled = bucket(f"signalled_s - {ROUNDING_S}", width)
     takers = _starts(log, "nodes", f"key IN (SELECT preemptor_key FROM {known})")
     # A script that fails by itself has a code of its own; one that saves leaves with 0.
     quiet = f"""(
@@ -401,24 +391,18 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
             AND coalesce(exit_code, 0) = 0
         )"""
     return f"""SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
-            SELECT key, evidence, preemptor_key, stop_s, row_number() OVER (
-                PARTITION BY key ORDER BY preemptor_start_s, preemptor_key
-            ) AS place
-            FROM (
-                SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
-                FROM ({_outranked(log, quiet, ranks)}) AS outranked
-            ) AS ends
-            JOIN (
-                SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
-                    SELECT taker.*, signal_s, unnest(nodes) AS node FROM ({takers}) AS taker JOIN (
-                        SELECT preemptor_key, min(stop_s) AS signal_s FROM {known}
-                        GROUP BY preemptor_key
-                    ) AS signals ON taker.preemptor_key = signals.preemptor_key
-                ) AS each_node
-            ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
-                AND ends.preemptor_class = takers.preemptor_class
-            WHERE {_in_time(log)}
-                AND stop_s >= signal_s - {ROUNDING_S}
-                AND stop_s <= signal_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
-        ) AS ranked
-        WHERE place = 1"""
+            SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
+            FROM ({_outranked(log, quiet, ranks)}) AS outranked
+        ) AS ends
+        JOIN (
+            SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
+                SELECT taker.*, signal_s AS signalled_s, unnest(nodes) AS node
+                FROM ({takers}) AS taker JOIN (
+                    SELECT preemptor_key, min(stop_s) AS signal_s FROM {known} GROUP BY preemptor_key
+                ) AS signals ON taker.preemptor_key = signals.preemptor_key
+            ) AS each_node
+        ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
+            AND ends.preemptor_class = takers.preemptor_class
+        WHERE {_in_time(log)} AND stop_s >= signalled_s - {ROUNDING_S}
+            AND stop_s <= signalled_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
+        QUALIFY row_number() OVER (PARTITION BY key ORDER BY preemptor_start_s, preemptor_key) = 1"""

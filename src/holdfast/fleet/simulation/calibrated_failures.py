@@ -121,10 +121,11 @@ def _attempts_per_event(log: FleetLog) -> float:
             SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins FROM {blamed_nodes(log)} AS blamed
         ), events AS (
             SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
-        ), ranked AS (
-            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place FROM events
         )
-        SELECT count(*) AS m FROM ranked WHERE place = 1 GROUP BY node, event"""
+        SELECT count(*) AS m FROM (
+            SELECT node, event FROM events
+            QUALIFY row_number() OVER (PARTITION BY key ORDER BY node, event) = 1
+        ) AS of_attempts GROUP BY node, event"""
     )
     sizes = np.array([row["m"] for row in rows], np.float64)
     return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
@@ -378,20 +379,17 @@ def _outages(log: FleetLog) -> list[dict[str, Any]]:
                 row_number() OVER (ORDER BY start_s, node, state) AS place
             FROM {log.table("node_outages")}
             WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)}
-        ), explained AS (
-            SELECT outages.*, health.label, row_number() OVER (
-                    PARTITION BY place ORDER BY health.time_s DESC NULLS LAST
-                ) AS nearest
-            FROM outages LEFT JOIN (
-                SELECT node, time_s, label FROM {classified_health(log)} AS classified
-                WHERE result = 'fail' AND severity = 'HIGH'
-            ) AS health ON health.node = outages.node
-                AND health.time_s BETWEEN start_s - {before} AND start_s + 1
         )
         SELECT drained, end_s IS NOT NULL AS over,
             coalesce(end_s, {log.end_s}) - start_s AS lasted_s,
             coalesce(label, '{UNATTRIBUTED}') AS label
-        FROM explained WHERE nearest = 1 ORDER BY place"""
+        FROM outages LEFT JOIN (
+            SELECT node, time_s, label FROM {classified_health(log)} AS classified
+            WHERE result = 'fail' AND severity = 'HIGH'
+        ) AS health ON health.node = outages.node
+            AND time_s BETWEEN start_s - {before} AND start_s + 1
+        QUALIFY row_number() OVER (PARTITION BY place ORDER BY time_s DESC NULLS LAST) = 1
+        ORDER BY place"""
     )
 
 
