@@ -453,9 +453,8 @@ def calibrate(
     if replicas:
         from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
 
-        fit = goodness_of_fit(
-            log, made.scenario, made.days, replicas=replicas, seed=seed, processes=jobs
-        )
+        played = {"replicas": replicas, "seed": seed, "processes": jobs}
+        fit = goodness_of_fit(log, made.scenario, made.days, **played)  # type: ignore[arg-type]
     return replace(made, fit=fit, output=output)
 
 
@@ -494,26 +493,15 @@ def whatif(
     source: Path | str | Scenario
     if preset is None and scenario is None:
         if not tried:
-            raise InputError(
-                "nothing to simulate",
-                code="no-data",
-                expected="a store, --preset small or --scenario FILE",
-            )
+            expected = "a store, --preset small or --scenario FILE"
+            raise InputError("nothing to simulate", code="no-data", expected=expected)
         source = Path(tried.pop(0))
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
         source = preset or chosen
-    return run(
-        source,
-        tried,
-        replicas=replicas,
-        days=days,
-        seed=seed,
-        processes=jobs,
-        ray=ray,
-        given=list(changes),
-    )
+    times = {"replicas": replicas, "days": days, "seed": seed}
+    return run(source, tried, **times, processes=jobs, ray=ray, given=list(changes))  # type: ignore[arg-type]
 
 
 def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:
@@ -526,11 +514,10 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
     from holdfast.fleet.simulation.scenario import PRESETS, scenario
 
     if (preset is None) == (file is None):
+        found = "none" if preset is None else "a preset and a file"
+        expected = f"--preset {', --preset '.join(PRESETS)} or --scenario FILE"
         raise InputError(
-            "a simulation needs one scenario",
-            code="conflict",
-            found="none" if preset is None else "a preset and a file",
-            expected="--preset " + ", --preset ".join(PRESETS) + " or --scenario FILE",
+            "a simulation needs one scenario", code="conflict", found=found, expected=expected
         )
     if preset is not None and preset not in PRESETS:
         raise InputError(

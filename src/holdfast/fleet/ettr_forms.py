@@ -56,6 +56,7 @@ from holdfast.numbers import counted, duration, number, percent
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
 
+TIMES = ("init", "write", "queue", "productive")
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
 Form = Literal["v2", "full", "exact", "exact_finite"]
@@ -160,7 +161,7 @@ class EttrResult(Answer):
         if self.optimal_interval_s is not None:
             best = duration(self.optimal_interval_s)
             text += f", and {percent(self.optimal_ettr, 2)} with one every {best}"
-        forms = {
+        forms: dict[str, tuple[float | None, ...]] = {
             "exact": (self.exact,),
             "full (first order)": (self.full,),
             "v2 (the paper's approximation)": (self.v2,),
@@ -210,10 +211,7 @@ class EttrResult(Answer):
                 "nodes": p.nodes,
                 "rate_per_node_day": p.rate_per_node_day,
                 "checkpoint_minutes": _minutes(p.checkpoint_interval_s),
-                "init_minutes": _minutes(p.init_s),
-                "write_minutes": _minutes(p.write_s),
-                "queue_minutes": _minutes(p.queue_s),
-                "productive_minutes": _minutes(p.productive_s),
+                **{f"{name}_minutes": _minutes(getattr(p, f"{name}_s")) for name in TIMES},
                 "failures_per_day": p.failures_per_s * SECONDS_PER_DAY,
                 "first_order_load": p.first_order_load,
                 "daly_checkpoint_minutes": _minutes(self.daly_interval_s),

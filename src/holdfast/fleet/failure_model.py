@@ -74,13 +74,6 @@ class FailureModel:
         1.8
     """
 
-    failures_: int
-    node_days_: float
-    rate_per_1000_node_days_: float
-    ci95_: tuple[float, float]
-    mttf_node_days_: float | None
-    mttf_node_days_ci95_: tuple[float, float | None]
-
     def __init__(self) -> None:
         self.buckets_: list[RateBucket] = []
         self.dispersion_: Dispersion | None = None

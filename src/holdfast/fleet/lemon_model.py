@@ -94,15 +94,6 @@ class LemonDetector:
         missing_signals_: signals of the rule that were not given.
     """
 
-    nodes_: pa.Table
-    lemons_: list[str]
-    not_separable_: list[list[str]]
-    rule_lemons_: list[str]
-    fleet_rate_per_1000_node_days_: float
-    prior_: tuple[float, float] | None
-    thresholds_: dict[str, float]
-    missing_signals_: list[str]
-
     def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
         if not 0 < alpha < 1:
             raise InputError(

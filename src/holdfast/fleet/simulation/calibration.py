@@ -25,7 +25,7 @@ from holdfast.fleet.simulation.calibrated_failures import detection, failures, o
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
 from holdfast.fleet.simulation.changes import leaves
-from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, commented, rounded
+from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
@@ -69,7 +69,11 @@ class Calibration(Answer):
             "did not tell is marked as assumed. Edit what you know better.",
             *(f"- {note}" for note in self.remarks),
         ]
-        return commented(self.scenario.to_toml(), self.estimates, [*head, ""])
+        notes: dict[str, list[str]] = {}
+        for each in self.estimates:
+            notes.setdefault(each.key, []).extend(wrapped(each.comment()))
+        above = [line for text in (*head, "") for line in wrapped(text)]
+        return "\n".join([*above, self.scenario.to_toml(notes)])
 
     def write(self, path: str | Path) -> None:
         """Write the TOML file, whole or not at all.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +20,6 @@ from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
 Number = TypeVar("Number", float, int, None)
-_TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
-_KEY = re.compile(r"^([a-z_]+) = ")
 _MOST_WIDTH = 100
 
 # Key -> how a log tells it; key that no log tells -> why.
@@ -118,37 +115,7 @@ class Findings:
         self.notes.append(text)
 
 
-def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()) -> str:
-    """A scenario's TOML with a comment above each key that an estimate names.
-
-    Args:
-        toml: of `Scenario.to_toml`.
-        estimates: what is known of the keys. An estimate of a table (``failures.lemons``) stands
-            above the table's header.
-        head: lines of comment at the beginning.
-    """
-    comments: dict[str, list[str]] = {}
-    for each in estimates:
-        comments.setdefault(each.key, []).append(each.comment())
-    lines = [comment for text in head for comment in _wrapped(text)]
-    place = ""
-    count: dict[str, int] = {}
-    for line in toml.splitlines():
-        key = ""
-        if header := _TABLE.match(line):
-            place = header[1]
-            if line.startswith("[["):
-                count[place] = count.get(place, -1) + 1
-                place = f"{place}[{count[place]}]"
-            key = place
-        elif assigned := _KEY.match(line):
-            key = f"{place}.{assigned[1]}" if place else assigned[1]
-        lines += [comment for text in comments.get(key, []) for comment in _wrapped(text)]
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
     """A text as lines of comment; control characters of a log's names do not break out of them."""
     clean = "".join(c if c.isprintable() else " " for c in text)
     wrapped = textwrap.wrap(clean, _MOST_WIDTH - 2, break_long_words=False, break_on_hyphens=False)

@@ -136,5 +136,6 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
     for name in ("high", "low", "crash", "permanent"):
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
-    rates = (shared[domain] / DAY_MS for domain in widths)
-    return Hazards(rate, scale, ending, *rates, components, blasts, np.array(sources, BLAST_SOURCE))
+    rack, pod, fleet = (shared[domain] / DAY_MS for domain in widths)
+    made = np.array(sources, BLAST_SOURCE)
+    return Hazards(rate, scale, ending, rack, pod, fleet, components, blasts, made)

@@ -8,7 +8,7 @@ fields; a duration is a text such as ``"2h"`` under the field's name without its
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -233,10 +233,10 @@ class Scenario:
         digits = len(str(self.cluster.nodes))
         return [f"node{number:0{digits}d}" for number in range(1, self.cluster.nodes + 1)]
 
-    def to_toml(self) -> str:
-        """The scenario as TOML that `scenario` reads back to an equal one."""
+    def to_toml(self, notes: Mapping[str, Sequence[str]] | None = None) -> str:
+        """The scenario as TOML that `scenario` reads back to an equal one; `notes` above their keys."""
         lines: list[str] = []
-        write(lines, "", self)
+        write(lines, self, notes or {})
         return "\n".join(lines).strip() + "\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,21 +121,37 @@ def plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def write(lines: list[str], place: str, value: Any) -> None:
-    """Append the lines of a dataclass: its plain values first, then its tables."""
+def write(
+    lines: list[str],
+    value: Any,
+    notes: Mapping[str, Sequence[str]],
+    table: str = "",
+    path: str = "",
+) -> None:
+    """Append the lines of a dataclass: its plain values first, then its tables.
+
+    Args:
+        lines: of the TOML so far.
+        value: the dataclass.
+        notes: key -> comments to stand above it, such as ``workload.sizes[0].hours``.
+        table: the header of the dataclass.
+        path: the same with the places in lists, as `notes` has it.
+    """
     tables = []
     for each in dataclasses.fields(value):
         part, key = getattr(value, each.name), toml_key(each.name)
-        name = f"{place}.{key}" if place else key
+        name, at = (f"{above}.{key}" if above else key for above in (table, path))
         if dataclasses.is_dataclass(part):
-            tables.append((f"[{name}]", name, part))
+            tables.append((f"[{name}]", name, at, part))
         elif isinstance(part, tuple) and part and dataclasses.is_dataclass(part[0]):
-            tables.extend((f"[[{name}]]", name, item) for item in part)
+            items = enumerate(part)
+            tables += [(f"[[{name}]]", name, f"{at}[{place}]", item) for place, item in items]
         else:
-            lines.append(f"{key} = {literal(part, duration=each.name.endswith('_s'))}")
-    for header, name, part in tables:
-        lines += ["", header]
-        write(lines, name, part)
+            text = literal(part, duration=each.name.endswith("_s"))
+            lines += [*notes.get(at, ()), f"{key} = {text}"]
+    for header, name, at, part in tables:
+        lines += ["", *notes.get(at, ()), header]
+        write(lines, part, notes, name, at)
 
 
 def literal(value: Any, *, duration: bool = False) -> str:
