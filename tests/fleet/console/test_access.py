@@ -168,7 +168,7 @@ def test_the_look_of_the_sign_in_page_needs_no_token(guarded: TestClient) -> Non
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/", 200), ("/ettr/curve", 200), ("/metrics", 200), ("/nowhere", 404), ("/jobs/x", 404)],
+    [("/", 200), ("/generation", 200), ("/metrics", 200), ("/nowhere", 404), ("/jobs/x", 404)],
 )
 def test_headers(console: TestClient, path: str, status: int) -> None:
     answer = console.get(path)
