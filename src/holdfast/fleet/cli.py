@@ -72,7 +72,7 @@ class Losses:
         preemption_grace_s: Preemption grace time of a QOS that is not in the store.
         preemption_slack_s: Maximum time beyond the grace from a victim's end to its preemptor's start.
         checkpoint_interval_s: Assumed checkpoint interval; a failure loses half of it.
-        save_on_signal: Preempted jobs save their work in the grace period; else they lose as failed ones do.
+        save_on_signal: Preempted jobs save their work in the grace period; else they lose as failed ones.
         chain_by_name: Chain attempts also across job ids, by user, name, directory and size.
     """
 

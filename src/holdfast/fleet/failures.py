@@ -17,18 +17,13 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
 from holdfast.errors import InputError
+from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
-from holdfast.fleet.outage_log import (
-    NODES_UNKNOWN,
-    all_nodes_known,
-    only_outages,
-    outage_exposure,
-)
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
 from holdfast.fleet.wording import PAPER, RATE_UNIT, brief_interval, decimals
@@ -71,7 +66,7 @@ class Mttf(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Nodes that are not in a log of node failures."""
-        return [] if self.nodes_known else [NODES_UNKNOWN]
+        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
 
     def rate_text(self) -> str:
         """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
@@ -241,11 +236,11 @@ def mttf(
     """
     log = open_log(log)
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
-    if only_outages(log):
-        nodes = outage_exposure(log)
+    if outage_log.only_outages(log):
+        nodes = outage_log.outage_exposure(log)
         failed = sum(row["failures"] for row in nodes)
         model = FailureModel().fit(failed, sum(row["node_days"] for row in nodes))
-        known = all_nodes_known(log)
+        known = outage_log.all_nodes_known(log)
         return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
     sizes = counts_by_size(log, threshold)
     usual = min_gpus is None and threshold == Assumptions.min_gpus

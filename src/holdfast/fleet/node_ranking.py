@@ -22,15 +22,10 @@ from holdfast.answer import (
     Value,
 )
 from holdfast.errors import InputError
+from holdfast.fleet import outage_log
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.outage_log import (
-    NODES_UNKNOWN,
-    all_nodes_known,
-    only_outages,
-    outage_exposure,
-)
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import MOST_ROWS, PAPER, RATE_UNIT, decimals, listed, probability
 from holdfast.numbers import brief, counted, duration, number, percent
@@ -86,7 +81,7 @@ class Lemons(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Nodes and signals that a log of node failures does not have."""
-        return [] if self.nodes_known else [NODES_UNKNOWN]
+        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
 
     def findings(self) -> Sequence[Finding]:
         """The nodes to pull, and those that meet the rule on seven signals."""
@@ -222,14 +217,14 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     log = open_log(log)
     window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
     detector = LemonDetector(log.assumptions.lemon_fdr, rule)
-    if only_outages(log):
-        nodes = outage_exposure(log)
+    if outage_log.only_outages(log):
+        nodes = outage_log.outage_exposure(log)
         names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]
         columns = ([row[name] for row in nodes] for name in ("node_days", "failures"))
         detector.fit(names, *columns, window_days=window_days)
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
-        return Lemons(detector, log, all_nodes_known(log))
+        return Lemons(detector, log, outage_log.all_nodes_known(log))
     if not log.nodes_known:
         raise InputError(
             "the nodes of jobs are not in the log: which of them fail is unknown",

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.fleet.attribution import (
-    UNATTRIBUTED,
-    blamed_nodes,
-    classified_health,
-    infrastructure_failures,
-    ranked_causes,
-)
+from holdfast.fleet import attribution
 from holdfast.fleet.failures import counts_by_size
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
@@ -118,7 +112,8 @@ def _attempts_per_event(log: FleetLog) -> float:
     near = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
     rows = log.rows(
         f"""WITH marked AS (
-            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins FROM {blamed_nodes(log)} AS blamed
+            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins
+            FROM {attribution.blamed_nodes(log)} AS blamed
         ), events AS (
             SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
         )
@@ -139,10 +134,10 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     # By likeliest cause: failures, and those of them recorded as FAILED.
     ended = log.rows(
         "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
-        f"FROM {infrastructure_failures(log)} GROUP BY label"
+        f"FROM {attribution.infrastructure_failures(log)} GROUP BY label"
     )
     counts = {row["label"]: (int(row["failures"]), int(row["failed"])) for row in ended}
-    silent = counts.pop(UNATTRIBUTED, (0, 0))[0]
+    silent = counts.pop(attribution.UNATTRIBUTED, (0, 0))[0]
     total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
     health_events = _seen(log)
     high_all = float(sum(row["high"] for row in health_events))
@@ -161,14 +156,14 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
         if share > 0:
             rows.append((label, share, drained, count, failed, events))
     if silent:
-        rows.append((UNATTRIBUTED, silent, 0.0, silent, 0, []))
+        rows.append((attribution.UNATTRIBUTED, silent, 0.0, silent, 0, []))
     total_share = sum(row[1] for row in rows)
     components: list[Component] = []
     for label, share, drained, count, failed, events in rows:
         key = f"failures.components[{len(components)}]"
         interval = clopper_pearson_interval(share, total_share)
         part = findings.found(f"{key}.share", rounded(share / total_share, 3), count, interval)
-        if label == UNATTRIBUTED:
+        if label == attribution.UNATTRIBUTED:
             shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
         else:
             hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
@@ -211,12 +206,12 @@ def _seen(log: FleetLog) -> list[dict[str, Any]]:
     kind = "OVER (PARTITION BY node, label, severity ORDER BY time_s"
     return log.rows(
         f"""WITH causes AS (
-            SELECT DISTINCT node, "check", time_s FROM {ranked_causes(log)} AS ranked
-            WHERE key IN (SELECT key FROM {infrastructure_failures(log)} AS failed)
+            SELECT DISTINCT node, "check", time_s FROM {attribution.ranked_causes(log)} AS ranked
+            WHERE key IN (SELECT key FROM {attribution.infrastructure_failures(log)} AS failed)
         ), fired AS (
             SELECT health.node, health.time_s, health.label, health.severity, health."check",
                 health.xid, health.severity = 'LOW' AND causes.node IS NULL AND {drain} AS drained
-            FROM {classified_health(log)} AS health
+            FROM {attribution.classified_health(log)} AS health
             LEFT JOIN causes ON causes.node = health.node AND causes."check" = health."check"
                 AND causes.time_s = health.time_s
             WHERE health.result = 'fail' AND (health.severity = 'HIGH'
@@ -286,12 +281,12 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     heartbeat = rounded(min(default.heartbeat_s, typical_s), 3)
     gaps = log.arrow(
         f"""WITH at_once AS (
-            SELECT causes.node, time_s FROM {ranked_causes(log)} AS causes
-            JOIN {infrastructure_failures(log)} AS failures ON causes.key = failures.key
+            SELECT causes.node, time_s FROM {attribution.ranked_causes(log)} AS causes
+            JOIN {attribution.infrastructure_failures(log)} AS failures ON causes.key = failures.key
             WHERE state = 'FAILED' AND offset_s > 0
         )
         SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
-            SELECT DISTINCT node, time_s FROM {classified_health(log)} WHERE result = 'fail'
+            SELECT DISTINCT node, time_s FROM {attribution.classified_health(log)} WHERE result = 'fail'
         ) AS events
         ANTI JOIN at_once USING (node, time_s)"""
     )["gap_s"]
@@ -382,9 +377,9 @@ def _outages(log: FleetLog) -> list[dict[str, Any]]:
         )
         SELECT drained, end_s IS NOT NULL AS over,
             coalesce(end_s, {log.end_s}) - start_s AS lasted_s,
-            coalesce(label, '{UNATTRIBUTED}') AS label
+            coalesce(label, '{attribution.UNATTRIBUTED}') AS label
         FROM outages LEFT JOIN (
-            SELECT node, time_s, label FROM {classified_health(log)} AS classified
+            SELECT node, time_s, label FROM {attribution.classified_health(log)} AS classified
             WHERE result = 'fail' AND severity = 'HIGH'
         ) AS health ON health.node = outages.node
             AND time_s BETWEEN start_s - {before} AND start_s + 1

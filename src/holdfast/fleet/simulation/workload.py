@@ -11,16 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from holdfast.fleet.simulation.portable import (
-    ARRIVALS,
-    JOB,
-    exp,
-    exponential,
-    normal,
-    stream,
-    uniform,
-    weibull,
-)
+from holdfast.fleet.simulation import portable as draw
 from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 
@@ -86,12 +77,12 @@ def _cumulated(shares: list[list[float]]) -> Array:
 def _arrivals(expected: Array, end_ms: int, seed: int) -> Array:
     """Times of a Poisson process with the given number of arrivals expected in each hour."""
     times = np.empty(int(expected.sum() * 1.05) + 1_000, np.int64)
-    of = stream(seed, ARRIVALS, 0)
+    of = draw.stream(seed, draw.ARRIVALS, 0)
     count = hour = 0
     before = 0.0  # expected arrivals up to the current hour
     at = 0.0
     while True:
-        at += exponential(of, count)
+        at += draw.exponential(of, count)
         while hour < expected.size and before + expected[hour] <= at:
             before += expected[hour]
             hour += 1
@@ -125,24 +116,24 @@ def _draw(
     """Fill in everything but the submissions."""
     short_limits, limit_factor, stretch = limits
     for j in range(jobs.size):
-        of = stream(seed, JOB, j)
-        size = np.searchsorted(size_shares, uniform(of, 0), "right")
+        of = draw.stream(seed, draw.JOB, j)
+        size = np.searchsorted(size_shares, draw.uniform(of, 0), "right")
         gpus, hours, sigma = sizes[size]
         jobs[j].gpus = int(gpus)
-        jobs[j].qos = np.searchsorted(qos_shares[size], uniform(of, 1), "right")
-        work = hours * HOUR_MS * exp(sigma * normal(of, 2) - sigma * sigma / 2)
+        jobs[j].qos = np.searchsorted(qos_shares[size], draw.uniform(of, 1), "right")
+        work = hours * HOUR_MS * draw.exp(sigma * draw.normal(of, 2) - sigma * sigma / 2)
         work = max(work, 1_000.0)
         needed = init_ms + work * stretch
-        if uniform(of, 3) < short_limits:
-            limit = needed * (0.2 + 0.7 * uniform(of, 4))
+        if draw.uniform(of, 3) < short_limits:
+            limit = needed * (0.2 + 0.7 * draw.uniform(of, 4))
         else:
-            limit = needed * (1.1 + (limit_factor - 1.1) * uniform(of, 4))
+            limit = needed * (1.1 + (limit_factor - 1.1) * draw.uniform(of, 4))
         limit = min(limit, 4e15)
         jobs[j].limit_ms = min((int(limit) // 60_000 + 1) * 60_000, most_ms)
-        jobs[j].user = int(users * uniform(of, 5) ** 2)  # some users submit most of the jobs
+        jobs[j].user = int(users * draw.uniform(of, 5) ** 2)  # some users submit most of the jobs
         jobs[j].end_state = 0
         for e in range(len(ends)):
-            until = weibull(of, 6 + e, ends[e, 1] * HOUR_MS, ends[e, 2])
+            until = draw.weibull(of, 6 + e, ends[e, 1] * HOUR_MS, ends[e, 2])
             if until < work:
                 work = max(until, 1_000.0)
                 jobs[j].end_state = int(ends[e, 0])

@@ -56,36 +56,21 @@ ROOM = 2  # What one event can add to any array, in units of (slots + nodes)
 # After a job has died, the check at its end sees the node's failure this soon.
 CRASH_SEEN_MS = 5_000
 
+
+def _all(kind: str, *names: str) -> list[tuple[str, str]]:
+    """Fields of one type."""
+    return [(name, kind) for name in names]
+
+
 RULES = [
-    ("seed", "i8"),
-    ("gpus_per_node", "i8"),
-    ("backfill", "?"),
-    ("interval", "i8"),
-    ("depth", "i8"),
-    ("preemption", "?"),
-    ("preempt_after", "i8"),
-    ("grace", "i8"),
-    ("requeue_delay", "i8"),
-    ("checkpoint", "i8"),
-    ("write", "i8"),
-    ("init", "i8"),
-    ("synchronous", "?"),
-    ("save_on_signal", "?"),
+    *_all("i8", "seed", "gpus_per_node", "nodes_per_rack", "nodes_per_pod", "interval", "depth"),
+    *_all("i8", "preempt_after", "grace", "requeue_delay", "checkpoint", "write", "init"),
+    *_all("i8", "check_interval", "heartbeat", "fast_min", "fast_max", "slow_min", "slow_max"),
+    *_all("?", "backfill", "preemption", "synchronous", "save_on_signal"),
     ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
     ("ending", "f8"),  # share of the failures that end attempts
-    ("nodes_per_rack", "i8"),
-    ("nodes_per_pod", "i8"),
-    ("rack_rate", "f8"),  # blasts of a rack per millisecond
-    ("pod_rate", "f8"),  # blasts of a pod per millisecond
-    ("fleet_rate", "f8"),  # blasts of the fleet per millisecond
-    ("check_interval", "i8"),
-    ("heartbeat", "i8"),
-    ("fast_min", "i8"),
-    ("fast_max", "i8"),
-    ("slow_min", "i8"),
-    ("slow_max", "i8"),
-    ("requeue_scale", "f8"),  # Weibull scale of the time until an owner requeues; infinite: never
-    ("requeue_shape", "f8"),
+    *_all("f8", "rack_rate", "pod_rate", "fleet_rate"),  # blasts of each per millisecond
+    *_all("f8", "requeue_scale", "requeue_shape"),  # Weibull, until an owner requeues; inf: never
 ]
 
 NODE = [
