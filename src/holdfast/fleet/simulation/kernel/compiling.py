@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 from numba import njit
 
 from holdfast.fleet.simulation.records import Array
@@ -26,13 +25,9 @@ def compiled(function: Function) -> Function:
     return dispatcher
 
 
-@njit(cache=True)
+# With a signature it is compiled by itself: within a function that counts nothing it could not ask for
+# memory.
+@njit("void(int64[::1], int64)", cache=True)
 def sort(values: Array, count: int) -> None:
-    """Sort the first values in place; it may ask for memory, once in a pass over the queue."""
+    """Sort the first values in place."""
     values[:count].sort()
-
-
-@njit(cache=True)
-def smallest(values: Array, count: int, k: int) -> int:
-    """The value at place k if the first `count` values were sorted."""
-    return np.partition(values[:count], k)[k]

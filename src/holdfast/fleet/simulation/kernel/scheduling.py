@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import start
-from holdfast.fleet.simulation.kernel.compiling import compiled, smallest
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.placement import choose_whole, node_with
 from holdfast.fleet.simulation.kernel.preempting import preempt
 from holdfast.fleet.simulation.kernel.queue import dequeue, following, rewind
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
+from holdfast.fleet.simulation.records import Array
 
 
 @compiled
@@ -101,7 +102,7 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
             usable += 1
     if usable < count:
         return const.NEVER, 1 << 30, -1
-    shadow = smallest(times, usable, count - 1)
+    shadow = _smallest(times, usable, count - 1)
     spare = -count
     for k in range(usable):
         spare += times[k] <= shadow
@@ -128,3 +129,28 @@ def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
             if room >= gpus:
                 first, best = time, node
     return first, 0, best
+
+
+@compiled
+def _smallest(values: Array, count: int, k: int) -> int:
+    """The value at place k if `count` values were sorted; they are moved (Hoare's quickselect)."""
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return int(values[k])
