@@ -25,6 +25,8 @@ FloatArray = npt.NDArray[np.float64]
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES = 20_000
 SEED = 20241
+_RATE, _MTTF = ("rate_per_1000_node_days", "ci95"), ("mttf_node_days", "mttf_node_days_ci95")
+FITTED = ("failures", "node_days", *_RATE, *_MTTF)
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,7 @@ class FailureModel:
         projections = [{"gpus": n, "mttf_hours": v, "ci95": [*ends]} for n, v, *ends in hours]
         test = self.dispersion_ or Dispersion(None, None, 0, "none: no buckets")
         return {
-            "failures": self.failures_,
-            "node_days": self.node_days_,
-            "rate_per_1000_node_days": self.rate_per_1000_node_days_,
-            "ci95": list(self.ci95_),
-            "mttf_node_days": self.mttf_node_days_,
-            "mttf_node_days_ci95": list(self.mttf_node_days_ci95_),
+            **{name: plain(getattr(self, f"{name}_")) for name in FITTED},
             "buckets": [plain(bucket) for bucket in self.buckets_],
             "dispersion": plain(test),
             "independence": self.independence_,

@@ -27,6 +27,7 @@ from holdfast.fleet.lemon_statistics import (
 from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
 
 DAYS_PER_MONTH = 30.0
+FOUND = ("lemons", "not_separable", "rule_lemons", "missing_signals")
 SIGNALS = (
     "excl_jobid_count",  # jobs that asked to exclude the node
     "xid_cnt",  # distinct XIDs
@@ -206,12 +207,9 @@ class LemonDetector:
         plain = set(self.nodes_.column_names) - {*details, "raw_rate", "rule_signals"}
         rows = [[*row.items()] for row in self.nodes_.to_pylist()]
         return {
-            "lemons": self.lemons_,
-            "not_separable": self.not_separable_,
-            "rule_lemons": self.rule_lemons_,
+            **{name: getattr(self, f"{name}_") for name in FOUND},
             "alpha": self.alpha,
             "fleet_rate_per_1000_node_days": self.fleet_rate_per_1000_node_days_,
-            "missing_signals": self.missing_signals_,
             "nodes": [
                 {
                     **{name: value for name, value in row if name in plain},

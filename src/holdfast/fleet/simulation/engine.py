@@ -102,17 +102,11 @@ def run(
     end_ms = round(days * DAY_MS)
     sim = _play(_start(scenario, jobs, seed), end_ms, on_progress)
     counters = sim.counters
-    return Run(
-        scenario,
-        seed,
-        days,
-        jobs,
-        _with_pending(sim),
-        sim.node_rows[: counters[k.NODE_ROWS]],
-        sim.failures[: counters[k.FAILURES]].copy().view(np.recarray),
-        int(counters[k.EVENTS]),
-        time.perf_counter() - began,
-    )
+    nodes = sim.node_rows[: counters[k.NODE_ROWS]]
+    failures = sim.failures[: counters[k.FAILURES]].copy().view(np.recarray)
+    attempts, events = _with_pending(sim), int(counters[k.EVENTS])
+    seconds = time.perf_counter() - began
+    return Run(scenario, seed, days, jobs, attempts, nodes, failures, events, seconds)
 
 
 @cache

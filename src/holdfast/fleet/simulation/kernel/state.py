@@ -34,18 +34,9 @@ END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
 # Where a node stands: in service; drained by a LOW check; failed, but not yet taken out; in repair; pulled.
 UP, DRAINING, DOOMED, OUT, REMOVED = range(5)
 
-COMPLETED, FAILED, TIMEOUT, REQUEUED, PREEMPTED, NODE_FAIL, RUNNING = (
-    _constant(state)
-    for state in (
-        State.COMPLETED,
-        State.FAILED,
-        State.TIMEOUT,
-        State.REQUEUED,
-        State.PREEMPTED,
-        State.NODE_FAIL,
-        State.RUNNING,
-    )
-)
+_STATES = (State.COMPLETED, State.FAILED, State.TIMEOUT, State.REQUEUED)
+COMPLETED, FAILED, TIMEOUT, REQUEUED = map(_constant, _STATES)
+PREEMPTED, NODE_FAIL, RUNNING = map(_constant, (State.PREEMPTED, State.NODE_FAIL, State.RUNNING))
 HIGH, LOW, SILENT = (_constant(kind) for kind in Detected)
 ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
 NO: Any = np.bool_(False)
