@@ -50,8 +50,8 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
     if not any(loops["gpus"].to_pylist()):
         del columns["gpus"]
     caption = "One row per run in a crash loop, most requeues first. Lost: both orders."
-    shown = with_times(loops.slice(0, MOST_ROWS), "first_s", "last_s")
-    table = Table(shown, columns, caption, "No run looped.")
+    first_rows = with_times(loops.slice(0, MOST_ROWS), "first_s", "last_s")
+    table = Table(first_rows, columns, caption, "No run looped.")
     how = How(
         f"a crash loop: {assumed.crash_loop_requeues} or more requeues of one run after "
         f"infrastructure failures within {duration(assumed.crash_loop_window_s)}",

@@ -145,8 +145,8 @@ class EttrResult(Answer):
 
     def values(self) -> Sequence[Value]:
         """The exact expected ETTR and the best one."""
-        named = {"exact_ettr": self.exact, "optimal_ettr": self.optimal_ettr}
-        return [Value(name, value, better="higher") for name, value in named.items()]
+        ratios = {"exact_ettr": self.exact, "optimal_ettr": self.optimal_ettr}
+        return [Value(name, value, better="higher") for name, value in ratios.items()]
 
     def sections(self) -> Sequence[Section]:
         """What ETTR is expected?"""
@@ -349,8 +349,8 @@ def long_run_ettr(
 
     Written as dt/(dt+w) * y/(e^y - 1) * e^{-L u0} / (1 + Lq) with y = L(dt + w), in logarithms.
     """
-    given = (failures_per_s, checkpoint_interval_s, init_s, write_s, queue_s)
-    rate, interval, init, write, queue = (np.asarray(each, dtype=np.float64) for each in given)
+    inputs = (failures_per_s, checkpoint_interval_s, init_s, write_s, queue_s)
+    rate, interval, init, write, queue = (np.asarray(value, dtype=np.float64) for value in inputs)
     segment = interval + write
     y = np.maximum(rate * segment, 1e-300)
     lost = np.log(y / -np.expm1(-y)) - y

@@ -92,8 +92,9 @@ def solve(
     finite = productive_s is not None and for_ != "checkpoint"
     _require("form", form, ("exact", "exact_finite") if finite else ("exact",))
     if not 0 < target < 1:
-        expected = "a target between 0 and 1"
-        raise InputError("no ETTR", code="out-of-range", found=repr(target), expected=expected)
+        expected = "a number between 0 and 1"
+        problem = "the target is not an ETTR"
+        raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
     parameters = {
         "nodes": nodes,
@@ -134,8 +135,8 @@ def solve(
         high = math.floor(high * (1 + 1e-12))
     no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
     best_value = best if best > SMALLEST else 0.0
-    shown = None if no_best else best_value
-    return SolveResult(name, unit, target, low, high, shown, best_ettr, form)
+    best_or_none = None if no_best else best_value
+    return SolveResult(name, unit, target, low, high, best_or_none, best_ettr, form)
 
 
 def _require(name: str, value: str, known: Collection[str]) -> None:

@@ -220,7 +220,7 @@ def checked_counts(
         raise InputError("failures and exposure differ in length", code="conflict")
     whole = np.isfinite(counts) & (counts >= 0) & (counts == np.floor(counts))
     for good, problem in (
-        (whole, "a count of failures is no whole number"),
+        (whole, "a count of failures is not a whole number"),
         (np.isfinite(days) & (days >= 0), "an exposure is not a finite number, zero or more"),
         ((days > 0) | (counts == 0), "failures without exposure: a failed attempt has node-days"),
     ):

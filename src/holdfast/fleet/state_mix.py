@@ -48,10 +48,10 @@ class Status(Answer):
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet status``: shares between 0 and 1."""
         columns = self.table.to_pydict()
-        named = ("by_count", "by_gpu_time", "by_node_time")
-        shares = (dict(zip(columns["state"], columns[f"share_{n}"], strict=True)) for n in named)
+        bases = ("by_count", "by_gpu_time", "by_node_time")
+        shares = (dict(zip(columns["state"], columns[f"share_{n}"], strict=True)) for n in bases)
         totals = {name: getattr(self, name) for name in ("attempts", "gpu_hours", "node_hours")}
-        return {**dict(zip(named, shares, strict=True)), **totals}
+        return {**dict(zip(bases, shares, strict=True)), **totals}
 
     def values(self) -> Sequence[Value]:
         """Share of each final state by count and by GPU time."""

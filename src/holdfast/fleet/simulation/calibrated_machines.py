@@ -132,11 +132,11 @@ def fold(names: Iterable[str]) -> str:
 def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]:
     """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
     names = sorted(set(runs.job_class.tolist()))
-    known = f"SELECT qos AS name, priority FROM {log.table('qos')} WHERE priority IS NOT NULL"
+    ranked = f"SELECT qos AS name, priority FROM {log.table('qos')} WHERE priority IS NOT NULL"
     means = f"""SELECT {CLASS} AS name, avg(priority) AS priority
         FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"""
     stated: dict[str, float] = {}
-    for query in (known, means):
+    for query in (ranked, means):
         if not set(names) <= set(stated):
             stated = {row["name"]: float(row["priority"]) for row in log.rows(query)}
     worth = {name: stated.get(name, 0.0) for name in names}

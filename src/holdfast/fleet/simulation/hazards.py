@@ -137,5 +137,5 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
     rack, pod, fleet = (shared[domain] / DAY_MS for domain in widths)
-    made = np.array(sources, BLAST_SOURCE)
-    return Hazards(rate, scale, ending, rack, pod, fleet, components, blasts, made)
+    origins = np.array(sources, BLAST_SOURCE)
+    return Hazards(rate, scale, ending, rack, pod, fleet, components, blasts, origins)

@@ -90,8 +90,8 @@ def _write_tables(run: Run, folder: Path) -> None:
         for table in log_tables.attempt_tables(run):
             write(table)
 
-    made = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
-    nodes, health, outages, qos = (table(run) for table in (*made, log_tables.qos_table))
+    about_nodes = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
+    nodes, health, outages, qos = (table(run) for table in (*about_nodes, log_tables.qos_table))
     small = {"nodes": nodes, "health": health, "node_outages": outages, "qos": qos}
     small |= {
         "controller_events": CONTROLLER_EVENTS.empty_table(),

@@ -219,8 +219,8 @@ class WhatIf(Answer):
         for each in self.differences:
             words, name = metric(each.metric), f"{each.change}: {each.metric}"
             unit = words.unit.replace("%", "")
-            told = () if math.isnan(each.difference) else (each.difference, unit, each.ci95)
-            values.append(Value(name, *(told or (None, unit, None)), words.better))
+            measured = () if math.isnan(each.difference) else (each.difference, unit, each.ci95)
+            values.append(Value(name, *(measured or (None, unit, None)), words.better))
         return values
 
     def unknowns(self) -> list[Unknown]:
