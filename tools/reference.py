@@ -15,7 +15,6 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -187,20 +186,26 @@ def _default(field: Any) -> str:
 
 
 def _field_notes(source: str) -> dict[tuple[str, str], str]:
-    """(class, field) -> the text under the field, in one line."""
-    found = {}
-    for statement in ast.parse(source).body:
-        if not isinstance(statement, ast.ClassDef):
-            continue
-        for field, after in pairwise(statement.body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-            ):
-                text = " ".join(str(after.value.value).split())
-                found[statement.name, ast.unparse(field.target)] = text.replace("``", "`")
-    return found
+    """(class, field) -> its comment, behind the field or on the lines before it, in one line."""
+    comments, own_line = {}, set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string.removeprefix("#").strip()
+            if token.line.lstrip().startswith("#"):
+                own_line.add(token.start[0])
+    notes = {}
+    for kind in ast.parse(source).body:
+        for field in getattr(kind, "body", []):
+            if isinstance(field, ast.AnnAssign):
+                first = field.lineno
+                while first - 1 in own_line:
+                    first -= 1
+                lines = range(first, (field.end_lineno or field.lineno) + 1)
+                text = " ".join(comments[n] for n in lines if n in comments).replace("``", "`")
+                notes[kind.name, ast.unparse(field.target)] = text + "." * (
+                    text[-1:] not in ("", ".")
+                )
+    return notes
 
 
 def cli_page() -> str:

@@ -23,8 +23,7 @@ from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rat
 class Lever:
     """One change and the ETTR that it would give a job of the reference size."""
 
-    name: str
-    """What would change, for example "checkpoint every 7 min instead of 60 min"."""
+    name: str  # What would change, for example "checkpoint every 7 min instead of 60 min"
     ettr: float
 
 
@@ -136,15 +135,14 @@ class Analysis:
         """Mean queue time of restarts after an infrastructure failure (seconds), and how many."""
         [row] = self.log.rows(
             f"""SELECT avg(waited_s) AS mean, count(*) AS n FROM (
-                SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s,
-                    row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) AS place
+                SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s
                 FROM (SELECT * FROM {self.log.executions} WHERE attempt > 1) AS again
                 JOIN (
                     SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
                 ) AS failed USING (run)
                 WHERE start_s >= failed_s
-            ) AS restarts
-            WHERE place = 1"""
+                QUALIFY row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) = 1
+            ) AS restarts"""
         )
         return row["mean"] or 0.0, row["n"]
 
@@ -180,33 +178,26 @@ class Analysis:
         """What would raise the ETTR of the largest job, the strongest first."""
         if self.expected_ettr is None:
             return []
-        base = self.ettr_setting
-        interval, write = base["checkpoint_interval_s"], base["write_s"]
-        found = []
-        for name, text in (
-            ("init_s", "initialise in half the time"),
-            ("queue_s", "requeue failed jobs with half the wait"),
-            ("write_s", "write checkpoints in half the time"),
-        ):
-            if base[name] > 0:
-                found.append(Lever(text, expected_ettr(**{**base, name: base[name] / 2})))
-        if write > 0:
+        base, bad = self.ettr_setting, set(self.lemons.lemons)
+        rows = (row for row in self.lemons.nodes.to_pylist() if row["node"] in bad)
+        left = 1 + sum(row["fleet_rate_change"] for row in rows)  # of the failure rate
+        scaled = [
+            ("init_s", 0.5, "initialise in half the time"),
+            ("queue_s", 0.5, "requeue failed jobs with half the wait"),
+            ("write_s", 0.5, "write checkpoints in half the time"),
+            ("rate_per_node_day", left, "pull the lemon nodes"),
+        ]
+        if not base["write_s"]:
+            scaled.append(("checkpoint_interval_s", 0.5, "checkpoint twice as often"))
+        levers = [
+            Lever(text, expected_ettr(**{**base, name: base[name] * factor}))
+            for name, factor, text in scaled
+            if base[name] > 0 and factor < 1
+        ]
+        if base["write_s"]:
             timing = {k: v for k, v in base.items() if k != "checkpoint_interval_s"}
-            found.append(Lever("checkpoint at the best interval", optimal_ettr(**timing)))
-        else:
-            halved = {**base, "checkpoint_interval_s": interval / 2}
-            found.append(Lever("checkpoint twice as often", expected_ettr(**halved)))
-        change = self._rate_change_without_lemons
-        if change < 0:
-            pulled = {**base, "rate_per_node_day": base["rate_per_node_day"] * (1 + change)}
-            found.append(Lever("pull the lemon nodes", expected_ettr(**pulled)))
-        return sorted(found, key=lambda lever: -lever.ettr)
-
-    @property
-    def _rate_change_without_lemons(self) -> float:
-        rows = self.lemons.nodes.to_pylist()
-        bad = set(self.lemons.lemons)
-        return float(sum(row["fleet_rate_change"] for row in rows if row["node"] in bad))
+            levers.append(Lever("checkpoint at the best interval", optimal_ettr(**timing)))
+        return sorted(levers, key=lambda lever: -lever.ettr)
 
     @cached_property
     def rejects(self) -> list[dict[str, Any]]:

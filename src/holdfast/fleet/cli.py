@@ -33,12 +33,15 @@ app = room("fleet", "What failures cost a GPU cluster, why, and what would win i
 @Options
 @dataclass(frozen=True)
 class Window:
-    """The part of a store that is read, and by what."""
+    """The part of a store that is read, and by what.
+
+    Args:
+        since: Start of the analyzed window: 30d (before the end of the log) or an ISO time.
+        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
+    """
 
     since: Annotated[str | None, option(metavar="WHEN")] = None
-    """Start of the analyzed window: 30d (before the end of the log) or an ISO time."""
     engine: Annotated[str, option(metavar="URL")] = DEFAULT_ENGINE
-    """Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N]."""
 
 
 # What a log does not contain; each field is one of `Assumptions`.
@@ -47,75 +50,93 @@ class Window:
 @Options
 @dataclass(frozen=True)
 class Checks:
-    """How failures are attributed to checks."""
+    """How failures are attributed to checks.
+
+    Args:
+        check_before_s: Attribute a failure to a check that fired up to this long before it.
+        check_after_s: Attribute a failure to a check that fired up to this long after it.
+        taxonomy: Taxonomy of check names and symptoms (TOML; default: the built-in one).
+    """
 
     check_before_s: Annotated[Duration, option("--check-before")] = Assumptions.check_before_s
-    """Attribute a failure to a check that fired up to this long before it."""
     check_after_s: Annotated[Duration, option("--check-after")] = Assumptions.check_after_s
-    """Attribute a failure to a check that fired up to this long after it."""
     taxonomy: Annotated[Path | None, option(metavar="FILE")] = None
-    """Taxonomy of check names and symptoms (TOML; default: the built-in one)."""
 
 
 @Options
 @dataclass(frozen=True)
 class Losses:
-    """What a failure or a preemption loses."""
+    """What a failure or a preemption loses.
+
+    Args:
+        preemption_grace_s: Preemption grace time of a QOS that is not in the store.
+        preemption_slack_s: Maximum time beyond the grace from a victim's end to its preemptor's start.
+        checkpoint_interval_s: Assumed checkpoint interval; a failure loses half of it.
+        save_on_signal: Preempted jobs save their work in the grace period; else they lose as failed ones.
+        chain_by_name: Chain attempts also across job ids, by user, name, directory and size.
+    """
 
     preemption_grace_s: Annotated[Duration, option("--preempt-grace")] = (
         Assumptions.preemption_grace_s
     )
-    """Preemption grace time of a QOS that is not in the store."""
     preemption_slack_s: Annotated[Duration, option("--preempt-slack")] = (
         Assumptions.preemption_slack_s
     )
-    """Maximum time beyond the grace period from a victim's end to its preemptor's start."""
     checkpoint_interval_s: Annotated[Duration, option("--checkpoint")] = (
         Assumptions.checkpoint_interval_s
     )
-    """Assumed checkpoint interval; a failure loses half of it."""
     save_on_signal: bool = False
-    """Preempted jobs save their work in the grace period; else they lose as failed ones do."""
     chain_by_name: bool = False
-    """Chain attempts also across job ids, by user, name, directory and size."""
 
 
 @Options
 @dataclass(frozen=True)
 class Size:
-    """The attempts that the failure rate counts."""
+    """The attempts that the failure rate counts.
+
+    Args:
+        min_gpus: Only attempts with more GPUs than this count for the failure rate (0: all).
+    """
 
     min_gpus: Count = Assumptions.min_gpus
-    """Only attempts with more GPUs than this count for the failure rate (0: all)."""
 
 
 @Options
 @dataclass(frozen=True)
 class Pauses:
-    """What does not train."""
+    """What does not train.
+
+    Args:
+        init_s: Assumed unproductive time after each start (default: 5m, or less where the log shows less).
+        write_s: Assumed pause of the job per checkpoint write.
+    """
 
     init_s: Annotated[Duration | None, option("--init")] = None
-    """Assumed unproductive time after each start (default: 5m, or less where the log shows less)."""
     write_s: Annotated[Duration, option("--write")] = Assumptions.write_s
-    """Assumed pause of the job per checkpoint write."""
 
 
 @Options
 @dataclass(frozen=True)
 class LongRun:
-    """The runs whose ETTR is measured."""
+    """The runs whose ETTR is measured.
+
+    Args:
+        long_run_s: Minimum time on nodes of runs whose ETTR is measured.
+    """
 
     long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
-    """Minimum time on nodes of runs whose ETTR is measured."""
 
 
 @Options
 @dataclass(frozen=True)
 class Discovery:
-    """When a node is called a lemon."""
+    """When a node is called a lemon.
+
+    Args:
+        lemon_fdr: False discovery rate of lemon nodes.
+    """
 
     lemon_fdr: Annotated[Share, option("--fdr")] = Assumptions.lemon_fdr
-    """False discovery rate of lemon nodes."""
 
 
 def assumed(*options: Any) -> Assumptions:
@@ -455,9 +476,8 @@ def calibrate(
     if replicas:
         from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
 
-        fit = goodness_of_fit(
-            log, made.scenario, made.days, replicas=replicas, seed=seed, processes=jobs
-        )
+        played = {"replicas": replicas, "seed": seed, "processes": jobs}
+        fit = goodness_of_fit(log, made.scenario, made.days, **played)  # type: ignore[arg-type]
     return replace(made, fit=fit, output=output)
 
 
@@ -496,26 +516,15 @@ def whatif(
     source: Path | str | Scenario
     if preset is None and scenario is None:
         if not tried:
-            raise InputError(
-                "nothing to simulate",
-                code="no-data",
-                expected="a store, --preset small or --scenario FILE",
-            )
+            expected = "a store, --preset small or --scenario FILE"
+            raise InputError("nothing to simulate", code="no-data", expected=expected)
         source = Path(tried.pop(0))
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
         source = preset or chosen
-    return run(
-        source,
-        tried,
-        replicas=replicas,
-        days=days,
-        seed=seed,
-        processes=jobs,
-        ray=ray,
-        given=list(changes),
-    )
+    times = {"replicas": replicas, "days": days, "seed": seed}
+    return run(source, tried, **times, processes=jobs, ray=ray, given=list(changes))  # type: ignore[arg-type]
 
 
 def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:
@@ -528,11 +537,10 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
     from holdfast.fleet.simulation.scenario import PRESETS, scenario
 
     if (preset is None) == (file is None):
+        found = "none" if preset is None else "a preset and a file"
+        expected = f"--preset {', --preset '.join(PRESETS)} or --scenario FILE"
         raise InputError(
-            "a simulation needs one scenario",
-            code="conflict",
-            found="none" if preset is None else "a preset and a file",
-            expected="--preset " + ", --preset ".join(PRESETS) + " or --scenario FILE",
+            "a simulation needs one scenario", code="conflict", found=found, expected=expected
         )
     if preset is not None and preset not in PRESETS:
         raise InputError(

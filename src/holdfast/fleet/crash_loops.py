@@ -29,36 +29,29 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
     if len(loops):
         worst = loops.slice(0, 1).to_pylist()[0]
         gpus = f" on {counted(int(worst['gpus']), 'GPU')}" if worst["gpus"] > 0 else ""
-        lost = f"; it cost {brief(float(worst['gpu_hours_lost']))} {unit}"
         taken = counted(int(worst["preempted"]), "attempt")
         victims = f", and {taken} preempted by its restarts" if worst["preempted"] else ""
-        others = f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
         sentence = (
             f"Job {job_id} looped: {counted(int(worst['requeues']), 'requeue')} after infrastructure "
-            f"failures within {duration(worst['last_s'] - worst['first_s'])}{gpus}{victims}{lost}."
-            f"{others}"
+            f"failures within {duration(worst['last_s'] - worst['first_s'])}{gpus}{victims}; it cost "
+            f"{brief(float(worst['gpu_hours_lost']))} {unit}."
         )
+        sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
+    digits = decimals(loops["gpu_hours_lost"].to_pylist())
     columns = {
         "job_id": ColumnFormat("Job"),
         "gpus": ColumnFormat("GPUs"),
         "requeues": ColumnFormat("Requeues"),
         "preempted": ColumnFormat("Preempted"),
-        "gpu_hours_lost": ColumnFormat(
-            "Lost",
-            unit.replace("hours", "h"),
-            digits=decimals(loops["gpu_hours_lost"].to_pylist()),
-        ),
+        "gpu_hours_lost": ColumnFormat("Lost", unit.replace("hours", "h"), digits=digits),
         "first_s": ColumnFormat("First failure"),
         "last_s": ColumnFormat("Last failure", detail=True),
     }
     if not any(loops["gpus"].to_pylist()):
         del columns["gpus"]
-    table = Table(
-        with_times(loops.slice(0, MOST_ROWS), "first_s", "last_s"),
-        columns,
-        caption="One row per run in a crash loop, most requeues first. Lost: both orders.",
-        empty="No run looped.",
-    )
+    caption = "One row per run in a crash loop, most requeues first. Lost: both orders."
+    first_rows = with_times(loops.slice(0, MOST_ROWS), "first_s", "last_s")
+    table = Table(first_rows, columns, caption, "No run looped.")
     how = How(
         f"a crash loop: {assumed.crash_loop_requeues} or more requeues of one run after "
         f"infrastructure failures within {duration(assumed.crash_loop_window_s)}",

@@ -45,7 +45,6 @@ from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import (
     SECONDS_PER_DAY,
     daly_interval,
-    job_failures_per_s,
     optimal_checkpoint_interval,
     optimal_load,
     require_number,
@@ -57,6 +56,7 @@ from holdfast.numbers import counted, duration, number, percent
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
 
+TIMES = ("init", "write", "queue", "productive")
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
 Form = Literal["v2", "full", "exact", "exact_finite"]
@@ -71,20 +71,15 @@ class EttrParameters:
         InputError: a value that is not finite, negative, or zero where it must be positive.
     """
 
-    nodes: float
-    """Nodes of the job, all of which must work."""
-    rate_per_node_day: float
-    """Failures per node and day that end the job."""
-    checkpoint_interval_s: float
-    """Productive time between two checkpoint writes, seconds."""
+    nodes: float  # Nodes of the job, all of which must work
+    rate_per_node_day: float  # Failures per node and day that end the job
+    checkpoint_interval_s: float  # Productive time between two checkpoint writes, seconds
+    # Time from a (re)start to the first productive step, seconds (the paper's 5 minutes).
     init_s: float = 300.0
-    """Time from a (re)start to the first productive step, seconds (the paper's 5 minutes)."""
-    write_s: float = 0.0
-    """Time a checkpoint write stops the training, seconds."""
-    queue_s: float = 0.0
-    """Mean time in the queue before each (re)start, seconds."""
+    write_s: float = 0.0  # Time a checkpoint write stops the training, seconds
+    queue_s: float = 0.0  # Mean time in the queue before each (re)start, seconds
+    # Productive time that the run needs, seconds; None: without end (the long run).
     productive_s: float | None = None
-    """Productive time that the run needs, seconds; None: without end (the long run)."""
 
     def __post_init__(self) -> None:
         for name in ("nodes", "checkpoint_interval_s", "productive_s"):
@@ -110,26 +105,18 @@ class EttrResult(Answer):
     """Every form of the expected ETTR of one setting, the best interval, and what was assumed."""
 
     parameters: EttrParameters
-    v2: float | None
-    """The paper's approximation; None outside its range (it would be negative)."""
-    full: float | None
-    """First order with queue, writes and first start; None outside its range."""
-    exact: float
-    """The long run, exponential failures."""
-    exact_finite: float | None
-    """The whole run of ``productive_s``; None when that is without end."""
+    v2: float | None  # The paper's approximation; None outside its range (it would be negative)
+    full: float | None  # First order with queue, writes and first start; None outside its range
+    exact: float  # The long run, exponential failures
+    exact_finite: float | None  # The whole run of ``productive_s``; None when that is without end
+    # Young's interval; None without failures or with a write time of 0.
     young_interval_s: float | None
-    """Young's interval; None without failures or with a write time of 0."""
-    daly_interval_s: float | None
-    """Daly's higher-order interval; None as above."""
-    optimal_interval_s: float | None
-    """The interval with the highest exact ETTR; None as above."""
-    optimal_ettr: float
-    """The exact long-run ETTR at that interval (the limit where it is None)."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader must know before using the numbers."""
+    daly_interval_s: float | None  # Daly's higher-order interval; None as above
+    optimal_interval_s: float | None  # The interval with the highest exact ETTR; None as above
+    optimal_ettr: float  # The exact long-run ETTR at that interval (the limit where it is None)
+    notes: tuple[str, ...] = field(default=())  # What a reader must know before using the numbers
+    # A simulation beside the forms; None unless `with_monte_carlo` made this result.
     monte_carlo: MonteCarloEttr | None = None
-    """A simulation beside the forms; None unless `with_monte_carlo` made this result."""
 
     def with_monte_carlo(self, *, replicas: int = 100_000, seed: int = 0) -> EttrResult:
         """This result and a simulation of the same job (exponential gaps).
@@ -147,13 +134,8 @@ class EttrResult(Answer):
         return replace(self, monte_carlo=simulated)
 
     @property
-    def recommended_form(self) -> str:
-        """The name of the form to quote: exact for the run as it was described."""
-        return "exact" if self.exact_finite is None else "exact_finite"
-
-    @property
     def recommended(self) -> float:
-        """The value of the recommended form."""
+        """The form to quote: exact for the run as it was described."""
         return self.exact if self.exact_finite is None else self.exact_finite
 
     @property
@@ -163,10 +145,8 @@ class EttrResult(Answer):
 
     def values(self) -> Sequence[Value]:
         """The exact expected ETTR and the best one."""
-        return [
-            Value("exact_ettr", self.exact, better="higher"),
-            Value("optimal_ettr", self.optimal_ettr, better="higher"),
-        ]
+        ratios = {"exact_ettr": self.exact, "optimal_ettr": self.optimal_ettr}
+        return [Value(name, value, better="higher") for name, value in ratios.items()]
 
     def sections(self) -> Sequence[Section]:
         """What ETTR is expected?"""
@@ -181,18 +161,19 @@ class EttrResult(Answer):
         if self.optimal_interval_s is not None:
             best = duration(self.optimal_interval_s)
             text += f", and {percent(self.optimal_ettr, 2)} with one every {best}"
-        rows = [
-            {"form": "exact", "ettr": self.exact},
-            {"form": "full (first order)", "ettr": self.full},
-            {"form": "v2 (the paper's approximation)", "ettr": self.v2},
-            {"form": "exact, at the best checkpoint interval", "ettr": self.optimal_ettr},
-        ]
+        forms: dict[str, tuple[float | None, ...]] = {
+            "exact": (self.exact,),
+            "full (first order)": (self.full,),
+            "v2 (the paper's approximation)": (self.v2,),
+            "exact, at the best checkpoint interval": (self.optimal_ettr,),
+        }
         if self.exact_finite is not None:
-            rows.append({"form": "exact, for this productive time", "ettr": self.exact_finite})
+            forms["exact, for this productive time"] = (self.exact_finite,)
         if simulated is not None:
-            low, high = simulated.ci95
-            rows.append({"form": "Monte Carlo", "ettr": simulated.ettr, "low": low, "high": high})
-        types = [("form", pa.string()), *((name, pa.float64()) for name in ("ettr", "low", "high"))]
+            forms["Monte Carlo"] = (simulated.ettr, *simulated.ci95)
+        numbers = ("ettr", "low", "high")
+        rows = [{"form": form, **dict(zip(numbers, row))} for form, row in forms.items()]  # noqa: B905
+        types = [("form", pa.string()), *((name, pa.float64()) for name in numbers)]
         columns = {
             "form": ColumnFormat("Form"),
             "ettr": ColumnFormat("Expected ETTR", digits=4, interval=("low", "high")),
@@ -230,14 +211,11 @@ class EttrResult(Answer):
                 "nodes": p.nodes,
                 "rate_per_node_day": p.rate_per_node_day,
                 "checkpoint_minutes": _minutes(p.checkpoint_interval_s),
-                "init_minutes": _minutes(p.init_s),
-                "write_minutes": _minutes(p.write_s),
-                "queue_minutes": _minutes(p.queue_s),
-                "productive_minutes": _minutes(p.productive_s),
+                **{f"{name}_minutes": _minutes(getattr(p, f"{name}_s")) for name in TIMES},
                 "failures_per_day": p.failures_per_s * SECONDS_PER_DAY,
                 "first_order_load": p.first_order_load,
                 "daly_checkpoint_minutes": _minutes(self.daly_interval_s),
-                "recommended_form": self.recommended_form,
+                "recommended_form": "exact" if self.exact_finite is None else "exact_finite",
                 "exact_finite": self.exact_finite,
                 "notes": list(self.notes),
             },
@@ -326,18 +304,10 @@ def expected_ettr(
     p = EttrParameters(
         nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
     )
-    if form == "exact":
-        return exact_ettr(p)
-    if form == "exact_finite":
-        return exact_finite_ettr(p)
-    if form not in ("v2", "full"):
-        raise InputError(
-            "unknown form of the ETTR",
-            code="unknown-name",
-            found=repr(form),
-            expected="v2, full, exact or exact_finite",
-        )
-    value = _first_order(p, finite=form == "full")
+    if form not in FORMS:
+        expected = ", ".join(FORMS)
+        raise InputError("unknown form", code="unknown-name", found=repr(form), expected=expected)
+    value = FORMS[form](p)
     if value is None:
         raise InputError(
             f"the form {form} is outside its range: it would give an ETTR below zero",
@@ -361,11 +331,9 @@ def optimal_ettr(
 
     Where writes are free that is e^{-L u0} / (1 + Lq), and without failures 1.
     """
-    for name, value in (("init_s", init_s), ("write_s", write_s), ("queue_s", queue_s)):
-        require_number(name, value, positive=False)
-    failures = job_failures_per_s(nodes, rate_per_node_day)
-    start = math.exp(-failures * init_s) / (1 + failures * queue_s)
-    load = failures * write_s
+    p = EttrParameters(nodes, rate_per_node_day, 1.0, init_s, write_s, queue_s)
+    start = math.exp(-p.failures_per_s * init_s) / (1 + p.failures_per_s * queue_s)
+    load = p.failures_per_s * write_s
     # 1 - x as the equation of the optimum gives it, without the cancellation near x = 1.
     return start * math.exp(-(optimal_load(load) + load))
 
@@ -381,16 +349,11 @@ def long_run_ettr(
 
     Written as dt/(dt+w) * y/(e^y - 1) * e^{-L u0} / (1 + Lq) with y = L(dt + w), in logarithms.
     """
-    rate, interval, init, write, queue = np.broadcast_arrays(
-        *(
-            np.asarray(value, dtype=np.float64)
-            for value in (failures_per_s, checkpoint_interval_s, init_s, write_s, queue_s)
-        )
-    )
+    inputs = (failures_per_s, checkpoint_interval_s, init_s, write_s, queue_s)
+    rate, interval, init, write, queue = (np.asarray(value, dtype=np.float64) for value in inputs)
     segment = interval + write
-    y = rate * segment
-    shrink = -np.expm1(-y)
-    lost = np.where(y > 0, np.log(np.where(y > 0, y, 1) / np.where(y > 0, shrink, 1)) - y, 0.0)
+    y = np.maximum(rate * segment, 1e-300)
+    lost = np.log(y / -np.expm1(-y)) - y
     ratio = interval / segment * np.exp(lost - rate * init - np.log1p(rate * queue))
     return np.asarray(ratio, dtype=np.float64)
 
@@ -423,11 +386,7 @@ def intervals_of_run(productive_s: float, checkpoint_interval_s: float) -> tuple
 def exact_finite_ettr(p: EttrParameters) -> float:
     """The form ``exact_finite``; InputError without a productive time."""
     if p.productive_s is None:
-        raise InputError(
-            "the form exact_finite needs the productive time of the run",
-            code="missing-key",
-            remedy="give productive_s, or use the form exact",
-        )
+        raise InputError("the form exact_finite needs a productive time", code="missing-key")
     rate, queue = p.failures_per_s, p.queue_s
     before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
     if rate * (queue + p.init_s + p.checkpoint_interval_s + p.write_s) < 1e-17:
@@ -445,6 +404,20 @@ def exact_finite_ettr(p: EttrParameters) -> float:
     short = last + p.write_s
     partial = per_restart * math.exp(rate * (short - longest)) * -math.expm1(-rate * short)
     return math.exp(math.log(p.productive_s) - math.log(start + full + partial) - m)
+
+
+# Of one setting each; None outside the range of a form.
+FORMS: dict[str, Callable[[EttrParameters], float | None]] = {
+    "v2": lambda p: _first_order(p, finite=False),
+    "full": lambda p: _first_order(p, finite=True),
+    "exact": exact_ettr,
+    "exact_finite": exact_finite_ettr,
+}
+
+
+def ettr_of(p: EttrParameters) -> float:
+    """The exact form for the run as it was described, long or of a productive time."""
+    return exact_ettr(p) if p.productive_s is None else exact_finite_ettr(p)
 
 
 def _notes(p: EttrParameters) -> list[str]:

@@ -25,33 +25,24 @@ from holdfast.fleet.wording import PAPER, decimals
 from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
 
-FEWEST_RUNS = 3
-"""Runs from which a mean has an interval."""
+FEWEST_RUNS = 3  # Runs from which a mean has an interval
 
-BY_SIZE = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("gpus_min", "gpus_max", "runs")),
-        *(
-            (name, pa.float64())
-            for name in ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")
-        ),
-    ]
-)
+_COUNTS = ("gpus_min", "gpus_max", "runs")
+_MEANS = ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")
+BY_SIZE = pa.schema([(n, pa.int64()) for n in _COUNTS] + [(n, pa.float64()) for n in _MEANS])
 
 
 @dataclass(frozen=True)
 class MeasuredEttr(Answer):
     """The ETTR of the long job runs."""
 
-    runs: int
-    """Job runs of at least `long_run_s` on their nodes."""
+    runs: int  # Job runs of at least `long_run_s` on their nodes
+    # gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, Student's t over runs),
+    # queue_s (mean per start), interruptions (mean per run).
     by_size: pa.Table
-    """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, Student's t over runs),
-    queue_s (mean per start), interruptions (mean per run)."""
-    qos: str | None
-    """The only class of service that is measured; None: all of them."""
+    qos: str | None  # The only class of service that is measured; None: all of them
+    # checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal.
     assumptions: dict[str, float | bool]
-    """checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
@@ -59,15 +50,11 @@ class MeasuredEttr(Answer):
 
     def values(self) -> Sequence[Value]:
         """The mean by job size."""
+        rows = ((bucket_label(int(row["gpus_max"])), row) for row in self.by_size.to_pylist())
+        about: dict[str, Any] = {"better": "higher", "source": PAPER}
         return [
-            Value(
-                f"ettr_{bucket_label(int(row['gpus_max']))}_gpus",
-                row["ettr"],
-                ci95=(row["lo"], row["hi"]),
-                better="higher",
-                source=PAPER,
-            )
-            for row in self.by_size.to_pylist()
+            Value(f"ettr_{size}_gpus", row["ettr"], ci95=(row["lo"], row["hi"]), **about)
+            for size, row in rows
         ]
 
     def largest(self) -> dict[str, Any] | None:
@@ -101,10 +88,7 @@ class MeasuredEttr(Answer):
             "size": pa.array([bucket_label(row["gpus_max"]) for row in rows], pa.string()),
             "queue": pa.array(waits, pa.float64()),
             "expected": pa.array(expected or [None] * len(rows), pa.float64()),
-            **{
-                end: pa.array(self.by_size[end].to_numpy(), pa.float64(), mask=few)
-                for end in ("lo", "hi")
-            },
+            **{end: pa.array(self.by_size[end].to_numpy(), mask=few) for end in ("lo", "hi")},
         }
         columns = {
             "size": ColumnFormat("Job size", "GPUs", right=True),
@@ -160,14 +144,8 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         row["gpus_min"] = bucket_bottom(row["gpus_max"])
         row["lo"], row["hi"] = mean_interval(row["ettr"], row["deviation"], row["runs"])
     by_size = pa.Table.from_pylist(rows, schema=BY_SIZE)
-    assumed = log.assumptions
-    used = {
-        "checkpoint_interval_s": assumed.checkpoint_interval_s,
-        "init_s": log.init_s,
-        "write_s": assumed.write_s,
-        "long_run_s": assumed.long_run_s,
-        "save_on_signal": assumed.save_on_signal,
-    }
+    names = ("checkpoint_interval_s", "init_s", "write_s", "long_run_s", "save_on_signal")
+    used = {name: getattr(log.assumptions, name) for name in names} | {"init_s": log.init_s}
     return MeasuredEttr(sum(row["runs"] for row in rows), by_size, highest, used)
 
 

@@ -17,13 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
-from holdfast.fleet.ettr_forms import (
-    EttrParameters,
-    FloatArray,
-    exact_ettr,
-    exact_finite_ettr,
-    intervals_of_run,
-)
+from holdfast.fleet.checkpoint_interval import require_number
+from holdfast.fleet.ettr_forms import EttrParameters, FloatArray, ettr_of, intervals_of_run
+from holdfast.stats import NORMAL_95
 
 MOST_DRAWS = 200_000_000  # beyond it a set of runs counts as one that never ends
 
@@ -32,19 +28,16 @@ MOST_DRAWS = 200_000_000  # beyond it a set of runs counts as one that never end
 class MonteCarloEttr:
     """A simulated expected ETTR."""
 
-    ettr: float
-    """Ratio of the mean productive time to the mean wall time."""
-    standard_error: float
-    """Of `ettr`, by the delta method."""
-    replicas: int
-    """Starts (long run) or whole runs (finite productive time) that were simulated."""
+    ettr: float  # Ratio of the mean productive time to the mean wall time
+    standard_error: float  # Of `ettr`, by the delta method
+    replicas: int  # Starts (long run) or whole runs (finite productive time) that were simulated
     distribution: str
     seed: int
 
     @property
     def ci95(self) -> tuple[float, float]:
         """Normal 95 % interval, cut to [0, 1]."""
-        half = 1.959963984540054 * self.standard_error
+        half = NORMAL_95 * self.standard_error
         return max(self.ettr - half, 0.0), min(self.ettr + half, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,19 +70,14 @@ def monte_carlo_ettr(
     """
     if replicas < 2:
         raise InputError(
-            "too few replicas", code="no-data", found=str(replicas), expected="at least 2"
+            "too few replicas", code="no-data", found=f"{replicas}", expected="2 or more"
         )
     name = distribution if isinstance(distribution, str) else "empirical"
     if parameters.failures_per_s == 0:
-        finite = parameters.productive_s is not None
-        value = exact_finite_ettr(parameters) if finite else exact_ettr(parameters)
-        return MonteCarloEttr(value, 0.0, replicas, name, seed)
+        return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, name, seed)
     gaps = _gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
-    if parameters.productive_s is None:
-        productive, wall = _starts(parameters, gaps, replicas)
-    else:
-        wall = _runs(parameters, gaps, replicas)
-        productive = np.full(replicas, parameters.productive_s)
+    play = _starts if parameters.productive_s is None else _runs
+    productive, wall = play(parameters, gaps, replicas)
     ratio = float(productive.sum() / wall.sum())
     spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
@@ -108,12 +96,8 @@ def _gaps(
                 code="invalid-value",
                 expected="one or more finite times above zero, in seconds",
             )
-        scaled = measured * (mean_s / measured.mean())
-        return lambda count: scaled[rng.integers(0, scaled.size, count)]
-    if not (math.isfinite(shape) and shape > 0):
-        raise InputError(
-            "invalid shape", code="invalid-value", found=repr(shape), expected="above zero"
-        )
+        return lambda n: rng.choice(measured, n) * (mean_s / measured.mean())
+    require_number("shape", shape, positive=True)
     draws: dict[str, Callable[[int], FloatArray]] = {
         "exponential": lambda n: rng.exponential(mean_s, n),
         "weibull": lambda n: mean_s / math.gamma(1 + 1 / shape) * rng.weibull(shape, n),
@@ -124,7 +108,7 @@ def _gaps(
             "unknown distribution of the gaps between failures",
             code="unknown-name",
             found=repr(distribution),
-            expected="exponential, weibull, lognormal, or an array of gaps in seconds",
+            expected=f"{', '.join(draws)}, or an array of gaps in seconds",
         )
     return draws[distribution]
 
@@ -138,11 +122,12 @@ def _starts(
     return intervals * p.checkpoint_interval_s, gap + p.queue_s
 
 
-def _runs(p: EttrParameters, gaps: Callable[[int], FloatArray], count: int) -> FloatArray:
-    """Wall time of `count` runs, each from its first submission to its last checkpoint."""
-    if p.productive_s is None:
-        raise ValueError("a whole run has a productive time")
-    before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
+def _runs(
+    p: EttrParameters, gaps: Callable[[int], FloatArray], count: int
+) -> tuple[FloatArray, FloatArray]:
+    """The same of `count` whole runs, each from its first submission to its last checkpoint."""
+    needed = p.productive_s or 0.0
+    before, last = intervals_of_run(needed, p.checkpoint_interval_s)
     segment, last_segment = p.checkpoint_interval_s + p.write_s, last + p.write_s
     left = np.full(count, float(before))  # intervals still to do before the last one
     wall = np.zeros(count)
@@ -152,17 +137,15 @@ def _runs(p: EttrParameters, gaps: Callable[[int], FloatArray], count: int) -> F
         draws += active.size
         if draws > MOST_DRAWS:
             raise InputError(
-                "the simulated runs do not end: almost no start lives long enough to keep a "
-                "checkpoint",
+                "the simulated runs do not end: almost no start lives to keep a checkpoint",
                 code="damaged",
                 found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
                 remedy="use the form exact, a shorter checkpoint interval or a shorter run",
             )
         gap = gaps(active.size)
         need = p.init_s + left[active] * segment + last_segment
-        done = gap >= need
-        wall[active] += p.queue_s + np.where(done, need, gap)
+        wall[active] += p.queue_s + np.minimum(need, gap)
         intervals = np.floor(np.maximum(gap - p.init_s, 0) / segment)
         left[active] -= np.minimum(intervals, left[active])
-        active = active[~done]
-    return wall
+        active = active[gap < need]
+    return np.full(count, needed), wall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,7 @@ from holdfast.report.figures import lines
 if TYPE_CHECKING:
     from holdfast.fleet.analysis import Analysis
 
-SMALLEST_GAIN = 0.001
-"""A change that raises the ETTR by less is not worth a sentence."""
+SMALLEST_GAIN = 0.001  # A change that raises the ETTR by less is not worth a sentence
 CURVE_POINTS = 20
 EXPECTED = "expected (exact form)"
 QUESTION = "How much of a large run's time is productive?"
@@ -35,18 +34,11 @@ def section(analysis: Analysis) -> Section:
         sentence = "Nothing ran: there is no failure rate to expect an ETTR from."
         return Section("ettr", QUESTION, sentence, how=how)
     job = size(analysis, analysis.largest_job_nodes)
-    figure = expected_and_measured(
-        analysis.measured,
-        ettr_settings(analysis),
-        analysis.log.gpus_per_node,
-        analysis.without_gpus,
-    )
-    expected = [
-        expected_ettr(
-            **analysis.ettr_setting | {"nodes": max(gpus / analysis.log.gpus_per_node, 1.0)}
-        )
-        for gpus in analysis.measured.by_size["gpus"].to_pylist()
-    ]
+    per_node, measured = analysis.log.gpus_per_node, analysis.measured
+    in_nodes = analysis.without_gpus
+    figure = expected_and_measured(measured, ettr_settings(analysis), per_node, in_nodes)
+    sizes = (max(gpus / per_node, 1.0) for gpus in measured.by_size["gpus"].to_pylist())
+    expected = [expected_ettr(**analysis.ettr_setting | {"nodes": nodes}) for nodes in sizes]
     tables = [_lever_table(analysis, job), analysis.measured.table(expected)]
     return Section("ettr", QUESTION, _sentence(analysis, job), [figure], tables, how)
 
@@ -101,18 +93,17 @@ def _how(analysis: Analysis) -> How:
 def _lever_table(analysis: Analysis, job: str) -> Table:
     base = analysis.expected_ettr or 0.0
     changes = analysis.levers if analysis.goodput.failures else []
-    data = {
-        "change": pa.array([lever.name for lever in changes], pa.string()),
-        "ettr": pa.array([lever.ettr for lever in changes], pa.float64()),
-        "gain": pa.array([100 * (lever.ettr - base) for lever in changes], pa.float64()),
-    }
+    kinds = {"change": pa.string(), "ettr": pa.float64(), "gain": pa.float64()}
+    rows = [(lever.name, lever.ettr, 100 * (lever.ettr - base)) for lever in changes]
+    data = [dict(zip(kinds, row, strict=True)) for row in rows]
     columns = {
         "change": ColumnFormat("Change"),
         "ettr": ColumnFormat("Expected ETTR", "%", digits=1),
         "gain": ColumnFormat("Gain", "points", digits=1),
     }
     caption = f"What would raise the ETTR of a job on {job}, strongest first."
-    return Table(pa.table(data), columns, caption, "No failure, so no change to recommend.")
+    table = pa.Table.from_pylist(data, pa.schema(list(kinds.items())))
+    return Table(table, columns, caption, "No failure, so no change to recommend.")
 
 
 def expected_and_measured(
@@ -146,19 +137,10 @@ def expected_and_measured(
         between = between if row["runs"] >= FEWEST_RUNS else {}
         size_ = {"from": "measured", "size": row["gpus"] / scale, "ettr": 100 * row["ettr"]}
         rows.append(size_ | between)
-    figure = lines(
-        rows,
-        "size",
-        "ettr",
-        f"Job size ({unit})",
-        "ETTR (%)",
-        series="from",
-        meanings={EXPECTED: "model", **({"measured": "hardware"} if points else {})},
-        low="low",
-        high="high",
-        points=True,
-        log_x=True,
-    )
+    titles, bars = (f"Job size ({unit})", "ETTR (%)"), {"low": "low", "high": "high"}
+    meanings = {EXPECTED: "model", **({"measured": "hardware"} if points else {})}
+    look: dict[str, Any] = {"series": "from", "meanings": meanings, "points": True, "log_x": True}
+    figure = lines(rows, "size", "ettr", *titles, **bars, **look)
     caption = "Expected, with the 95 % interval of the failure rate"
     caption += f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
     return replace(figure, caption=caption)
@@ -166,11 +148,6 @@ def expected_and_measured(
 
 def _long_run(setting: Mapping[str, float], nodes: npt.NDArray[np.float64]) -> list[float]:
     """The exact form at each number of nodes, per cent."""
-    shares = long_run_ettr(
-        nodes * setting["rate_per_node_day"] / SECONDS_PER_DAY,
-        setting["checkpoint_interval_s"],
-        setting["init_s"],
-        setting["write_s"],
-        setting["queue_s"],
-    )
-    return [100 * share for share in shares.tolist()]
+    times = (setting[f"{name}_s"] for name in ("checkpoint_interval", "init", "write", "queue"))
+    failures_per_s = nodes * setting["rate_per_node_day"] / SECONDS_PER_DAY
+    return [100 * share for share in long_run_ettr(failures_per_s, *times).tolist()]

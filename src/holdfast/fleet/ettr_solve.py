@@ -30,17 +30,14 @@ SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 class SolveResult(Answer):
     """The values of one parameter that reach an ETTR."""
 
-    solved_for: str
-    """Name of the field of `EttrParameters`; its unit is `unit`."""
+    solved_for: str  # Name of the field of `EttrParameters`; its unit is `unit`
     unit: str
     target: float
-    low: float
-    """Smallest value that reaches the target (0: any small value does)."""
-    high: float | None
-    """Largest value that reaches it; None: any large value does."""
+    low: float  # Smallest value that reaches the target (0: any small value does)
+    high: float | None  # Largest value that reaches it; None: any large value does
+    # The value with the highest ETTR (the limit 0 where smaller is always better); None for the
+    # checkpoint interval if a write takes no time, or without failures: then there is none.
     best: float | None
-    """The value with the highest ETTR (the limit 0 where smaller is always better); None for the
-    checkpoint interval if a write takes no time, or without failures: then there is none."""
     best_ettr: float
     form: str
 
@@ -95,12 +92,9 @@ def solve(
     finite = productive_s is not None and for_ != "checkpoint"
     _require("form", form, ("exact", "exact_finite") if finite else ("exact",))
     if not 0 < target < 1:
-        raise InputError(
-            "the target is not an ETTR",
-            code="out-of-range",
-            found=repr(target),
-            expected="a number between 0 and 1",
-        )
+        expected = "a number between 0 and 1"
+        problem = "the target is not an ETTR"
+        raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
     parameters = {
         "nodes": nodes,
@@ -121,9 +115,8 @@ def solve(
 
     best = 1.0 if for_ == "nodes" else SMALLEST
     if for_ == "checkpoint":
-        optimum = optimal_checkpoint_interval(
-            base.nodes, base.rate_per_node_day, write_s=base.write_s
-        )
+        job = (base.nodes, base.rate_per_node_day)
+        optimum = optimal_checkpoint_interval(*job, write_s=base.write_s)
         best = LARGEST if optimum is None else max(optimum, SMALLEST)
     best_ettr = value_at(best)
     if best_ettr < target:
@@ -142,19 +135,15 @@ def solve(
         high = math.floor(high * (1 + 1e-12))
     no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
     best_value = best if best > SMALLEST else 0.0
-    return SolveResult(
-        name, unit, target, low, high, None if no_best else best_value, best_ettr, form
-    )
+    best_or_none = None if no_best else best_value
+    return SolveResult(name, unit, target, low, high, best_or_none, best_ettr, form)
 
 
 def _require(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
+        problem, found = "this cannot be solved for", repr(value)
         raise InputError(
-            "this cannot be solved for",
-            code="unknown-key",
-            place=name,
-            found=repr(value),
-            expected=", ".join(known),
+            problem, code="unknown-key", place=name, found=found, expected=", ".join(known)
         )
 
 
@@ -166,12 +155,5 @@ def _edge(
         return None
     from scipy.optimize import brentq
 
-    return math.exp(
-        brentq(
-            lambda x: value_at(math.exp(x)) - target,
-            math.log(inside),
-            math.log(outside),
-            xtol=1e-14,
-            rtol=8.9e-16,
-        )
-    )
+    ends, precise = (math.log(inside), math.log(outside)), {"xtol": 1e-14, "rtol": 8.9e-16}
+    return math.exp(brentq(lambda x: value_at(math.exp(x)) - target, *ends, **precise))

@@ -25,6 +25,8 @@ FloatArray = npt.NDArray[np.float64]
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES = 20_000
 SEED = 20241
+_RATE, _MTTF = ("rate_per_1000_node_days", "ci95"), ("mttf_node_days", "mttf_node_days_ci95")
+FITTED = ("failures", "node_days", *_RATE, *_MTTF)
 
 
 @dataclass(frozen=True)
@@ -32,26 +34,22 @@ class RateBucket:
     """The failure rate of the jobs of one size."""
 
     gpus_min: int
-    gpus_max: int | None
-    """Largest job of the bucket; None: no limit."""
+    gpus_max: int | None  # Largest job of the bucket; None: no limit
     failures: int
     node_days: float
-    rate_per_1000_node_days: float | None
-    """None where nothing ran."""
-    ci95: tuple[float, float] | None
-    """Interval of the rate, per 1,000 node-days."""
+    rate_per_1000_node_days: float | None  # None where nothing ran
+    ci95: tuple[float, float] | None  # Interval of the rate, per 1,000 node-days
 
 
 @dataclass(frozen=True)
 class Dispersion:
     """Test of one common rate: the counts against the exposure, given their total."""
 
+    # Pearson's sum of (observed - expected)^2 / expected; None with fewer than two buckets.
     statistic: float | None
-    """Pearson's sum of (observed - expected)^2 / expected; None with fewer than two buckets."""
     p_value: float | None
     degrees_of_freedom: int
-    method: str
-    """"chi-square", or "Monte Carlo multinomial" where an expected count is below 5."""
+    method: str  # "chi-square", or "Monte Carlo multinomial" where an expected count is below 5
 
 
 class FailureModel:
@@ -78,13 +76,6 @@ class FailureModel:
         1.8
     """
 
-    failures_: int
-    node_days_: float
-    rate_per_1000_node_days_: float
-    ci95_: tuple[float, float]
-    mttf_node_days_: float | None
-    mttf_node_days_ci95_: tuple[float, float | None]
-
     def __init__(self) -> None:
         self.buckets_: list[RateBucket] = []
         self.dispersion_: Dispersion | None = None
@@ -97,13 +88,8 @@ class FailureModel:
         """
         count, exposure = checked_counts([failures], [node_days])
         if exposure[0] == 0:
-            raise InputError(
-                "no node-days: there is nothing to take a failure rate of",
-                code="no-data",
-                found="0 node-days",
-                expected="attempts that ran, of the sizes asked for",
-                remedy="lower the minimum number of GPUs, or widen the time range",
-            )
+            remedy = "lower the minimum number of GPUs, or widen the time range"
+            raise InputError("no node-days to take a rate of", code="no-data", remedy=remedy)
         self.failures_, self.node_days_ = int(count[0]), float(exposure[0])
         low, high = poisson_interval(self.failures_, self.node_days_)
         self.rate_per_1000_node_days_ = 1000 * self.failures_ / self.node_days_
@@ -136,8 +122,7 @@ class FailureModel:
             rate = interval = None
             if days > 0:
                 rate = 1000 * float(count) / float(days)
-                bounds = poisson_interval(int(count), float(days))
-                interval = (1000 * bounds[0], 1000 * bounds[1])
+                interval = poisson_interval(int(count), float(days) / 1000)
             bucket = RateBucket(int(low), high, int(count), float(days), rate, interval)
             self.buckets_.append(bucket)
         self.dispersion_ = dispersion_test(counts, exposure)
@@ -153,35 +138,26 @@ class FailureModel:
         A job takes whole nodes. With no failures only the lower end is known: (None, low, None).
         """
         if gpus < 1 or gpus_per_node < 1:
-            raise InputError(
-                "a job has at least one GPU",
-                code="invalid-value",
-                found=f"{gpus} / {gpus_per_node}",
-            )
+            found = f"{gpus} / {gpus_per_node}"
+            raise InputError("a job has at least one GPU", code="invalid-value", found=found)
         hours = 24 / math.ceil(gpus / gpus_per_node)
         low, high = self.mttf_node_days_ci95_
-        value = self.mttf_node_days_
-        return (
-            None if value is None else value * hours,
-            low * hours,
-            None if high is None else high * hours,
-        )
+        value, high = (each and each * hours for each in (self.mttf_node_days_, high))
+        return value, low * hours, high
 
     @property
     def independence_(self) -> str:
         """Whether "independent nodes in series" fits the buckets, in words."""
         test = self.dispersion_
         if test is None or test.p_value is None or test.statistic is None:
-            return (
-                "Whether nodes fail independently cannot be tested: it takes failures and two or "
-                "more job sizes."
-            )
+            need = "it takes failures and two or more job sizes"
+            return f"Whether nodes fail independently cannot be tested: {need}."
         numbers = f"{test.method}, statistic {test.statistic:.1f}, p = {test.p_value:.2g}"
         if test.p_value >= 0.05:
             return f"One failure rate per node-day fits all job sizes ({numbers})."
         ran = [bucket for bucket in self.buckets_ if bucket.rate_per_1000_node_days is not None]
-        most = max(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
-        least = min(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
+        ran.sort(key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
+        least, most = ran[0], ran[-1]
         return (
             f'"Independent nodes in series" does not hold ({numbers}): jobs of {_size(most)} fail '
             f"{brief(most.rate_per_1000_node_days)} times per 1,000 node-days, those of {_size(least)} "
@@ -191,18 +167,11 @@ class FailureModel:
 
     def to_dict(self, project: Sequence[int] = (), gpus_per_node: int = 8) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``; bounds that do not exist are null."""
-        projections = []
-        for gpus in project:
-            value, low, high = self.mttf_hours(gpus, gpus_per_node)
-            projections.append({"gpus": gpus, "mttf_hours": value, "ci95": [low, high]})
+        hours = [(gpus, *self.mttf_hours(gpus, gpus_per_node)) for gpus in project]
+        projections = [{"gpus": n, "mttf_hours": v, "ci95": [*ends]} for n, v, *ends in hours]
         test = self.dispersion_ or Dispersion(None, None, 0, "none: no buckets")
         return {
-            "failures": self.failures_,
-            "node_days": self.node_days_,
-            "rate_per_1000_node_days": self.rate_per_1000_node_days_,
-            "ci95": list(self.ci95_),
-            "mttf_node_days": self.mttf_node_days_,
-            "mttf_node_days_ci95": list(self.mttf_node_days_ci95_),
+            **{name: plain(getattr(self, f"{name}_")) for name in FITTED},
             "buckets": [plain(bucket) for bucket in self.buckets_],
             "dispersion": plain(test),
             "independence": self.independence_,
@@ -249,19 +218,15 @@ def checked_counts(
     days = np.asarray(exposure, dtype=np.float64)
     if counts.shape != days.shape or counts.ndim != 1:
         raise InputError("failures and exposure differ in length", code="conflict")
-    if not (np.isfinite(counts).all() and (counts >= 0).all() and (counts % 1 == 0).all()):
-        raise InputError(
-            "a count of failures is not a whole number, zero or more", code="invalid-value"
-        )
-    if not (np.isfinite(days).all() and (days >= 0).all()):
-        raise InputError("an exposure is not a finite number, zero or more", code="invalid-value")
-    if (counts[days == 0] > 0).any():
-        raise InputError(
-            "failures without exposure: a failed attempt ran, so it has node-days",
-            code="invalid-value",
-            found=f"{int(counts[days == 0].sum())} failures in 0 node-days",
-            remedy="take failures and node-days from the same attempts",
-        )
+    whole = np.isfinite(counts) & (counts >= 0) & (counts == np.floor(counts))
+    for good, problem in (
+        (whole, "a count of failures is not a whole number"),
+        (np.isfinite(days) & (days >= 0), "an exposure is not a finite number, zero or more"),
+        ((days > 0) | (counts == 0), "failures without exposure: a failed attempt has node-days"),
+    ):
+        if not good.all():
+            found = f"{counts[~good][0]:g} failures in {days[~good][0]:g} node-days"
+            raise InputError(problem, code="invalid-value", found=found)
     return counts, days
 
 

@@ -17,26 +17,20 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
 from holdfast.errors import InputError
+from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
-from holdfast.fleet.outage_log import (
-    NODES_UNKNOWN,
-    all_nodes_known,
-    only_outages,
-    outage_exposure,
-)
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
 from holdfast.fleet.wording import PAPER, RATE_UNIT, brief_interval, decimals
 from holdfast.numbers import brief, duration, number
 from holdfast.report.figures import lines
 
-BEYOND = 32
-"""A projection reaches this many times the largest job."""
+BEYOND = 32  # A projection reaches this many times the largest job
 
 
 @dataclass(frozen=True)
@@ -44,15 +38,12 @@ class Mttf(Answer):
     """The failure model of a log."""
 
     model: FailureModel
-    min_gpus: int
-    """Attempts with more GPUs than this were counted; 0: all."""
+    min_gpus: int  # Attempts with more GPUs than this were counted; 0: all
     gpus_per_node: int
-    project: tuple[int, ...]
-    """Job sizes (GPUs) to project to."""
-    source: str
-    """"attempts" or "node_outages"."""
+    project: tuple[int, ...]  # Job sizes (GPUs) to project to
+    source: str  # "attempts" or "node_outages"
+    # False: nodes that never failed are not counted, so the rate is too high.
     nodes_known: bool = True
-    """False: nodes that never failed are not counted, so the rate is too high."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``."""
@@ -66,21 +57,16 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        model = self.model
-        return [
-            Value(
-                "failures_per_1000_node_days",
-                model.rate_per_1000_node_days_,
-                RATE_UNIT,
-                model.ci95_,
-                "lower",
-                "failures / node-days, exact Poisson interval",
-            )
-        ]
+        rate, how = (
+            self.model.rate_per_1000_node_days_,
+            "failures / node-days, exact Poisson interval",
+        )
+        name = "failures_per_1000_node_days"
+        return [Value(name, rate, RATE_UNIT, self.model.ci95_, "lower", how)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Nodes that are not in a log of node failures."""
-        return [] if self.nodes_known else [NODES_UNKNOWN]
+        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
 
     def rate_text(self) -> str:
         """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
@@ -90,10 +76,8 @@ class Mttf(Answer):
         if not self.nodes_known:
             scope += " (too high: nodes that never failed are not counted)"
         if not model.failures_:
-            return (
-                f"Failure rate, an upper bound: at most {brief(high)} failures {RATE_UNIT}{scope} "
-                "(95 %)"
-            )
+            at_most = f"at most {brief(high)} failures {RATE_UNIT}{scope} (95 %)"
+            return f"Failure rate, an upper bound: {at_most}"
         rate = brief(model.rate_per_1000_node_days_)
         return f"Failure rate: {rate} {brief_interval(low, high)} failures {RATE_UNIT}{scope}"
 
@@ -192,20 +176,11 @@ class Mttf(Answer):
             for gpus, mttf, low, high in each
         ]
         colours = {"the fitted rate, 1/N": "model", "each job size": "hardware"}
-        figure = lines(
-            rows,
-            "size",
-            "mttf",
-            f"Job size ({unit})",
-            "Mean time to failure (hours)",
-            series="from",
-            meanings={name: colour for name, colour in colours.items() if series[name]},
-            low="low",
-            high="high",
-            points=True,
-            log_x=True,
-            log_y=True,
-        )
+        look: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
+        look["meanings"] = {name: colour for name, colour in colours.items() if series[name]}
+        titles = (f"Job size ({unit})", "Mean time to failure (hours)")
+        bars = {"series": "from", "low": "low", "high": "high"}
+        figure = lines(rows, "size", "mttf", *titles, **bars, **look)
         caption = "With 95 % intervals"
         if largest is not None:
             caption += f"; the largest job ran on {largest / scale:,.0f} {unit}"
@@ -213,29 +188,30 @@ class Mttf(Answer):
 
 
 def _size_table(by_size: FailureModel) -> Table:
-    buckets = by_size.buckets_
-    ends = [bucket.ci95 or (None, None) for bucket in buckets]
-    data = {
-        "size": pa.array([bucket_label(bucket.gpus_max or 0) for bucket in buckets], pa.string()),
-        "failures": pa.array([bucket.failures for bucket in buckets], pa.int64()),
-        "node_days": [bucket.node_days for bucket in buckets],
-        "rate": [bucket.rate_per_1000_node_days for bucket in buckets],
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-    }
+    rows = [
+        {
+            "size": bucket_label(bucket.gpus_max or 0),
+            "failures": bucket.failures,
+            "node_days": bucket.node_days,
+            "rate": bucket.rate_per_1000_node_days,
+            **dict(zip(("low", "high"), bucket.ci95 or (None, None), strict=True)),
+        }
+        for bucket in by_size.buckets_
+    ]
+    numbers = [(name, pa.float64()) for name in ("node_days", "rate", "low", "high")]
+    data = pa.Table.from_pylist(
+        rows, pa.schema([("size", pa.string()), ("failures", pa.int64()), *numbers])
+    )
+    decimals_of = {name: decimals(data[name].to_pylist()) for name, _ in numbers}
     # Decimals for the rates, or for their upper bounds where none failed.
-    digits = max(decimals(data["rate"]), decimals(data["high"]))
+    digits = max(decimals_of["rate"], decimals_of["high"])
     columns = {
         "size": ColumnFormat("Job size", "GPUs", right=True),
         "failures": ColumnFormat("Failures"),
-        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals(data["node_days"])),
+        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals_of["node_days"]),
         "rate": ColumnFormat("Rate, 95 %", RATE_UNIT, digits=digits, interval=("low", "high")),
     }
-    numbers = {
-        name: values if isinstance(values, pa.Array) else pa.array(values, pa.float64())
-        for name, values in data.items()
-    }
-    return Table(pa.table(numbers), columns, caption="One row per job size, by failure rate.")
+    return Table(data, columns, caption="One row per job size, by failure rate.")
 
 
 def mttf(
@@ -260,11 +236,11 @@ def mttf(
     """
     log = open_log(log)
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
-    if only_outages(log):
-        nodes = outage_exposure(log)
+    if outage_log.only_outages(log):
+        nodes = outage_log.outage_exposure(log)
         failed = sum(row["failures"] for row in nodes)
         model = FailureModel().fit(failed, sum(row["node_days"] for row in nodes))
-        known = all_nodes_known(log)
+        known = outage_log.all_nodes_known(log)
         return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
     sizes = counts_by_size(log, threshold)
     usual = min_gpus is None and threshold == Assumptions.min_gpus
@@ -272,22 +248,15 @@ def mttf(
         threshold = 0
         sizes = counts_by_size(log, threshold)
     if not any(row["node_days"] for row in sizes):
+        path = log.store.path
         if any(row["failures"] for row in sizes):
-            raise InputError(
-                "there are failures but no node-days to set them against",
-                code="missing-column",
-                path=log.store.path,
-                expected="attempts that ran for some time on a known number of nodes",
-                remedy="export the column NNodes or NodeList too",
-            )
+            problem = "there are failures but no node-days to set them against"
+            remedy = "export the column NNodes or NodeList too"
+            raise InputError(problem, code="missing-column", path=path, remedy=remedy)
         if log.begin_s > log.end_s:
-            raise InputError(
-                "nothing ran in the window",
-                code="no-data",
-                path=log.store.path,
-                place="--since",
-                expected=f"a time before the end of the log, {minute(log.end_s)}",
-            )
+            problem = "nothing ran in the window"
+            expected = f"a time before the end of the log, {minute(log.end_s)}"
+            raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",
             code="no-data",
@@ -296,12 +265,8 @@ def mttf(
             expected="attempts above the threshold, or a lower one",
             remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
         )
-    model = FailureModel().fit_buckets(
-        *(
-            [row[name] for row in sizes]
-            for name in ("gpus_min", "gpus_max", "failures", "node_days")
-        )
-    )
+    names = ("gpus_min", "gpus_max", "failures", "node_days")
+    model = FailureModel().fit_buckets(*([row[name] for row in sizes] for name in names))
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
 
 

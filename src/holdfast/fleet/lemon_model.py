@@ -27,6 +27,7 @@ from holdfast.fleet.lemon_statistics import (
 from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
 
 DAYS_PER_MONTH = 30.0
+FOUND = ("lemons", "not_separable", "rule_lemons", "missing_signals")
 SIGNALS = (
     "excl_jobid_count",  # jobs that asked to exclude the node
     "xid_cnt",  # distinct XIDs
@@ -45,10 +46,9 @@ class LemonRule:
     The paper does not print its thresholds; these defaults are meant to be edited.
     """
 
+    # Quantile of each signal's distribution over the nodes that the value must exceed.
     quantiles: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.99))
-    """Quantile of each signal's distribution over the nodes that the value must exceed."""
-    signals_needed: int = 2
-    """How many signals must exceed theirs."""
+    signals_needed: int = 2  # How many signals must exceed theirs
 
     def __post_init__(self) -> None:
         for name, quantile in self.quantiles.items():
@@ -94,15 +94,6 @@ class LemonDetector:
         thresholds_: value that each given signal must exceed.
         missing_signals_: signals of the rule that were not given.
     """
-
-    nodes_: pa.Table
-    lemons_: list[str]
-    not_separable_: list[list[str]]
-    rule_lemons_: list[str]
-    fleet_rate_per_1000_node_days_: float
-    prior_: tuple[float, float] | None
-    thresholds_: dict[str, float]
-    missing_signals_: list[str]
 
     def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
         if not 0 < alpha < 1:
@@ -173,13 +164,8 @@ class LemonDetector:
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
         # Pulling a node hands its work to the others, which fail at their own shrunk rate.
-        others_days = total_days - days
-        others = np.divide(
-            (shrunk * days).sum() - shrunk * days,
-            others_days,
-            out=np.full(days.shape, fleet),
-            where=others_days > 0,
-        )
+        left_days, left = total_days - days, (shrunk * days).sum() - shrunk * days
+        others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
         avoided = (shrunk - others) * days  # failures over the window
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
         table: dict[str, Any] = {
@@ -217,34 +203,17 @@ class LemonDetector:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        evidence = [
-            name
-            for name in self.nodes_.column_names
-            if name in SIGNALS or name in ("touched", "expected_failures", "p_value")
-        ]
-        rows = self.nodes_.to_pylist()
-        plain = (
-            "node",
-            "node_days",
-            "failures",
-            "q_value",
-            "shrunk_rate",
-            "shrunk_rate_low",
-            "shrunk_rate_high",
-            "failures_avoided_per_month",
-            "fleet_rate_change",
-        )
+        details = {*SIGNALS, "touched", "expected_failures", "p_value"}
+        plain = set(self.nodes_.column_names) - {*details, "raw_rate", "rule_signals"}
+        rows = [[*row.items()] for row in self.nodes_.to_pylist()]
         return {
-            "lemons": self.lemons_,
-            "not_separable": self.not_separable_,
-            "rule_lemons": self.rule_lemons_,
+            **{name: getattr(self, f"{name}_") for name in FOUND},
             "alpha": self.alpha,
             "fleet_rate_per_1000_node_days": self.fleet_rate_per_1000_node_days_,
-            "missing_signals": self.missing_signals_,
             "nodes": [
                 {
-                    **{name: row[name] for name in plain},
-                    "evidence": {name: row[name] for name in evidence},
+                    **{name: value for name, value in row if name in plain},
+                    "evidence": {name: value for name, value in row if name in details},
                 }
                 for row in rows
             ],
@@ -259,13 +228,11 @@ class LemonDetector:
         """The suspects that only failures shared with other suspects make suspect, with those others."""
         if p_values_without is None:
             return {}
-        place = {name: i for i, name in enumerate(names)}
-        rows = [place[name] for name in suspects]
-        # [k, k]: row j holds the suspects' p-values on the failures that do not blame suspect j
-        left = np.array([p_values_without(name)[rows] for name in suspects])
+        p_values = ((other, p_values_without(other)) for other in suspects)
+        left = {other: dict(zip(names, p_value, strict=True)) for other, p_value in p_values}
         shared = {
-            name: [other for j, other in enumerate(suspects) if j != i and left[j, i] >= self.alpha]
-            for i, name in enumerate(suspects)
+            name: [each for each in suspects if each != name and left[each][name] >= self.alpha]
+            for name in suspects
         }
         return {name: found for name, found in shared.items() if found}
 
@@ -290,12 +257,7 @@ class LemonDetector:
 def _column(name: str, values: npt.ArrayLike, count: int) -> FloatArray:
     column = np.asarray(values, dtype=np.float64)
     if column.shape != (count,):
-        raise InputError(
-            f"{name} does not fit the nodes",
-            code="conflict",
-            found=str(column.shape),
-            expected=f"({count},)",
-        )
+        raise InputError(f"{name} does not fit the {count} nodes", code="conflict")
     if not (np.isfinite(column).all() and (column >= 0).all()):
         raise InputError(f"{name} is missing or negative for a node", code="invalid-value")
     return column

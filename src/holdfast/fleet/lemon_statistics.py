@@ -53,14 +53,12 @@ def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
 class BlameExposure:
     """Where blame could have come from, by size of attempt. Sizes may be classes."""
 
+    # Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative.
     sizes: npt.NDArray[np.int64]
-    """Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative."""
-    node_days: FloatArray
-    """Node-days of each node in attempts of each size, shape (n, k)."""
+    node_days: FloatArray  # Node-days of each node in attempts of each size, shape (n, k)
+    # The fleet's failures whose node is known (every one of size 1), shape (k,).
     known_failures: FloatArray
-    """The fleet's failures whose node is known (every one of size 1), shape (k,)."""
-    shared_failures: FloatArray
-    """The fleet's other failures, shape (k,)."""
+    shared_failures: FloatArray  # The fleet's other failures, shape (k,)
 
     @classmethod
     def from_rows(
@@ -168,11 +166,8 @@ def _binomial_tail(count: FloatArray, total: float, share: FloatArray) -> FloatA
     from scipy.special import betainc
 
     inside = (count > 0) & (count <= total * (1 + 1e-12))
-    tail = betainc(
-        np.where(inside, count, 1.0),
-        np.where(inside, np.maximum(total - count, 0.0), 0.0) + 1,
-        share,
-    )
+    left = np.where(inside, np.maximum(total - count, 0.0), 0.0)
+    tail = betainc(np.where(inside, count, 1.0), left + 1, share)
     return np.where(inside, tail, np.where(count > 0, 0.0, 1.0))
 
 

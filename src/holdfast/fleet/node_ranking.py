@@ -22,21 +22,22 @@ from holdfast.answer import (
     Value,
 )
 from holdfast.errors import InputError
+from holdfast.fleet import outage_log
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.outage_log import (
-    NODES_UNKNOWN,
-    all_nodes_known,
-    only_outages,
-    outage_exposure,
-)
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import MOST_ROWS, PAPER, RATE_UNIT, decimals, listed, probability
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import figures
 
 MOST_NAMED = 4
+DIGITS = (
+    "shrunk_rate",
+    "node_days",
+    "failures_avoided_per_month",
+)  # columns of their own precision
+# What the figure shows of each node: column -> (name, colour).
 SIGNS = {
     "failures": ("failures to blame on it", "hardware"),
     "out_count": ("times out of service", "system"),
@@ -44,18 +45,16 @@ SIGNS = {
     "excl_jobid_count": ("jobs that exclude it", "good"),
     "tickets": ("tickets", "purple"),
 }
-"""What the figure shows of each node: column -> (name, colour)."""
 
 
 @dataclass(frozen=True)
 class Lemons(Answer):
     """The nodes of a log, ranked, with the evidence on each."""
 
-    detector: LemonDetector
-    """Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more."""
+    detector: LemonDetector  # Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more
     log: FleetLog = field(repr=False, compare=False)
+    # False: nodes that never failed are not in a log of node failures, nor stated.
     nodes_known: bool = True
-    """False: nodes that never failed are not in a log of node failures, nor stated."""
 
     @property
     def nodes(self) -> pa.Table:
@@ -82,15 +81,13 @@ class Lemons(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Nodes and signals that a log of node failures does not have."""
-        return [] if self.nodes_known else [NODES_UNKNOWN]
+        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
 
     def findings(self) -> Sequence[Finding]:
         """The nodes to pull, and those that meet the rule on seven signals."""
         rule = f"Nodes that meet the rule on seven signals: {listed(self.detector.rule_lemons_)}."
         if self.detector.missing_signals_:
-            rule = (
-                "The rule on seven signals needs job and health logs, which are not in the store."
-            )
+            rule = "The rule on seven signals needs job and health logs: they are not in the store."
         return [*super().findings(), Finding(rule, "lemons")]
 
     def sections(self) -> Sequence[Section]:
@@ -117,10 +114,8 @@ class Lemons(Answer):
 
     def _sentence(self) -> str:
         if not self.log.nodes_known:
-            return (
-                "Which nodes fail is unknown: the log does not say on which nodes attempts ran. "
-                "Export NodeList too."
-            )
+            why = "the log does not say on which nodes attempts ran"
+            return f"Which nodes fail is unknown: {why}. Export NodeList too."
         rows = self.nodes.to_pylist()
         bad = [row for row in rows if row["node"] in set(self.lemons)]
         shared = " ".join(
@@ -140,57 +135,42 @@ class Lemons(Answer):
             return shared
         suspects = [row for row in rows if row["failures"] > 1][:2]
         if suspects:
-            named = " and ".join(
-                f"{row['node']} ({_blame(row)}, {probability('q', row['q_value'], 2)})"
-                for row in suspects
+            each = (
+                f"{r['node']} ({_blame(r)}, {probability('q', r['q_value'], 2)})" for r in suspects
             )
+            verb = "rate is that" if len(suspects) == 1 else "rates are those"
             return (
-                f"Pull no node on this evidence: the highest "
-                f"{'rate is that' if len(suspects) == 1 else 'rates are those'} of {named}, no more "
+                f"Pull no node on this evidence: the highest {verb} of {' and '.join(each)}, no more "
                 "than chance and exposure explain."
             )
-        if any(row["failures"] for row in rows):
-            return "Pull no node: no node has more than one failure."
-        return "Pull no node: no node failed."
+        most = "has more than one failure" if any(row["failures"] for row in rows) else "failed"
+        return f"Pull no node: no node {most}."
 
     def _evidence(self, row: dict[str, Any]) -> str:
-        fleet = self.detector.fleet_rate_per_1000_node_days_
-        times, low, high = (
-            number(row[name] / fleet, 1)
-            for name in ("shrunk_rate", "shrunk_rate_low", "shrunk_rate_high")
-        )
-        return (
-            f"{row['node']} ({_blame(row)}, {times} [{low}, {high}] times the fleet's rate, "
-            f"{probability('q', row['q_value'])})"
-        )
+        fleet, ends = self.detector.fleet_rate_per_1000_node_days_, ("", "_low", "_high")
+        times, low, high = (number(row[f"shrunk_rate{end}"] / fleet, 1) for end in ends)
+        rate = f"{times} [{low}, {high}] times the fleet's rate"
+        return f"{row['node']} ({_blame(row)}, {rate}, {probability('q', row['q_value'])})"
 
     def table(self, nodes: pa.Table) -> Table:
         """Rows of `nodes` as people read them."""
-
-        def digits(name: str) -> int:
-            return decimals(nodes[name].to_pylist())
-
+        digits = {name: decimals(nodes[name].to_pylist()) for name in DIGITS}
         signals = [name for name in SIGNALS if name in nodes.column_names]
+        formats = {
+            name: (name.replace("_", " "), 2 if "node_fail" in name else 0) for name in signals
+        }
+        bounds = ("shrunk_rate_low", "shrunk_rate_high")
+        rate, days, avoided = (digits[name] for name in DIGITS)
         columns = {
             "node": ColumnFormat("Node"),
             "failures": ColumnFormat("Blame", "failures", digits=1),
-            "node_days": ColumnFormat("In use", "node-days", digits=digits("node_days")),
+            "node_days": ColumnFormat("In use", "node-days", digits=days),
             "shrunk_rate": ColumnFormat(
-                "Shrunk rate, 95 %",
-                RATE_UNIT,
-                digits=digits("shrunk_rate"),
-                interval=("shrunk_rate_low", "shrunk_rate_high"),
+                "Shrunk rate, 95 %", RATE_UNIT, digits=rate, interval=bounds
             ),
             "q_value": ColumnFormat("q-value", digits=3),
-            "failures_avoided_per_month": ColumnFormat(
-                "Avoided", "a month", digits=digits("failures_avoided_per_month")
-            ),
-            **{
-                name: ColumnFormat(
-                    name.replace("_", " "), digits=2 if "node_fail" in name else 0, detail=True
-                )
-                for name in signals
-            },
+            "failures_avoided_per_month": ColumnFormat("Avoided", "a month", digits=avoided),
+            **{n: ColumnFormat(label, digits=d, detail=True) for n, (label, d) in formats.items()},
         }
         caption = "One row per node, highest shrunk rate first."
         if signals:
@@ -200,24 +180,19 @@ class Lemons(Answer):
 
     def _figure(self) -> list[Figure]:
         """Share of the nodes at or below each value of the signs; none if no node has a sign."""
-        counts = {
-            column: self.nodes[column].to_pylist()
-            for column in SIGNS
-            if column in self.nodes.column_names
-        }
+        there = [column for column in SIGNS if column in self.nodes.column_names]
+        counts = {column: self.nodes[column].to_pylist() for column in there}
         shown = {column: SIGNS[column] for column, each in counts.items() if any(each)}
-        if not shown:
-            return []
         series = {label: counts[column] for column, (label, _) in shown.items()}
-        return [figures.ecdf(series, "Count per node", meanings=dict(shown.values()))]
+        meanings = dict(shown.values())
+        return [figures.ecdf(series, "Count per node", meanings=meanings)] if shown else []
 
 
 def _blame(row: dict[str, Any]) -> str:
     """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
     failures = round(float(row["failures"]), 1)
-    if failures.is_integer():
-        return counted(int(failures), "failure")
-    return f"{number(failures, 1)} failures"
+    whole = failures.is_integer()
+    return counted(int(failures), "failure") if whole else f"{number(failures, 1)} failures"
 
 
 def no_nodes(log: FleetLog) -> Lemons:
@@ -241,18 +216,15 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     """
     log = open_log(log)
     window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
-    if only_outages(log):
-        nodes = outage_exposure(log)
+    detector = LemonDetector(log.assumptions.lemon_fdr, rule)
+    if outage_log.only_outages(log):
+        nodes = outage_log.outage_exposure(log)
         names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]
-        detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
-            names,
-            [row["node_days"] for row in nodes],
-            [row["failures"] for row in nodes],
-            window_days=window_days,
-        )
+        columns = ([row[name] for row in nodes] for name in ("node_days", "failures"))
+        detector.fit(names, *columns, window_days=window_days)
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
-        return Lemons(detector, log, all_nodes_known(log))
+        return Lemons(detector, log, outage_log.all_nodes_known(log))
     if not log.nodes_known:
         raise InputError(
             "the nodes of jobs are not in the log: which of them fail is unknown",
@@ -263,7 +235,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         )
     found = node_signals(log)
     columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
-    detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
+    detector.fit(
         found.table["node"].to_pylist(),
         columns["node_days"],
         columns["failures"],

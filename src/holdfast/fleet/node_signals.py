@@ -25,20 +25,19 @@ TICKET = "ticket"
 class NodeSignals:
     """What `LemonDetector.fit` takes."""
 
+    # One row per node that ran something or is in the inventory: node; node_days (time in use, the
+    # share of its GPUs that was taken); failures (incidents to blame on it: fractional where
+    # nothing tells which of n nodes failed), known_failures (those with blame 1) and touched (any
+    # blame); and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that
+    # exclude it), xid_cnt (distinct XIDs), tickets, out_count (times out of service),
+    # multi_node_node_fails and single_node_node_fails (NODE_FAIL attempts to blame on it) and
+    # single_node_node_failure_rate (the latter per single-node attempt).
     table: pa.Table
-    """One row per node that ran something or is in the inventory: node; node_days (time in use, the
-    share of its GPUs that was taken); failures (incidents to blame on it: fractional where nothing
-    tells which of n nodes failed), known_failures (those with blame 1) and touched (any blame); and
-    the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it), xid_cnt
-    (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
-    single_node_node_fails (NODE_FAIL attempts to blame on it) and single_node_node_failure_rate (the
-    latter per single-node attempt)."""
-    days: pa.Table
-    """Exposure: node, node_count (of the attempts), node_days."""
+    days: pa.Table  # Exposure: node, node_count (of the attempts), node_days
+    # One row per incident of a node: node, key (of the attempt), node_count, blame, known.
     incidents: pa.Table
-    """One row per incident of a node: node, key (of the attempt), node_count, blame, known."""
+    # Answers of `p_values_without`, by the attempts left out.
     retests: dict[frozenset[str], FloatArray] = field(default_factory=dict, repr=False)
-    """Answers of `p_values_without`, by the attempts left out."""
 
     @cached_property
     def exposure(self) -> BlameExposure:
@@ -154,13 +153,9 @@ def _incidents(log: FleetLog) -> str:
             ) AS incident
             FROM apart
         )
-        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM (
-            SELECT *, row_number() OVER (
-                PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC
-            ) AS place
-            FROM numbered
-        ) AS placed
-        WHERE place = 1""",
+        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM numbered
+        QUALIFY row_number() OVER (
+            PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC) = 1""",
     )
 
 

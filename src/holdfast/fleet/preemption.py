@@ -30,17 +30,16 @@ from holdfast.tables import literal
 
 PREEMPTED = "PREEMPTED"
 
+# Slurm keeps whole seconds: a successor may seem to start this long before its victim ends.
 ROUNDING_S = 1
-"""Slurm keeps whole seconds: a successor may seem to start this long before its victim ends."""
+# A script that saves and leaves on SIGTERM does so at most this long into a longer grace period.
 EXIT_S = 30
-"""A script that saves and leaves on SIGTERM does so at most this long into a longer grace period."""
-LIMIT_SLACK_S = 1
-"""A TIMEOUT this much or more under its limit did not run out of time."""
+LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 
+# Who may preempt whom: one row per pair of classes.
 RANKS = pa.schema(
     [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
 )
-"""Who may preempt whom: one row per pair of classes."""
 
 
 EVIDENCE = {
@@ -68,12 +67,10 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
     )
     rows = mix.to_pylist()
     inferred = sum(row["attempts"] for row in rows if row["evidence"] not in ("label", "log"))
-    sentence = "Nobody was preempted."
-    if every:
-        sentence = (
-            f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted, {inferred:,} of "
-            f"them inferred; {second_order:,} made room for a job that had failed before."
-        )
+    were = f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted"
+    second = f"{second_order:,} made room for a job that had failed before"
+    sentence = f"{were}, {inferred:,} of them inferred; {second}."
+    sentence = sentence if every else "Nobody was preempted."
     columns = {
         "means": ColumnFormat("Evidence"),
         "state": ColumnFormat("Recorded state"),
@@ -159,33 +156,27 @@ def _from_controller_log(log: FleetLog) -> str:
     return f"""WITH told AS (
             SELECT {keys}, preemptor_raw, time_s, event FROM {log.table("controller_events")}
             WHERE event IN ('preempt', 'preempt_kill', 'preempt_requeue')
-        ), alive AS (
+        ), victims AS (
             -- The attempt that was on its nodes at that moment; a requeue is logged up to its end.
             -- The signal comes before the requeue and always names the preemptor.
-            SELECT key, {cluster}time_s, preemptor_raw, row_number() OVER (
-                PARTITION BY key ORDER BY event, time_s, preemptor_raw
-            ) AS place
-            FROM told
+            SELECT key, {cluster}time_s, preemptor_raw FROM told
             JOIN (SELECT key, start_s, stop_s, {keys} FROM {log.executions}) AS ran USING ({keys})
             WHERE start_s <= time_s + {ROUNDING_S} AND stop_s >= time_s - {ROUNDING_S}
-        ), victims AS (
-            SELECT key, {cluster}time_s, preemptor_raw FROM alive WHERE place = 1
+            QUALIFY row_number() OVER (PARTITION BY key ORDER BY event, time_s, preemptor_raw) = 1
         ), took AS (
-            SELECT victims.key, preemptor_key, row_number() OVER (
-                PARTITION BY victims.key
-                -- A job that is resized has two attempts in one second.
-                ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key
-            ) AS place
-            FROM victims
+            SELECT victims.key, preemptor_key FROM victims
             JOIN (
                 SELECT {cluster}key AS preemptor_key, job_id_raw AS preemptor_raw,
                     start_s AS preemptor_start_s, attempt AS preemptor_attempt
                 FROM {log.executions}
             ) AS starts USING ({cluster}preemptor_raw)
             WHERE preemptor_start_s >= time_s - {ROUNDING_S}
+            -- A job that is resized has two attempts in one second.
+            QUALIFY row_number() OVER (PARTITION BY victims.key
+                ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key) = 1
         )
         SELECT victims.key, 'log' AS evidence, preemptor_key, time_s AS signal_s
-        FROM victims LEFT JOIN took ON victims.key = took.key AND took.place = 1"""
+        FROM victims LEFT JOIN took ON victims.key = took.key"""
 
 
 def _inferred(log: FleetLog) -> str:
@@ -231,15 +222,11 @@ def _elect(candidates: str) -> str:
         key, preemptor_key, shared.
     """
     return f"""SELECT key, preemptor_key, shared FROM (
-            SELECT key, preemptor_key, shared, row_number() OVER (
-                PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key
-            ) AS place
-            FROM (
-                SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
-                FROM ({candidates}) AS candidates
-            ) AS voted
-        ) AS ranked
-        WHERE place = 1"""
+            SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
+            FROM ({candidates}) AS candidates
+        ) AS voted
+        QUALIFY row_number() OVER (
+            PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1"""
 
 
 def _ranks(log: FleetLog) -> pa.Table:
@@ -266,14 +253,9 @@ def _ranks(log: FleetLog) -> pa.Table:
     stated = [(victim, row["qos"]) for row in known for victim in row["preempts"] or []]
     pairs = stated or pairs
     given = {row["qos"]: row["grace_s"] for row in known if row["grace_s"] is not None}
-    made = pa.table(
-        [
-            [low for low, _ in pairs],
-            [high for _, high in pairs],
-            [float(given.get(low, log.assumptions.preemption_grace_s)) for low, _ in pairs],
-        ],
-        schema=RANKS,
-    )
+    usual = log.assumptions.preemption_grace_s
+    rows = [(low, high, float(given.get(low, usual))) for low, high in pairs]
+    made = pa.Table.from_pylist([dict(zip(RANKS.names, r, strict=True)) for r in rows], RANKS)
     log.engine.load("preemption_ranks", made)
     return made
 
@@ -335,9 +317,7 @@ def _in_time(log: FleetLog) -> str:
         AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
         AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
         AND preemptor_job <> job_id
-        AND (
-            ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL
-        )
+        AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)
         """
 
 
@@ -353,11 +333,8 @@ def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     column = _class_column(log)
     outranks = f'"{column}" IN (SELECT preemptor_class FROM preemption_ranks)'
-    starts = _starts(
-        log,
-        f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node",
-        outranks if ranks.num_rows else "TRUE",
-    )
+    columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
+    starts = _starts(log, columns, outranks if ranks.num_rows else "TRUE")
     return f"""SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
@@ -402,7 +379,7 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
         A query of key, evidence ("co_victim"), preemptor_key, signal_s.
     """
     width = _window_s(log, ranks)
-    signalled = bucket(f"signal_s - {ROUNDING_S}", width)
+    signalled = bucket(f"signalled_s - {ROUNDING_S}", width)
     takers = _starts(log, "nodes", f"key IN (SELECT preemptor_key FROM {known})")
     # A script that fails by itself has a code of its own; one that saves leaves with 0.
     quiet = f"""(
@@ -414,24 +391,18 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
             AND coalesce(exit_code, 0) = 0
         )"""
     return f"""SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
-            SELECT key, evidence, preemptor_key, stop_s, row_number() OVER (
-                PARTITION BY key ORDER BY preemptor_start_s, preemptor_key
-            ) AS place
-            FROM (
-                SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
-                FROM ({_outranked(log, quiet, ranks)}) AS outranked
-            ) AS ends
-            JOIN (
-                SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
-                    SELECT taker.*, signal_s, unnest(nodes) AS node FROM ({takers}) AS taker JOIN (
-                        SELECT preemptor_key, min(stop_s) AS signal_s FROM {known}
-                        GROUP BY preemptor_key
-                    ) AS signals ON taker.preemptor_key = signals.preemptor_key
-                ) AS each_node
-            ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
-                AND ends.preemptor_class = takers.preemptor_class
-            WHERE {_in_time(log)}
-                AND stop_s >= signal_s - {ROUNDING_S}
-                AND stop_s <= signal_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
-        ) AS ranked
-        WHERE place = 1"""
+            SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
+            FROM ({_outranked(log, quiet, ranks)}) AS outranked
+        ) AS ends
+        JOIN (
+            SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
+                SELECT taker.*, signal_s AS signalled_s, unnest(nodes) AS node
+                FROM ({takers}) AS taker JOIN (
+                    SELECT preemptor_key, min(stop_s) AS signal_s FROM {known} GROUP BY preemptor_key
+                ) AS signals ON taker.preemptor_key = signals.preemptor_key
+            ) AS each_node
+        ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
+            AND ends.preemptor_class = takers.preemptor_class
+        WHERE {_in_time(log)} AND stop_s >= signalled_s - {ROUNDING_S}
+            AND stop_s <= signalled_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
+        QUALIFY row_number() OVER (PARTITION BY key ORDER BY preemptor_start_s, preemptor_key) = 1"""

@@ -33,9 +33,9 @@ OTHER_STATES = "other"
 class Status(Answer):
     """The status mix of a log."""
 
+    # One row per state: state, attempts, gpu_hours, node_hours, share_by_count, share_by_gpu_time,
+    # share_by_node_time.
     table: pa.Table
-    """One row per state: state, attempts, gpu_hours, node_hours, share_by_count, share_by_gpu_time,
-    share_by_node_time."""
     attempts: int
     gpu_hours: float
     node_hours: float
@@ -48,12 +48,10 @@ class Status(Answer):
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet status``: shares between 0 and 1."""
         columns = self.table.to_pydict()
-        shares = {
-            name: dict(zip(columns["state"], columns[f"share_{name}"], strict=True))
-            for name in ("by_count", "by_gpu_time", "by_node_time")
-        }
-        hours = {"gpu_hours": self.gpu_hours, "node_hours": self.node_hours}
-        return {**shares, "attempts": self.attempts, **hours}
+        bases = ("by_count", "by_gpu_time", "by_node_time")
+        shares = (dict(zip(columns["state"], columns[f"share_{n}"], strict=True)) for n in bases)
+        totals = {name: getattr(self, name) for name in ("attempts", "gpu_hours", "node_hours")}
+        return {**dict(zip(bases, shares, strict=True)), **totals}
 
     def values(self) -> Sequence[Value]:
         """Share of each final state by count and by GPU time."""
@@ -76,15 +74,12 @@ class Status(Answer):
             if row["state"] == "NODE_FAIL":
                 sentence += f" NODE_FAIL is {percent(row['share_by_count'])} of the attempts"
                 sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
+        digits = decimals(self.table[hours].to_pylist())
         columns = {
             "state": ColumnFormat("State"),
             "attempts": ColumnFormat("Attempts"),
             "share_by_count": ColumnFormat("Share of attempts", "%", digits=2),
-            hours: ColumnFormat(
-                f"{kind[0].upper()}{kind[1:]} time",
-                f"{kind}-h",
-                digits=decimals(self.table[hours].to_pylist()),
-            ),
+            hours: ColumnFormat(f"{kind[0].upper()}{kind[1:]} time", f"{kind}-h", digits=digits),
             share: ColumnFormat(f"Share of {kind} time", "%", digits=2),
         }
         caption = "One row per state, most attempts first. Attempts that never started count."
@@ -102,22 +97,14 @@ class Status(Answer):
         for base, column in bases.items():
             parts = dict.fromkeys([*colours, OTHER_STATES], 0.0)
             for row in states:
-                parts[row["state"] if row["state"] in colours else OTHER_STATES] += (
-                    100 * row[column]
-                )
+                state = row["state"] if row["state"] in colours else OTHER_STATES
+                parts[state] += 100 * row[column]
             rows += [{"base": base, "state": name, "share": each} for name, each in parts.items()]
         legend = dict(colours)
         if any(row["state"] == OTHER_STATES and row["share"] > 0 for row in rows):
             legend[OTHER_STATES] = "ramp1"
-        return figures.bars(
-            rows,
-            "base",
-            "share",
-            "Share (%)",
-            label_title="Share of",
-            part="state",
-            meanings=legend,
-        )
+        titles = {"label_title": "Share of", "part": "state"}
+        return figures.bars(rows, "base", "share", "Share (%)", **titles, meanings=legend)
 
 
 def status(log: str | Path | Store | FleetLog) -> Status:
@@ -150,7 +137,6 @@ def status(log: str | Path | Store | FleetLog) -> Status:
         ) AS states
         ORDER BY attempts DESC, state"""
     )
-    attempts, gpu_hours, node_hours = (
-        sum(table[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours")
-    )
+    totals = (sum(table[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours"))
+    attempts, gpu_hours, node_hours = totals
     return Status(table, attempts, float(gpu_hours), float(node_hours))

@@ -16,8 +16,7 @@ PAPER = (
 )
 RATE_UNIT = "per 1,000 node-days"
 SIGNIFICANT_DIGITS = 3
-MOST_ROWS = 500
-"""Rows of a table on the page; the commands give all with --json."""
+MOST_ROWS = 500  # Rows of a table on the page; the commands give all with --json
 MOST_NAMES = 12
 
 

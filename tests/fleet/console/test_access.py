@@ -108,7 +108,7 @@ def basic(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/", 200), ("/ettr/curve", 200), ("/metrics", 200), ("/nowhere", 404), ("/jobs/x", 404)],
+    [("/", 200), ("/generation", 200), ("/metrics", 200), ("/nowhere", 404), ("/jobs/x", 404)],
 )
 def test_headers(console: TestClient, path: str, status: int) -> None:
     answer = console.get(path)

@@ -11,17 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Literal, cast
-from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from logs import Attempt, Log
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from holdfast.durations import parse_duration
-from holdfast.fleet import expected_ettr
 from holdfast.fleet.console.app import create_app
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -152,58 +149,6 @@ def test_a_job_is_found(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Job 93")
     expect(page.locator("#timeline .plot svg")).to_be_visible()
     expect(page.locator("#timeline-table-1 tbody tr")).to_have_count(10)
-
-
-def ettr_shown(page: Page) -> str:
-    return page.locator("#answer tbody td").nth(1).inner_text()
-
-
-def curve(page: Page) -> Locator:
-    """The curve; how it is drawn is in its attribute ``d``."""
-    page.wait_for_function("document.querySelector('#explorer .plot').view")
-    return page.locator("#explorer .plot g.mark-line path").nth(1)
-
-
-def test_a_slider_redraws_the_curve_and_the_address(page: Page) -> None:
-    page.goto(
-        "/ettr?nodes=1500&failures_per_1000_node_days=6.5&checkpoint=1h&write=5m&init=5m&queue=0s"
-    )
-    drawn = curve(page).get_attribute("d") or ""
-    answer = page.locator("#answer .answer")
-    expect(answer).to_contain_text("35 min 10 s")
-    slider = page.get_by_role("slider", name="A checkpoint write stops it for")
-    slider.focus()
-    page.keyboard.press("PageDown")  # one move, so one answer
-    field = page.get_by_role("textbox", name="A checkpoint write stops it for")
-    expect(field).not_to_have_value("5m")
-    expect(answer).not_to_contain_text("35 min 10 s")
-    expect(slider).not_to_have_attribute("aria-valuetext", "5m")
-    write_shown = quote(field.input_value(), safe="").replace("%20", "[+]")
-    expect(page).to_have_url(re.compile(rf"[?&]write={write_shown}(&|$)"))
-    query = {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).query).items()}
-    assert query["write"] == field.input_value() == slider.get_attribute("aria-valuetext")
-    expect(curve(page)).not_to_have_attribute("d", drawn)
-    write = parse_duration(query["write"])
-    assert write < 300
-    shown = ettr_shown(page)
-    exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=write)
-    assert shown == f"{exact:.4f}"
-    redrawn = curve(page).get_attribute("d") or ""
-    page.reload()  # what was shared shows the same
-    expect(field).to_have_value(query["write"])
-    assert ettr_shown(page) == shown
-    expect(curve(page)).to_have_attribute("d", redrawn)
-
-
-def test_a_field_that_makes_no_sense_says_so_and_keeps_the_curve(page: Page) -> None:
-    page.goto("/ettr?nodes=100")
-    drawn = curve(page).get_attribute("d") or ""
-    nodes = page.get_by_role("textbox", name="Nodes of the job")
-    with page.expect_response("**/ettr/curve?*"):
-        nodes.fill("many")
-    expect(page.get_by_role("alert")).to_contain_text("is not a number")
-    expect(curve(page)).to_have_attribute("d", drawn)
-    assert "nodes=100" in page.url
 
 
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, address: str) -> None:

@@ -22,7 +22,7 @@ from holdfast.fleet.simulation.calibrated_failures import common_interval, two_k
 from holdfast.fleet.simulation.calibrated_machines import fold
 from holdfast.fleet.simulation.calibrated_workload import merged_sizes
 from holdfast.fleet.simulation.calibration import Calibration, calibrate
-from holdfast.fleet.simulation.estimates import Estimate, commented, rounded
+from holdfast.fleet.simulation.estimates import Estimate, rounded, wrapped
 from holdfast.fleet.simulation.scenario import (
     Cluster,
     Component,
@@ -207,9 +207,8 @@ def test_the_file_reads_back_to_the_same_scenario(small: Calibration) -> None:
 
 
 def test_comments_cannot_be_broken_out_of() -> None:
-    toml = "[cluster]\nnodes = 4\n"
-    text = commented(toml, [Estimate("cluster.nodes", "a\nname = 'evil'\x1b[0m", 4)])
-    assert all(line.startswith("#") or line in toml.splitlines() for line in text.splitlines())
+    lines = wrapped(Estimate("cluster.nodes", "a\nname = 'evil'\x1b[0m", 4).comment())
+    assert all(line.startswith("#") and line.isprintable() for line in lines)
 
 
 def test_json_says_what_is_estimated_and_what_is_assumed(small: Calibration) -> None:
@@ -225,8 +224,7 @@ def test_json_says_what_is_estimated_and_what_is_assumed(small: Calibration) -> 
         each["key"] for each in data["estimates"]
     }
     assert parse(data["scenario"]) == small.scenario
-    # The notes name every assumption.
-    assert all(any(each["key"] in note for note in small.notes) for each in data["assumed"])
+    assert all(each["why"] for each in data["assumed"])
 
 
 # --- Logs that lack something --------------------------------------------------------------------

@@ -98,7 +98,7 @@ WRONG = [
     ("checkpoint[1].write=3m", "invalid-syntax", "checkpoint[1].write"),
     ("workload.sizes[99].hours=3", "conflict", "[0] to [4]"),
     ("write=soon", "invalid-value", "a duration such as"),
-    ("failure_rate=many", "invalid-value", "a number"),
+    ("failure_rate=many", "invalid-value", "a finite number"),
     ("failure_rate*inf", "invalid-value", "a finite number"),
     ("failure_rate*25%", "invalid-value", "failure_rate-25%"),
     ("preemption=3", "invalid-value", "on or off"),
@@ -271,5 +271,5 @@ def test_pulled_nodes_are_out_of_service_and_the_others_stay(named: Scenario) ->
 
 
 def test_changes_cross_to_other_processes() -> None:
-    change = parse("lemons=off; checkpoint.write=30s")
-    assert pickle.loads(pickle.dumps(change)) == change
+    edits = parse("lemons=off; checkpoint.write=30s")
+    assert pickle.loads(pickle.dumps(edits)) == edits

@@ -118,5 +118,3 @@ def test_bad_samples() -> None:
         fit("weibull", [5.0, 6.0], [False, False])
     with pytest.raises(InputError, match="missing or negative"):
         fit("weibull", [5.0, -6.0], [True, False])
-    with pytest.raises(InputError, match="differ in length"):
-        fit("weibull", [5.0], [True, False])

@@ -20,11 +20,15 @@ import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
 from holdfast.fleet.simulation import comparison
-from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import apply
-from holdfast.fleet.simulation.comparison import WhatIf, mean_interval, whatif
+from holdfast.fleet.simulation.comparison import (
+    WhatIf,
+    as_it_is,
+    mean_interval,
+    proposals,
+    whatif,
+)
 from holdfast.fleet.simulation.outcomes import Outcome
-from holdfast.fleet.simulation.proposals import proposals
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate

@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
+from holdfast.errors import HoldfastError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.fleet.console import explorer, metrics, pages, views
+from holdfast.fleet.console import metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
@@ -135,40 +135,11 @@ def _add_pages(app: FastAPI, console: Console) -> None:
         return console.show(lambda snapshot: pages.job(snapshot, job_id))
 
     @app.get("/ettr")
-    def ettr(request: Request) -> Response:
-        query = dict(request.query_params)
-        status = 200
-
-        def build(snapshot: Snapshot) -> View:
-            nonlocal status
-            default = pages.default_setting(snapshot)
-            try:
-                return pages.ettr(snapshot, explorer.read_setting(query, default))
-            except InputError as error:
-                status = 400
-                return pages.ettr(snapshot, default, str(error))
-
-        shown = console.show(build)
-        shown.status_code = status
-        return shown
+    def ettr() -> Response:
+        return console.show(pages.ettr)
 
 
 def _add_data(app: FastAPI, console: Console) -> None:
-    @app.get("/ettr/curve")
-    def curve(request: Request) -> Response:
-        query = dict(request.query_params)
-
-        def build(snapshot: Snapshot) -> dict[str, Any]:
-            setting = explorer.read_setting(query, pages.default_setting(snapshot))
-            return pages.curve(snapshot, setting)
-
-        try:
-            return JSONResponse(console.snapshots.answer(build))
-        except InputError as error:
-            return JSONResponse({"problem": str(error)}, 400)
-        except StoreError as error:
-            return JSONResponse({"problem": str(error)}, 503)
-
     @app.get("/generation")
     def generation() -> Response:
         try:

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import evidence, explorer, views
+from holdfast.fleet.console import evidence
 from holdfast.fleet.console.snapshots import Snapshot
 from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
-from holdfast.numbers import duration
 from holdfast.report import Page, Section, parts
 
 
@@ -146,78 +144,7 @@ def jobs(snapshot: Snapshot, words: str) -> View:
     return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
 
 
-def default_setting(snapshot: Snapshot) -> explorer.Setting:
-    """Where the ETTR explorer begins."""
-    return snapshot.kept("setting", explorer.default_setting)
-
-
-def ettr(snapshot: Snapshot, setting: explorer.Setting, problem: str = "") -> View:
-    """The ETTR explorer at a setting."""
-    default = default_setting(snapshot)
-    figure = explorer.figure(setting, default)
-    curve = parts.lay_out(Section("curve", "How often should a job checkpoint?", "", [figure]))
-    return _page(
-        snapshot,
-        "/ettr",
-        "ettr.html.j2",
-        fields=_fields(setting),
-        problem=problem,
-        figure=curve["figures"][0],
-        answer=_answer(setting),
-        origin=snapshot.kept("origin", _origin),
-        sections=_sections(snapshot, "/ettr"),
-        live=True,
-    )
-
-
-def _answer(setting: explorer.Setting) -> dict[str, Any]:
-    """The section of `holdfast fleet ettr`."""
-    (section,) = explorer.at(setting).sections()
-    return parts.lay_out(replace(section, id="answer"))
-
-
-def _fields(setting: explorer.Setting) -> list[dict[str, Any]]:
-    made = []
-    for name, field in explorer.FIELDS.items():
-        value = setting[name]
-        low, high = field.slider
-        made.append(
-            {
-                "name": name,
-                "label": field.label,
-                "text": explorer.field_text(name, value),
-                "value": value,
-                # A value of the log beyond the usual range moves the end of the slider.
-                "low": min(low, value) if low and value else low,
-                "high": max(high, 10 * value) if value > high else high,
-                "time": field.is_time,
-                "whole": name == "nodes",
-            }
-        )
-    return made
-
-
-def _origin(analysis: Analysis) -> str:
-    assumed = analysis.log.assumptions
-    if analysis.mttf is None or not analysis.largest_job_nodes:
-        return "The log has no failure rate of jobs; the values are those of the published RSC-1 fleet."
-    bound = "" if analysis.mttf.model.failures_ else " (its upper bound: nothing failed)"
-    write = duration(explorer.WRITE_SHARE * assumed.checkpoint_interval_s)
-    write = "" if assumed.write_s else f" No log states the time of a write: {write} is a guess."
-    return (
-        f"The log as it is: the largest job that ran, at the measured failure rate{bound}, with the "
-        f"measured wait before restarts and the assumed checkpoints.{write}"
-    )
-
-
-def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
-    """What the ETTR explorer redraws."""
-    return {
-        "query": explorer.query(setting),
-        "fields": {
-            each["name"]: {"value": each["value"], "text": each["text"]}
-            for each in _fields(setting)
-        },
-        "curve": explorer.curve(setting, default_setting(snapshot)),
-        "answer": views.html("answer.html.j2", {"answer": _answer(setting)}),
-    }
+def ettr(snapshot: Snapshot) -> View:
+    """How much of a large run's time is productive, and what would raise it."""
+    sections, empty = _sections(snapshot, "/ettr"), "The log has no jobs, so there is no ETTR."
+    return _page(snapshot, "/ettr", "sections.html.j2", sections=sections, empty=empty)

@@ -36,37 +36,36 @@ from holdfast.tables import literal
 
 FloatArray = npt.NDArray[np.float64]
 
+# What the statistic loses for each expected failure: (k - 1) / ln k, tuned to k = 2, a doubling.
 DRIFT = 1 / math.log(2)
-"""What the statistic loses for each expected failure: (k - 1) / ln k, tuned to k = 2, a doubling."""
+# One false alarm in 1,000 expected failures, in the mean, while the rate is the in-control one.
 THRESHOLD = 7.96
-"""One false alarm in 1,000 expected failures, in the mean, while the rate is the in-control one."""
 WATCHED_S = 28.0 * DAY_S
 BASELINE_S = 112.0 * DAY_S
+# All XIDs come from one check, the kernel's log: a number seen for the first time is not a new
+# check.
 KERNEL = "xid"
-"""All XIDs come from one check, the kernel's log: a number seen for the first time is not a new check."""
+# SQL of what found an event: the check, or the kernel's log for any XID.
 _MONITOR = (
     f"CASE WHEN starts_with(lower(\"check\"), '{KERNEL} ') THEN '{KERNEL}' ELSE \"check\" END"
 )
-"""SQL of what found an event: the check, or the kernel's log for any XID."""
 
 
 @dataclass(frozen=True)
 class RateJump:
     """The CUSUM of a log and what it is held against."""
 
-    statistic: float
-    """In failures; an alarm at `THRESHOLD` or above."""
+    statistic: float  # In failures; an alarm at `THRESHOLD` or above
+    # The rate that counts as unchanged: the upper end of the baseline's 95 % interval.
     in_control_per_node_day: float
-    """The rate that counts as unchanged: the upper end of the baseline's 95 % interval."""
     watched_begin_s: float
     baseline_failures: int
     baseline_node_days: float
     watched_failures: int
     watched_node_days: float
+    # Failures of the watched time that only new checks show; in none of the counts above.
     set_aside: int
-    """Failures of the watched time that only new checks show; in none of the counts above."""
-    new_checks: tuple[str, ...]
-    """Checks first seen after the baseline began."""
+    new_checks: tuple[str, ...]  # Checks first seen after the baseline began
 
 
 def rate_jump(analysis: Analysis) -> RateJump | None:
@@ -93,17 +92,10 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
         return None
     in_control = poisson_interval(before, baseline)[1]
     expected_at = [in_control * (days - baseline) for days in until]
-    return RateJump(
-        cusum(expected_at, in_control * (total - baseline), DRIFT),
-        in_control,
-        watched_from,
-        before,
-        baseline,
-        len(counted),
-        total - baseline,
-        int((late & only_new).sum()),
-        new,
-    )
+    statistic = cusum(expected_at, in_control * (total - baseline), DRIFT)
+    watched, aside = total - baseline, int((late & only_new).sum())
+    against = (in_control, watched_from, before, baseline)
+    return RateJump(statistic, *against, len(counted), watched, aside, new)
 
 
 def _node_days(analysis: Analysis, begin_s: float, at_s: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ PAGES = {
     "/rate": "Failure rate",
     "/nodes": "Nodes",
     "/jobs": "Jobs",
-    "/ettr": "ETTR explorer",
+    "/ettr": "ETTR",
 }
 """Address -> name, in the order of the navigation."""
 
@@ -85,7 +85,6 @@ _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "page.js": (JAVASCRIPT, parts.script),
     "vega.js": (JAVASCRIPT, parts.runtime),
     "console.js": (JAVASCRIPT, lambda: _own("console.js")),
-    "explorer.js": (JAVASCRIPT, lambda: _own("explorer.js")),
 }
 """Name -> media type and text."""
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from holdfast.fleet.attribution import (
-    UNATTRIBUTED,
-    blamed_nodes,
-    classified_health,
-    infrastructure_failures,
-    ranked_causes,
-)
+from holdfast.fleet import attribution
 from holdfast.fleet.failures import counts_by_size
+from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
@@ -25,24 +20,24 @@ from holdfast.fleet.simulation.scenario import Component, Detection, Failures, L
 from holdfast.numbers import brief, counted
 from holdfast.stats import clopper_pearson_interval, poisson_interval
 
+# A rate of large attempts is used alone from so many failures on, and only if it differs.
 FIRM_FAILURES = 20
-"""A rate of large attempts is used alone from so many failures on, and only if it differs."""
+# A component has shares of its own from so many events on; one with fewer has those of all.
 FIRM_SHARE = 10
-"""A component has shares of its own from so many events on; one with fewer has those of all."""
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
+# Repairs are of two kinds if a split of log durations explains this share of their variance and the
+# typical long one takes this many times the typical short one.
 CLEAR_SPLIT, APART = 0.8, 4.0
-"""Repairs are of two kinds if a split of log durations explains this share of their variance and the
-typical long one takes this many times the typical short one."""
 TAIL = 0.05
 FEWEST_GAPS = 10
 USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
 ALIGNED_S = 2.0
 SURE_P = 1e-4
+# A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it
+# is believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has
+# this share of the gaps of the best one.
 CLEAR_SHARE = 0.9
-"""A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it is
-believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has this
-share of the gaps of the best one."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +45,16 @@ class OutageTimes:
     """Durations of outages, split in two kinds."""
 
     repair: Repair
+    # Label of the check that explains it -> long repairs, outages whose kind is known.
     by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Label of the check that explains it -> long repairs, outages whose kind is known."""
-
-    @property
-    def every(self) -> tuple[int, int]:
-        """Long repairs and outages, all labels together."""
-        return sum(slow for slow, _ in self.by_label.values()), sum(
-            count for _, count in self.by_label.values()
-        )
 
 
-def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Findings) -> Failures:
+def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings) -> Failures:
     """Rate, components and lemon nodes.
 
     Args:
         log: the open log.
-        nodes: the names of the simulated nodes.
+        names: host list of the simulated nodes.
         outages: of `outage_times`.
         findings: where estimates and assumptions are recorded.
     """
@@ -75,6 +63,7 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
     components = _components(log, outages, findings)
+    nodes = set(hosts_of(names) or ()) if names else set()
     return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
 
 
@@ -91,17 +80,13 @@ def _rate(log: FleetLog, findings: Findings) -> float:
     effect = _attempts_per_event(log)
     used = everything = _rate_above(log, 0, effect) or (0, 0.0, (0.0, math.inf))
     large = _rate_above(log, size, effect) if size else None
-    if large is not None:
-        apart = large[2][0] > everything[2][1] or large[2][1] < everything[2][0]
-        used = large if apart and large[0] >= FIRM_FAILURES else everything
-        if apart:
-            findings.note(
-                f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
-                f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
-            )
-    value = rounded(used[1])
-    findings.found("failures.rate_per_node_day", value, used[0], used[2])
-    return value
+    if large and (large[2][0] > everything[2][1] or large[2][1] < everything[2][0]):
+        used = large if large[0] >= FIRM_FAILURES else everything
+        findings.note(
+            f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
+            f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
+        )
+    return findings.found("failures.rate_per_node_day", rounded(used[1]), used[0], used[2])
 
 
 def _rate_above(
@@ -127,13 +112,15 @@ def _attempts_per_event(log: FleetLog) -> float:
     near = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
     rows = log.rows(
         f"""WITH marked AS (
-            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins FROM {blamed_nodes(log)} AS blamed
+            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins
+            FROM {attribution.blamed_nodes(log)} AS blamed
         ), events AS (
             SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
-        ), ranked AS (
-            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place FROM events
         )
-        SELECT count(*) AS m FROM ranked WHERE place = 1 GROUP BY node, event"""
+        SELECT count(*) AS m FROM (
+            SELECT node, event FROM events
+            QUALIFY row_number() OVER (PARTITION BY key ORDER BY node, event) = 1
+        ) AS of_attempts GROUP BY node, event"""
     )
     sizes = np.array([row["m"] for row in rows], np.float64)
     return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
@@ -147,10 +134,10 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     # By likeliest cause: failures, and those of them recorded as FAILED.
     ended = log.rows(
         "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
-        f"FROM {infrastructure_failures(log)} GROUP BY label"
+        f"FROM {attribution.infrastructure_failures(log)} GROUP BY label"
     )
     counts = {row["label"]: (int(row["failures"]), int(row["failed"])) for row in ended}
-    silent = counts.pop(UNATTRIBUTED, (0, 0))[0]
+    silent = counts.pop(attribution.UNATTRIBUTED, (0, 0))[0]
     total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
     health_events = _seen(log)
     high_all = float(sum(row["high"] for row in health_events))
@@ -168,30 +155,31 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
             drained, share = 1.0, low * (total / high_all if high_all else 1.0)
         if share > 0:
             rows.append((label, share, drained, count, failed, events))
-    total_share = sum(row[1] for row in rows) + silent
+    if silent:
+        rows.append((attribution.UNATTRIBUTED, silent, 0.0, silent, 0, []))
+    total_share = sum(row[1] for row in rows)
     components: list[Component] = []
     for label, share, drained, count, failed, events in rows:
         key = f"failures.components[{len(components)}]"
-        part = rounded(share / total_share, 3)
-        findings.found(f"{key}.share", part, count, clopper_pearson_interval(share, total_share))
-        hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
-        crash = rounded(hits / base, 3)
-        if count:
-            findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
-        drained = round(drained, 3)
-        check, xid = _check_of(events, label)
+        interval = clopper_pearson_interval(share, total_share)
+        part = findings.found(f"{key}.share", rounded(share / total_share, 3), count, interval)
+        if label == attribution.UNATTRIBUTED:
+            shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
+        else:
+            hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
+            crash, drained = rounded(hits / base, 3), round(drained, 3)
+            if count:
+                interval = clopper_pearson_interval(hits, base)
+                findings.found(f"{key}.crash", crash, base, interval)
+            shown = {"high": round(1 - drained, 3), "low": drained, "crash": crash}
+            # The check that most often sees it, and its XID.
+            for top in sorted(events, key=lambda row: (-row["high"], -row["low"], row["check"]))[
+                :1
+            ]:
+                shown |= {"check": str(top["check"]), "xid": int(top["xid"] or 0)}
         permanent = _permanent(f"{key}.permanent", label, outages, findings)
-        components.append(
-            Component(label, part, check, xid, round(1 - drained, 3), drained, crash, permanent)
-        )
-    if silent:
-        key = f"failures.components[{len(components)}]"
-        part = rounded(silent / total_share, 3)
-        findings.found(f"{key}.share", part, silent, clopper_pearson_interval(silent, total_share))
-        permanent = _permanent(f"{key}.permanent", UNATTRIBUTED, outages, findings)
-        components.append(
-            Component(UNATTRIBUTED, part, SILENT_CHECK, high=0.0, permanent=permanent)
-        )
+        shown = {"check": label} | shown
+        components.append(Component(label, part, permanent=permanent, **shown))
     if not health_events:
         findings.note(
             "The log has no health events: every failure counts as a node that falls silent, and "
@@ -218,12 +206,12 @@ def _seen(log: FleetLog) -> list[dict[str, Any]]:
     kind = "OVER (PARTITION BY node, label, severity ORDER BY time_s"
     return log.rows(
         f"""WITH causes AS (
-            SELECT DISTINCT node, "check", time_s FROM {ranked_causes(log)} AS ranked
-            WHERE key IN (SELECT key FROM {infrastructure_failures(log)} AS failed)
+            SELECT DISTINCT node, "check", time_s FROM {attribution.ranked_causes(log)} AS ranked
+            WHERE key IN (SELECT key FROM {attribution.infrastructure_failures(log)} AS failed)
         ), fired AS (
             SELECT health.node, health.time_s, health.label, health.severity, health."check",
                 health.xid, health.severity = 'LOW' AND causes.node IS NULL AND {drain} AS drained
-            FROM {classified_health(log)} AS health
+            FROM {attribution.classified_health(log)} AS health
             LEFT JOIN causes ON causes.node = health.node AND causes."check" = health."check"
                 AND causes.time_s = health.time_s
             WHERE health.result = 'fail' AND (health.severity = 'HIGH'
@@ -245,14 +233,6 @@ def _seen(log: FleetLog) -> list[dict[str, Any]]:
     )
 
 
-def _check_of(events: Sequence[dict[str, Any]], label: str) -> tuple[str, int]:
-    """The check that most often sees a component, and its XID."""
-    if not events:
-        return label, 0
-    top = min(events, key=lambda row: (-row["high"], -row["low"], row["check"]))
-    return str(top["check"]), int(top["xid"] or 0)
-
-
 def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
     """The share of long repairs: the component's own from enough outages on, else of all."""
     if not outages.by_label:
@@ -260,10 +240,9 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
         return Component("", 1.0, "").permanent
     slow, count = outages.by_label.get(label, (0, 0))
     if count < FIRM_SHARE:
-        slow, count = outages.every
-    share = rounded(slow / count, 3)
-    findings.found(key, share, count, clopper_pearson_interval(slow, count))
-    return share
+        slow, count = (sum(column) for column in zip(*outages.by_label.values(), strict=True))
+    interval = clopper_pearson_interval(slow, count)
+    return findings.found(key, rounded(slow / count, 3), count, interval)
 
 
 # --- Lemon nodes ---------------------------------------------------------------------------------
@@ -281,10 +260,10 @@ def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     others = [row for row in table if row["node"] not in worse]
     days = sum(row["node_days"] for row in others)
     healthy = sum(row["shrunk_rate"] * row["node_days"] for row in others) / days if days else 0.0
-    factors = {}
-    for row in lemon_rows:
-        factor = row["shrunk_rate"] / healthy if healthy > 0 else math.inf
-        factors[row["node"]] = rounded(min(max(factor, 1.0), 1e4), 3)
+    factors = {
+        row["node"]: rounded(min(max(row["shrunk_rate"] / max(healthy, 1e-300), 1.0), 1e4), 3)
+        for row in lemon_rows
+    }
     findings.found("failures.lemons.nodes", None, len(lemon_rows))
     return Lemons(nodes=dict(sorted(factors.items())))
 
@@ -302,12 +281,12 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     heartbeat = rounded(min(default.heartbeat_s, typical_s), 3)
     gaps = log.arrow(
         f"""WITH at_once AS (
-            SELECT causes.node, time_s FROM {ranked_causes(log)} AS causes
-            JOIN {infrastructure_failures(log)} AS failures ON causes.key = failures.key
+            SELECT causes.node, time_s FROM {attribution.ranked_causes(log)} AS causes
+            JOIN {attribution.infrastructure_failures(log)} AS failures ON causes.key = failures.key
             WHERE state = 'FAILED' AND offset_s > 0
         )
         SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
-            SELECT DISTINCT node, time_s FROM {classified_health(log)} WHERE result = 'fail'
+            SELECT DISTINCT node, time_s FROM {attribution.classified_health(log)} WHERE result = 'fail'
         ) AS events
         ANTI JOIN at_once USING (node, time_s)"""
     )["gap_s"]
@@ -319,8 +298,7 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
         why = "the times between failed checks of a node have no interval in common"
         findings.assumed(key, f"{why} (n = {gap_s.size:,})")
         return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
-    findings.found(key, interval, gap_s.size)
-    return Detection(interval, heartbeat)
+    return Detection(findings.found(key, interval, gap_s.size), heartbeat)
 
 
 def common_interval(gaps: Array) -> float | None:
@@ -343,10 +321,8 @@ def common_interval(gaps: Array) -> float | None:
         by_chance = (2 * ALIGNED_S + 1) / interval
         if hits and float(bdtrc(hits - 1, gaps.size, by_chance)) < SURE_P:
             shares[interval] = (hits / gaps.size - by_chance) / (1 - by_chance)
-    best = max(shares.values(), default=0.0)
-    return max(
-        (each for each, share in shares.items() if share >= CLEAR_SHARE * best), default=None
-    )
+    least = CLEAR_SHARE * max(shares.values(), default=0.0)
+    return max((each for each, share in shares.items() if share >= least), default=None)
 
 
 # --- Repairs -------------------------------------------------------------------------------------
@@ -382,10 +358,10 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     if len(decided) < len(rows):
         left = counted(len(rows) - len(decided), "outage")
         findings.note(f"{left} not over at the end of the log: left out.")
-    by_label: dict[str, tuple[int, int]] = {}
+    kinds: dict[str, list[bool]] = {}
     for row in decided:
-        slow_ones, count = by_label.get(row["label"], (0, 0))
-        by_label[row["label"]] = (slow_ones + (row["lasted_s"] > split), count + 1)
+        kinds.setdefault(row["label"], []).append(row["lasted_s"] > split)
+    by_label = {label: (sum(slow), len(slow)) for label, slow in kinds.items()}
     return OutageTimes(Repair(*fast, *slow), by_label)
 
 
@@ -398,20 +374,17 @@ def _outages(log: FleetLog) -> list[dict[str, Any]]:
                 row_number() OVER (ORDER BY start_s, node, state) AS place
             FROM {log.table("node_outages")}
             WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)}
-        ), explained AS (
-            SELECT outages.*, health.label, row_number() OVER (
-                    PARTITION BY place ORDER BY health.time_s DESC NULLS LAST
-                ) AS nearest
-            FROM outages LEFT JOIN (
-                SELECT node, time_s, label FROM {classified_health(log)} AS classified
-                WHERE result = 'fail' AND severity = 'HIGH'
-            ) AS health ON health.node = outages.node
-                AND health.time_s BETWEEN start_s - {before} AND start_s + 1
         )
         SELECT drained, end_s IS NOT NULL AS over,
             coalesce(end_s, {log.end_s}) - start_s AS lasted_s,
-            coalesce(label, '{UNATTRIBUTED}') AS label
-        FROM explained WHERE nearest = 1 ORDER BY place"""
+            coalesce(label, '{attribution.UNATTRIBUTED}') AS label
+        FROM outages LEFT JOIN (
+            SELECT node, time_s, label FROM {attribution.classified_health(log)} AS classified
+            WHERE result = 'fail' AND severity = 'HIGH'
+        ) AS health ON health.node = outages.node
+            AND time_s BETWEEN start_s - {before} AND start_s + 1
+        QUALIFY row_number() OVER (PARTITION BY place ORDER BY time_s DESC NULLS LAST) = 1
+        ORDER BY place"""
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,9 @@ from holdfast.numbers import counted, duration
 
 MOST_GPUS_PER_NODE = 64
 SIGTERM = 15
+# A preempted attempt that saves its work leaves this long after the signal, or after its write.
 EXIT_S = 1
-"""A preempted attempt that saves its work leaves this long after the signal, or after its write."""
-SURE_PREEMPTIONS = 5
-"""With so many that the log labels, weaker signs of preemption do not count."""
+SURE_PREEMPTIONS = 5  # With so many that the log labels, weaker signs of preemption do not count
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
@@ -52,8 +52,7 @@ def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) 
     else:
         why = "names cannot be told or written as a host list: numbered"
         findings.assumed("cluster.names", why)
-    default = Cluster(1)
-    racks, pods = min(default.nodes_per_rack, count), min(default.nodes_per_pod, count)
+    racks, pods = (min(each, count) for each in (Cluster.nodes_per_rack, Cluster.nodes_per_pod))
     return Cluster(count, per_node, racks, pods, names)
 
 
@@ -68,22 +67,20 @@ def _gpus_per_node(log: FleetLog, runs: Records, processors: bool, findings: Fin
     spread = runs.node_count > 0
     if sizes:
         usual = max(sizes, key=lambda row: (row["n"], row["size"]))
-        per_node = int(usual["size"])
-        findings.found(key, per_node, usual["n"])
+        per_node = findings.found(key, int(usual["size"]), usual["n"])
         if others := sum(row["n"] for row in sizes) - usual["n"]:
             findings.note(
                 f"{counted(others, 'node')} have another number of GPUs than {per_node}: simulated alike."
             )
     elif spread.any():
-        per_node = int(np.ceil(runs.gpus[spread] / runs.node_count[spread]).max())
-        findings.found(key, per_node)
+        most = int(np.ceil(runs.gpus[spread] / runs.node_count[spread]).max())
+        per_node = findings.found(key, most)
     else:
-        per_node = Cluster(1).gpus_per_node
+        per_node = Cluster.gpus_per_node
         findings.assumed(key, "neither an inventory nor attempts tell it")
     if per_node > MOST_GPUS_PER_NODE:
-        parts = math.ceil(per_node / MOST_GPUS_PER_NODE)
-        while per_node % parts:
-            parts += 1
+        fewest = math.ceil(per_node / MOST_GPUS_PER_NODE)
+        parts = next(n for n in range(fewest, per_node + 1) if per_node % n == 0)
         findings.note(
             f"Nodes of {per_node} are simulated as {parts} nodes of {per_node // parts}: the simulator "
             f"has at most {MOST_GPUS_PER_NODE} a node."
@@ -135,24 +132,19 @@ def fold(names: Iterable[str]) -> str:
 def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]:
     """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
     names = sorted(set(runs.job_class.tolist()))
-    stated = {
-        row["qos"]: row["priority"]
-        for row in log.rows(log.table("qos"))
-        if row["priority"] is not None
-    }
-    if not set(names) <= set(stated):
-        means = log.rows(
-            f"SELECT {CLASS} AS name, avg(priority) AS priority "
-            f"FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"
-        )
-        stated = {row["name"]: row["priority"] for row in means}
-    worth = {name: float(stated.get(name, 0.0)) for name in names}
+    ranked = f"SELECT qos AS name, priority FROM {log.table('qos')} WHERE priority IS NOT NULL"
+    means = f"""SELECT {CLASS} AS name, avg(priority) AS priority
+        FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"""
+    stated: dict[str, float] = {}
+    for query in (ranked, means):
+        if not set(names) <= set(stated):
+            stated = {row["name"]: float(row["priority"]) for row in log.rows(query)}
+    worth = {name: stated.get(name, 0.0) for name in names}
     levels = sorted(set(worth.values()))
-    ranked = sorted(names, key=lambda name: (worth[name], name))
-    qualities = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
-    for place, each in enumerate(qualities):
-        findings.found(f"qos[{place}].priority", each.priority)
-    return qualities
+    return tuple(
+        Qos(name, findings.found(f"qos[{place}].priority", levels.index(worth[name]) + 1))
+        for place, name in enumerate(sorted(names, key=lambda name: (worth[name], name)))
+    )
 
 
 # --- The scheduler -------------------------------------------------------------------------------
@@ -167,23 +159,21 @@ def scheduler(log: FleetLog, those: Cohort, typical_s: float, findings: Findings
         typical_s: mean runtime of an attempt; no assumed time is longer.
         findings: where estimates and assumptions are recorded.
     """
-    preempts, after, grace = _preemption(log, typical_s, findings)
     return Scheduler(
-        interval_s=rounded(min(Scheduler().interval_s, typical_s / 10), 2),
-        preemption=preempts,
-        preempt_after_s=after,
-        grace_s=grace,
+        interval_s=rounded(min(Scheduler.interval_s, typical_s / 10), 2),
+        **_preemption(log, typical_s, findings),
         requeue_delay_s=_requeue_delay(log, typical_s, findings),
         time_limit_s=_longest_limit(those, findings),
     )
 
 
-def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bool, float, float]:
+def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> dict[str, Any]:
     """Whether jobs are preempted, how old at least, and the grace that they are given."""
-    default = Scheduler()
     # Who dies of the signal is gone at once; who does not is killed when the grace is over.
     victims = log.arrow(
-        f"""SELECT evidence, qos.grace_s, runtime_s, signal_s - (stop_s - runtime_s) AS age_s,
+        f"""SELECT evidence, CAST(qos.grace_s AS DOUBLE) AS grace_s,
+            CAST(runtime_s AS DOUBLE) AS runtime_s,
+            CAST(signal_s - (stop_s - runtime_s) AS DOUBLE) AS age_s,
             coalesce(exit_signal = {SIGTERM}, FALSE) OR coalesce(exit_code = {SIGTERM}, FALSE)
                 OR evidence = 'sigterm' AS died
         FROM {preemptions(log)} AS victims
@@ -192,24 +182,19 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bo
     )
     findings.found("scheduler.preemption", None, len(victims))
     if not len(victims):
-        return False, default.preempt_after_s, default.grace_s
-    evidence, died = (victims[name].to_numpy() for name in ("evidence", "died"))
-    graces, runtime_s, age_s = (
-        victims[name].to_numpy().astype(np.float64) for name in ("grace_s", "runtime_s", "age_s")
-    )
+        return {"preemption": False}
+    evidence, graces, runtime_s, age_s, died = (column.to_numpy() for column in victims.columns)
     stated = graces[~np.isnan(graces)]
     if stated.size:
-        grace = float(np.median(stated))
-        findings.found("scheduler.grace", grace, stated.size)
+        grace = findings.found("scheduler.grace", float(np.median(stated)), stated.size)
     else:
         grace = min(log.assumptions.preemption_grace_s, typical_s)
         findings.assumed("scheduler.grace", "no qos table; the grace of the fleet's assumptions")
-    key = "scheduler.preempt_after"
+    key, told = "scheduler.preempt_after", {"preemption": True, "grace_s": grace}
     heard = age_s[evidence == "log"]
     if heard.size:
         after = rounded_time(max(float(heard.min()), 0.0))
-        findings.found(key, after, heard.size)
-        return True, after, grace
+        return {**told, "preempt_after_s": findings.found(key, after, heard.size)}
     labelled = evidence == "label"
     sure = labelled if labelled.sum() >= SURE_PREEMPTIONS else labelled | True
     left = np.where(np.isnan(graces), grace, graces)
@@ -218,7 +203,7 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bo
     youngest = float(runtime_s[sure].min())
     bounds = (min(max(youngest - grace, 0.0), after), max(youngest, after))
     findings.found(key, after, int(sure.sum()), bounds, "as bounds")
-    return True, after, grace
+    return {**told, "preempt_after_s": after}
 
 
 def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:
@@ -236,10 +221,9 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
     key = "scheduler.requeue_delay"
     if not delays.size:
         findings.assumed(key, "no attempt follows another one of its job")
-        return min(Scheduler().requeue_delay_s, rounded(typical_s, 2))
+        return min(Scheduler.requeue_delay_s, rounded(typical_s, 2))
     middle, low, high = median_interval(delays)
-    findings.found(key, middle, delays.size, (low, high))
-    return middle
+    return findings.found(key, middle, delays.size, (low, high))
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:
@@ -247,7 +231,7 @@ def _longest_limit(those: Cohort, findings: Findings) -> float:
     limits = limit[~np.isnan(limit)]
     if not limits.size:
         findings.assumed("scheduler.time_limit", "no job of the log has a time limit")
-        return Scheduler().time_limit_s
+        return Scheduler.time_limit_s
     longest = min(float(limits.max()), 366 * DAY_S)
     findings.found("scheduler.time_limit", longest, limits.size)
     if unlimited := limit.size - limits.size:

@@ -26,19 +26,18 @@ from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interv
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
+# Shorter logs tell no hours of the day, no days of the week.
 DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
-"""Shorter logs tell no hours of the day, no days of the week."""
+# Hourly arrivals that vary so many times more than a Poisson process are called bursts.
 BURSTS = 3.0
-"""Hourly arrivals that vary so many times more than a Poisson process are called bursts."""
+# A size with as many completed jobs stands alone; one with fewer leans on the other sizes.
 FIRM_EVENTS = 20
-"""A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""
-FEWEST_FOR_SHAPE = 5
-"""Ends seen fewer times get a constant hazard."""
+FEWEST_FOR_SHAPE = 5  # Ends seen fewer times get a constant hazard
+# A size keeps its number of GPUs with this share of the jobs and so many of them, or with this
+# share of the GPU time; others are merged to the nearest power of two.
 KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
-"""A size keeps its number of GPUs with this share of the jobs and so many of them, or with this share of
-the GPU time; others are merged to the nearest power of two."""
+# A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed.
 LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
-"""A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed."""
 
 
 # --- Who counts ----------------------------------------------------------------------------------
@@ -49,23 +48,15 @@ class Cohort:
     """The jobs that arrived inside the window, seen from their beginning."""
 
     runs: Records
-    every: Records
-    """All jobs of the log."""
-    begin_s: float
-    """The first end in the log: from here on it tells of every job."""
+    every: Records  # All jobs of the log
+    begin_s: float  # The first end in the log: from here on it tells of every job
     end_s: float
-    processors: bool
-    """Whether processors stand in for GPUs."""
+    processors: bool  # Whether processors stand in for GPUs
 
     @property
     def days(self) -> float:
         """Length of the window."""
         return (self.end_s - self.begin_s) / DAY_S
-
-    @property
-    def earlier(self) -> int:
-        """Jobs that arrived before, left out."""
-        return int(self.every.gpus.size - self.runs.gpus.size)
 
 
 def cohort(log: FleetLog, *, processors: bool) -> Cohort:
@@ -76,16 +67,15 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     """
     [row] = log.rows(f"SELECT min(end_s) AS first, count(*) AS ran FROM {log.executions}")
     if row["first"] is None:
+        of_nodes = ": a log of nodes only" if log.count("node_outages") else ""
+        started = f"{counted(row['ran'], 'attempt')} that started, none that ended"
         raise InputError(
             "no attempt ended: there is nothing to calibrate from",
             code="no-data",
             path=log.store.path,
-            found=f"{counted(row['ran'], 'attempt')} that started, none that ended"
-            if log.count("attempts")
-            else "no attempts" + (": a log of nodes only" if log.count("node_outages") else ""),
+            found=started if log.count("attempts") else f"no attempts{of_nodes}",
             expected=f"the scheduler's accounting of {FEWEST_JOBS} jobs or more",
-            remedy="ingest sacct output beside it; for the failure rate alone use "
-            "`holdfast fleet mttf`",
+            remedy="ingest sacct output beside it; `holdfast fleet mttf` gives the failure rate",
         )
     begin_s = max(float(row["first"]), log.begin_s)
     runs = job_runs(log, processors=processors)
@@ -161,9 +151,9 @@ def _arrivals(
     shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
     weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
     bursts = _bursts(those, by_hour, by_day)
-    jobs_per_day = rounded(arrival_s.size / days / weight)
     interval = poisson_interval(arrival_s.size / bursts, days * weight / bursts)
-    findings.found("workload.jobs_per_day", jobs_per_day, arrival_s.size, interval)
+    rate = rounded(arrival_s.size / days / weight)
+    jobs_per_day = findings.found("workload.jobs_per_day", rate, arrival_s.size, interval)
     if bursts > BURSTS:
         findings.note(
             f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
@@ -229,10 +219,10 @@ def _sizes(
         count, completed = int(mine.sum()), int((mine & done).sum())
         work = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
         hours, spread = rounded(max(work.mean / HOUR_S, 1e-4)), rounded(work.sigma, 3)
-        share = rounded(count / total)
         key = f"workload.sizes[{place}]"
         low, high = (each / HOUR_S for each in work.mean_ci95)
-        findings.found(f"{key}.share", share, count, clopper_pearson_interval(count, total))
+        interval = clopper_pearson_interval(count, total)
+        share = findings.found(f"{key}.share", rounded(count / total), count, interval)
         findings.found(f"{key}.hours", hours, count, (low, high))
         findings.found(f"{key}.spread", spread, completed, work.sigma_ci95)
         sizes.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
@@ -277,11 +267,8 @@ def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Pri
 
 def _shares(found: Array, names: Sequence[str]) -> Mapping[str, float]:
     """Shares of the classes of service among some jobs."""
-    if len(names) == 1:
-        return {}
-    counts = {name: int((found == name).sum()) for name in names}
-    total = max(sum(counts.values()), 1)
-    return {name: rounded(count / total) for name, count in counts.items() if count}
+    shares = {name: rounded(float((found == name).mean())) for name in names}
+    return {name: share for name, share in shares.items() if share and len(names) > 1}
 
 
 # --- Ends ----------------------------------------------------------------------------------------
@@ -296,10 +283,9 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds, ended = runs.made_s[ran], runs.end[ran] == state
         if state == "REQUEUED":  # of every attempt, its productive time
-            query = (
-                f"SELECT made_s, cut = 'requeue' AS again FROM {executions(log, those.processors)}"
-            )
-            seconds, ended = (log.arrow(query)[name].to_numpy() for name in ("made_s", "again"))
+            ran_s = executions(log, those.processors)
+            again = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {ran_s}")
+            seconds, ended = (column.to_numpy() for column in again.columns)
         events = int(ended.sum())
         if not events:
             absent.append(state)
@@ -332,18 +318,16 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     """
     runs = those.runs
     late, done = runs.end == "TIMEOUT", runs.end == "COMPLETED"
-    hazard = np.zeros(runs.made_s.size)
-    for end in ends:
-        if end.state != "REQUEUED":
-            hazard += (runs.made_s / HOUR_S / end.scale_hours) ** end.shape
+    own = [end for end in ends if end.state != "REQUEUED"]
+    hours = runs.made_s / HOUR_S
+    hazard = sum(((hours / end.scale_hours) ** end.shape for end in own), np.zeros(hours.size))
     weight = np.exp(np.minimum(hazard, 10.0))
     count, total = int(late.sum()), int(late.sum() + done.sum())
     short = float(weight[late].sum() / weight[late | done].sum())
     bias = short / (count / total) if count else 1.0
     low, high = clopper_pearson_interval(count, total)
     interval = (low * bias, min(high * bias, 1.0))
-    findings.found("workload.short_limits", rounded(short, 3), total, interval)
-    return rounded(short, 3)
+    return findings.found("workload.short_limits", rounded(short, 3), total, interval)
 
 
 def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
@@ -365,5 +349,4 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
     middle, low, high = (
         max(2 * each - LOWEST_LIMIT, LEAST_LIMIT_FACTOR) for each in median_interval(ratio)
     )
-    findings.found(key, rounded(middle, 3), ratio.size, (low, high))
-    return rounded(middle, 3)
+    return findings.found(key, rounded(middle, 3), ratio.size, (low, high))

@@ -25,7 +25,7 @@ from holdfast.fleet.simulation.calibrated_failures import detection, failures, o
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
 from holdfast.fleet.simulation.changes import leaves
-from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, commented, rounded
+from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
@@ -40,28 +40,18 @@ class Calibration(Answer):
     """A scenario fitted to a log."""
 
     scenario: Scenario
-    remarks: list[str]
-    """What was left out or is doubtful, a sentence each."""
-    estimates: list[Estimate]
-    """Every key that was estimated or assumed, in the order of the method."""
-    days: float
-    """Length of the window that was fitted; a simulation to compare with is as long."""
-    source: str
-    """The store."""
+    remarks: list[str]  # What was left out or is doubtful, a sentence each
+    estimates: list[Estimate]  # Every key that was estimated or assumed, in the order of the method
+    days: float  # Length of the window that was fitted; a simulation to compare with is as long
+    source: str  # The store
+    # How well simulations of the scenario fit the log, if that was asked for.
     fit: GoodnessOfFit | None = None
-    """How well simulations of the scenario fit the log, if that was asked for."""
-    output: Path | None = None
-    """Where the scenario was written."""
+    output: Path | None = None  # Where the scenario was written
 
     @property
     def title(self) -> str:
         """With the store."""
         return f"Calibrated from {self.source}"
-
-    @property
-    def notes(self) -> list[str]:
-        """The remarks, and every key that had to be assumed, with the reason."""
-        return [*self.remarks, *(f"{e.key} is assumed: {e.how}" for e in self._assumed)]
 
     @property
     def _assumed(self) -> list[Estimate]:
@@ -79,7 +69,11 @@ class Calibration(Answer):
             "did not tell is marked as assumed. Edit what you know better.",
             *(f"- {note}" for note in self.remarks),
         ]
-        return commented(self.scenario.to_toml(), self.estimates, [*head, ""])
+        notes: dict[str, list[str]] = {}
+        for each in self.estimates:
+            notes.setdefault(each.key, []).extend(wrapped(each.comment()))
+        above = [line for text in (*head, "") for line in wrapped(text)]
+        return "\n".join([*above, self.scenario.to_toml(notes)])
 
     def write(self, path: str | Path) -> None:
         """Write the TOML file, whole or not at all.
@@ -97,7 +91,7 @@ class Calibration(Answer):
             "estimates": [each.to_dict() for each in self.estimates if each.estimated],
             "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
             "notes": self.remarks,
-            "fit": None if self.fit is None else self.fit.to_dict(),
+            "fit": self.fit and self.fit.to_dict(),
             "output": self.output,
             "html": None,
         }
@@ -121,22 +115,19 @@ class Calibration(Answer):
 
     def values(self) -> list[Value]:
         """The estimates that are numbers."""
-        return [
-            Value(each.key, float(each.value), each.unit, each.interval)
-            for each in self.estimates
-            if each.value is not None
-        ]
+        told = [each for each in self.estimates if each.value is not None]
+        return [Value(each.key, float(each.value), each.unit, each.interval) for each in told]  # type: ignore[arg-type]
 
     def sections(self) -> list[Section]:
         """The estimates, and the log beside its simulations if they were asked for."""
         rows = [
             {
-                "key": each.key,
-                "estimate": each.estimate() if each.estimated else "assumed",
-                "n": each.n,
-                "how": each.how,
+                "key": e.key,
+                "estimate": e.estimate() if e.estimated else "assumed",
+                "n": e.n,
+                "how": e.how,
             }
-            for each in self.estimates
+            for e in self.estimates
         ]
         columns = {
             "key": ColumnFormat("Key"),
@@ -145,9 +136,8 @@ class Calibration(Answer):
             "how": ColumnFormat("How", detail=True),
         }
         table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
-        estimates = Section(
-            "estimates", "What does the log tell?", self.findings()[0].text, (), [table]
-        )
+        text = self.findings()[0].text
+        estimates = Section("estimates", "What does the log tell?", text, (), [table])
         return [estimates] if self.fit is None else [estimates, self.fit.section()]
 
 
@@ -186,9 +176,9 @@ def calibrate(
     if processors:
         findings.note("No GPUs are simulated: processors stand in for them.")
     those = cohort(log, processors=processors)
-    if those.earlier:
+    if earlier := int(those.every.gpus.size - those.runs.gpus.size):
         findings.note(
-            f"Left out of the arrivals, sizes and durations: {counted(those.earlier, 'job')} that arrived "
+            f"Left out of the arrivals, sizes and durations: {counted(earlier, 'job')} that arrived "
             f"before the first end in the log ({minute(those.begin_s)}); only long "
             "jobs of that time are seen."
         )
@@ -200,16 +190,14 @@ def calibrate(
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)
-    broken = failures(log, _names(machines.names), outages, findings)
+    broken = failures(log, machines.names, outages, findings)
     checks = detection(log, typical_s, findings)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
-    begin = iso(math.floor(those.begin_s))
-    assert begin is not None
     assumed = log.assumptions
     fitted = Scenario(
         name=name,
-        begin=begin,
+        begin=iso(math.floor(those.begin_s)) or "",
         cluster=machines,
         qos=ranks,
         workload=users,
@@ -225,9 +213,3 @@ def calibrate(
         ),
     )
     return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))
-
-
-def _names(names: str) -> set[str]:
-    from holdfast.fleet.formats.hosts import hosts_of
-
-    return set(hosts_of(names) or []) if names else set()

@@ -10,7 +10,7 @@ A change is one or more edits joined by ``;``, made in their order:
 A key is a path of the scenario's TOML keys. A key that occurs once may stand without its table
 (``grace`` for ``scheduler.grace``). A list takes the place of an item in brackets
 (``workload.sizes[0].hours*2``); without one, every item is changed (``workload.sizes.hours*2``).
-`WORDS` has further names, for what an operator does in one step but a scenario says in several keys.
+`BY_WORD` has further names, for what an operator does in one step but a scenario says in several keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -27,18 +27,17 @@ from typing import Any, get_origin
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario import Lemons, Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
 
+# Names of one or more keys that are changed alike.
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
     "detection": ("detection.check_interval", "detection.heartbeat"),
     "repair": ("repair.fast_min", "repair.fast_max", "repair.slow_min", "repair.slow_max"),
 }
-"""Names of one or more keys that are changed alike."""
-WORDS = ("lemons", "replace", "pull", "nodes", "backfill")
-"""Changes of several keys in one step, see `node_changes`."""
 RATE = "failures.rate_per_node_day"
+SAME_RATE = 1e-13  # relative difference of two failure rates that are one
 SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
@@ -51,20 +50,9 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 class Edit:
     """One step of a change."""
 
-    key: str
-    """As given."""
-    operator: str
-    """``=``, ``*``, ``+`` or ``-``."""
+    key: str  # As given
+    operator: str  # ``=``, ``*``, ``+`` or ``-``
     value: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """Something that an operator could do differently."""
-
-    text: str
-    """As given."""
-    edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True)
@@ -72,8 +60,7 @@ class Leaf:
     """Where a value stands in a scenario, and what it is."""
 
     steps: tuple[str | int, ...]
-    kind: Any
-    """The type of the value, or of each in a list."""
+    kind: Any  # The type of the value, or of each in a list
     duration: bool = False
 
     @property
@@ -82,53 +69,47 @@ class Leaf:
         return ".".join(map(str, self.steps))
 
 
-def parse(text: str) -> Change:
-    """A change from its text.
+def parse(text: str) -> list[Edit]:
+    """The edits of a change.
 
     Raises:
         InputError: if the text is no change, or names a key that a scenario does not have.
     """
-    parts = [part for part in text.split(";") if part.strip()]
-    if not parts:
-        raise InputError(
-            "a change is empty", code="empty-input", expected=f"for example {EXAMPLES}"
-        )
     edits = []
-    for part in parts:
+    example = f"for example {EXAMPLES}"
+    for part in (part for part in text.split(";") if part.strip()):
         match = _SET.match(part) if "=" in part else _EDIT.match(part)
         if match is None:
-            raise InputError(
-                "not a change",
-                code="invalid-syntax",
-                found=part.strip(),
-                expected=f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: for example {EXAMPLES}",
-            )
+            expected = f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: {example}"
+            found = part.strip()
+            raise InputError("not a change", code="invalid-syntax", found=found, expected=expected)
         key, operator, value = match.groups()
         edits.append(Edit(key, operator or "=", value))
         known(key)
-    return Change(text.strip(), tuple(edits))
+    if not edits:
+        raise InputError("a change is empty", code="empty-input", expected=example)
+    return edits
 
 
-def apply(scenario: Scenario, change: str | Change) -> Scenario:
+def apply(scenario: Scenario, change: str) -> Scenario:
     """The scenario as it is after a change.
 
     Raises:
         InputError: if the change is none, names something that the scenario does not have, or leads
             to an impossible scenario.
     """
-    change = parse(change) if isinstance(change, str) else change
-    for edit in change.edits:
+    for edit in parse(change):
         try:
             scenario = applied(scenario, edit)
         except InputError as error:
-            problem = f"the change {change.text!r} cannot be made: {error.problem}"
+            problem = f"the change {change.strip()!r} cannot be made: {error.problem}"
             raise InputError(**vars(error) | {"problem": problem}) from None
     return scenario
 
 
 def keys() -> list[str]:
     """Every key that a change may name: first the short ones, then the paths of the scenario."""
-    return [*WORDS, *SHORT, *leaves()]
+    return [*BY_WORD, *SHORT, *leaves()]
 
 
 # --- What a key means ----------------------------------------------------------------------------
@@ -157,7 +138,7 @@ def known(key: str) -> list[Leaf]:
     Raises:
         InputError: if there is no such key.
     """
-    if key in WORDS or key == "cluster.nodes":
+    if key in BY_WORD or key == "cluster.nodes":
         return []
     if key in SHORT:
         return [leaves()[path] for path in SHORT[key]]
@@ -183,7 +164,7 @@ def known(key: str) -> list[Leaf]:
         found=key,
         expected=" or ".join(near) or "a key of the scenario",
         remedy=f"holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
-        f"{', '.join([*WORDS, *SHORT])}",
+        f"{', '.join([*BY_WORD, *SHORT])}",
     )
 
 
@@ -191,7 +172,7 @@ def paths_of(change: str) -> list[str]:
     """The paths of the keys that a change sets; of the words only those that stand for one key."""
     word_paths = {"nodes": "cluster.nodes", "backfill": "scheduler.policy"}
     paths = []
-    for edit in parse(change).edits:
+    for edit in parse(change):
         word = [word_paths[edit.key]] if edit.key in word_paths else []
         paths += word or [leaf.path for leaf in known(edit.key)]
     return paths
@@ -202,8 +183,6 @@ def paths_of(change: str) -> list[str]:
 
 def applied(scenario: Scenario, edit: Edit) -> Scenario:
     """The scenario after one edit: unless the edit is of the failure rate, healthy nodes keep theirs."""
-    from holdfast.fleet.simulation.node_changes import BY_WORD, with_rates_kept
-
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return with_rates_kept(scenario, word(scenario, edit))
@@ -242,24 +221,21 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         return [part.strip() for part in edit.value.split(",") if part.strip()]
     if isinstance(value, list) and not edit.value.startswith("["):
         return [_set(each, (), leaf, edit) for each in value]
-    if setting:
-        return value_of(leaf, edit)
-    number_ = changed(value, edit, duration=leaf.duration)
-    return round(number_) if leaf.kind is int else number_
+    return value_of(leaf, edit, value)
 
 
-def value_of(leaf: Leaf, edit: Edit) -> Any:
-    """What ``=`` sets; what is of another type than its field is refused when the scenario is read."""
-    text = edit.value
+def value_of(leaf: Leaf, edit: Edit, old: float = 0.0) -> Any:
+    """The value after an edit; one of another type than its field is refused when it is read."""
     if leaf.kind is str:
-        return text
+        return edit.value
     if leaf.kind is bool:
         return switch(edit)
-    if leaf.kind in (int, float) and not text.startswith("["):
-        value = changed(0.0, edit, duration=leaf.duration)
+    number = leaf.kind in (int, float) and not edit.value.startswith("[")
+    if number or edit.operator != "=":
+        value = changed(old, edit, duration=leaf.duration)
         return round(value) if leaf.kind is int else value
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {edit.value}")["value"]
     except tomllib.TOMLDecodeError as error:
         raise impossible(edit, "a value as TOML writes it, such as [1, 2.5]") from error
 
@@ -277,11 +253,10 @@ def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     timed = duration and operator != "*"
     try:
         value = parse_duration(text) if timed else float(text.replace("_", ""))
-    except ValueError as error:
-        expected = "a duration such as 30s, 10m, 2h or 7d" if timed else "a number"
-        raise impossible(edit, expected) from error
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise impossible(edit, "a finite number")
+        raise impossible(edit, "a duration such as 30s, 10m or 2h" if timed else "a finite number")
     return {"=": value, "*": old * value, "+": old + value, "-": old - value}[operator]
 
 
@@ -294,10 +269,109 @@ def switch(edit: Edit) -> bool:
 
 def impossible(edit: Edit, expected: str) -> InputError:
     """The complaint about the value of an edit."""
-    return InputError(
-        "the value does not fit",
-        code="invalid-value",
-        place=edit.key,
-        found=f"{edit.key}{edit.operator}{edit.value}",
-        expected=expected,
-    )
+    found = f"{edit.key}{edit.operator}{edit.value}"
+    problem = "the value does not fit"
+    return InputError(problem, code="invalid-value", place=edit.key, found=found, expected=expected)
+
+
+# --- Nodes and lemons ----------------------------------------------------------------------------
+
+
+def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:
+    """`after` with the mean failure rate at which its healthy nodes fail as often as `before`'s.
+
+    The rate of a scenario is the mean over nodes in service: it depends on which nodes are lemons, on how
+    often they fail, and on how long repairs keep them out. A change leaves each node that stays its own.
+    """
+    lemons = (before.failures.lemons, after.failures.lemons)
+    if not any(each.count or each.nodes for each in lemons):
+        return after  # the mean is that of the healthy nodes
+    from holdfast.fleet.simulation.hazards import healthy_rate_per_node_day as healthy
+
+    healthy_rate = healthy(before)
+    for _ in range(100):
+        now = healthy(after)
+        if abs(now - healthy_rate) <= SAME_RATE * healthy_rate:
+            break
+        # Nearly proportional: each step leaves a small part of the error.
+        rate = after.failures.rate_per_node_day * healthy_rate / now
+        after = replace(after, failures=replace(after.failures, rate_per_node_day=rate))
+    return after
+
+
+def _with(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
+    """Other lemons, or other nodes."""
+    changed_cluster = replace(scenario.cluster, **cluster)
+    failures = replace(scenario.failures, lemons=lemons)
+    return replace(scenario, cluster=changed_cluster, failures=failures)
+
+
+def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
+    if edit.operator == "=" and edit.value.lower() in ("off", "0", "none"):
+        return _with(scenario, Lemons(factor=scenario.failures.lemons.factor))
+    if edit.operator != "=" or not edit.value.isdigit():
+        raise impossible(edit, "lemons=off, or a number of lemon nodes")
+    return _with(scenario, replace(scenario.failures.lemons, count=int(edit.value)))
+
+
+def _replace(scenario: Scenario, edit: Edit) -> Scenario:
+    names, lemons = _named(scenario, edit), scenario.failures.lemons
+    unknown = [name for name in names if name not in lemons.nodes]
+    if unknown and lemons.count:
+        raise InputError(
+            "the seed chooses which nodes are lemons: their names are not known beforehand",
+            code="conflict",
+            place="failures.lemons.count",
+            found=", ".join(unknown),
+            expected="lemons=off, or the names of nodes under failures.lemons.nodes",
+        )
+    left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
+    return _with(scenario, replace(lemons, nodes=left))
+
+
+def _pull(scenario: Scenario, edit: Edit) -> Scenario:
+    """Out of service, but not out of the list: the other nodes keep their places and random numbers."""
+    without = {*scenario.cluster.without, *_named(scenario, edit)}
+    return _with(scenario, scenario.failures.lemons, without=tuple(sorted(without)))
+
+
+def _named(scenario: Scenario, edit: Edit) -> list[str]:
+    """The nodes of a host list."""
+    from holdfast.fleet.formats.hosts import hosts_of
+
+    names = hosts_of(re.sub(r"\s+", "", edit.value)) if edit.operator == "=" else None
+    if not names:
+        raise impossible(edit, f"{edit.key}=NODE,NODE or a host list such as node[05,09]")
+    if not set(names) <= set(scenario.node_names):
+        raise impossible(edit, f"nodes of the cluster, {', '.join(scenario.node_names[:2])} ...")
+    return names
+
+
+def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
+    cluster, lemons = scenario.cluster, scenario.failures.lemons
+    count = round(changed(cluster.nodes, edit))
+    if not (cluster.names or cluster.without or lemons.nodes):
+        return _with(scenario, lemons, nodes=count)
+    old = scenario.node_names
+    # Names are sorted: a name that begins with the last one keeps the places of all others.
+    fresh = [f"{old[-1]}-new{index:06d}" for index in range(1, count - len(old) + 1)]
+    names = [*old, *fresh][: max(count, 0)]
+    left = {name: factor for name, factor in lemons.nodes.items() if name in names}
+    without = tuple(name for name in cluster.without if name in names)
+    lemons = replace(lemons, nodes=left)
+    return _with(scenario, lemons, nodes=count, names=",".join(names), without=without)
+
+
+def _backfill(scenario: Scenario, edit: Edit) -> Scenario:
+    policy = "easy" if switch(edit) else "fcfs"
+    return replace(scenario, scheduler=replace(scenario.scheduler, policy=policy))
+
+
+# Changes of several keys in one step.
+BY_WORD: dict[str, Callable[[Scenario, Edit], Scenario]] = {
+    "lemons": _lemons,
+    "replace": _replace,
+    "pull": _pull,
+    "nodes": _nodes,
+    "backfill": _backfill,
+}

@@ -10,30 +10,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import FleetLog
-from holdfast.fleet.simulation.baseline import as_it_is
-from holdfast.fleet.simulation.changes import apply
-from holdfast.fleet.simulation.outcomes import Outcome, Scope, metrics, scope
-from holdfast.fleet.simulation.proposals import proposals
+from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
+from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
+from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
+from holdfast.fleet.simulation.outcomes import Outcome, Scope, large_gpus, metrics, scope
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
-from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 from holdfast.fleet.simulation.whatif import MAIN, Difference, WhatIf
 from holdfast.numbers import percent
 from holdfast.report import write
 
-LEVEL = 0.95
 PRESET_DAYS = 28.0
-MOST_DAYS = 120.0
-"""A store is simulated for as long as it is, and no longer than this."""
-FULL = 0.97
-"""From this share of the capacity on, the productive time that jobs need leaves no room."""
+MOST_DAYS = 120.0  # a store is simulated for as long as it is, and no longer than this
+FULL = 0.97  # from this share of the capacity on, the time that jobs need leaves no room
+# Path -> the assumption of an analysis that says the same.
+ASSUMED = {
+    "checkpoint.interval": "checkpoint_interval_s",
+    "checkpoint.write": "write_s",
+    "checkpoint.init": "init_s",
+    "checkpoint.save_on_signal": "save_on_signal",
+}
 
 
 def whatif(
@@ -72,16 +77,8 @@ def whatif(
         InputError: if a change cannot be made or the source cannot be simulated.
     """
     if replicas < 2:
-        raise InputError(
-            "an interval takes two or more replicas",
-            code="no-data",
-            place="replicas",
-            found=str(replicas),
-        )
-    if days is not None and not (math.isfinite(days) and days > 0):
-        raise InputError(
-            "invalid simulated time", code="unknown-name", place="days", found=str(days)
-        )
+        problem = "an interval takes two or more replicas"
+        raise InputError(problem, code="no-data", place="replicas", found=str(replicas))
     fleet = as_it_is(source, given)
     baseline = fleet.scenario
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
@@ -98,25 +95,27 @@ def whatif(
     tasks = [Task(each, days, s) for each in (baseline, *scenarios.values()) for s in seeds]
     played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
     before = played[:replicas]
-    measured_scope = scope(before, baseline)
-    old = [metrics(each, measured_scope) for each in before]
-    differences = []
-    for place, change in enumerate(changes, 1):
-        after = played[place * replicas : (place + 1) * replicas]
-        new = [metrics(each, measured_scope) for each in after]
-        differences += [_difference(change, name, old, new) for name in old[0]]
+    chosen = scope(before, baseline)
+    old, *new = (
+        [metrics(each, chosen) for each in played[first : first + replicas]]
+        for first in range(0, len(played), replicas)
+    )
     main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
     answer = WhatIf(
-        differences=differences,
+        differences=[
+            _difference(change, name, old, after)
+            for change, after in zip(changes, new, strict=True)
+            for name in old[0]
+        ],
         baseline=baseline,
         scenarios=scenarios,
-        scope=measured_scope,
+        scope=chosen,
         main=main,
         source=fleet.name,
         days=days,
         replicas=replicas,
         seed=seed,
-        notes=[*fleet.notes, *_doubts(before, measured_scope, main)],
+        notes=[*fleet.notes, *_doubts(before, chosen, main)],
         assumed=fleet.assumed,
         measured=fleet.measured,
     )
@@ -134,11 +133,10 @@ def _difference(
     pairs = pairs[np.isfinite(pairs).all(axis=1)]  # [replicas, 2]
     if not len(pairs):
         return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan))
-    baseline, value = pairs.mean(axis=0).tolist()
-    differences = pairs[:, 1] - pairs[:, 0]
-    return Difference(
-        change, metric, baseline, value, float(differences.mean()), mean_interval(differences)
-    )
+    before, after = pairs.mean(axis=0).tolist()
+    change_of_each = pairs[:, 1] - pairs[:, 0]
+    gain = float(change_of_each.mean())
+    return Difference(change, metric, before, after, gain, mean_interval(change_of_each))
 
 
 def mean_interval(values: Array) -> tuple[float, float]:
@@ -147,12 +145,12 @@ def mean_interval(values: Array) -> tuple[float, float]:
     Args:
         values: shape [n]; one alone has no interval (NaN).
     """
-    from scipy import stats
+    from scipy.special import stdtrit
 
     n = len(values)
     if n < 2:
         return math.nan, math.nan
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    half = float(stdtrit(n - 1, 0.975)) * values.std(ddof=1) / math.sqrt(n)
     return float(values.mean() - half), float(values.mean() + half)
 
 
@@ -170,3 +168,134 @@ def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     elif len(chosen.classes) > 1:
         notes.append("The class that waits least has too few large runs: all classes count.")
     return notes
+
+
+# --- The fleet as it is --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A fleet that changes are tried on: read, or fitted to a log.
+
+    Without a log, days and measured are None; assumed are the paths that no log tells and nobody said.
+    """
+
+    scenario: Scenario
+    name: str
+    days: float | None = None
+    notes: Sequence[str] = ()
+    assumed: frozenset[str] = frozenset()
+    measured: MeasuredEttr | None = None
+
+
+def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()) -> Baseline:
+    """The fleet of a log, or of a scenario.
+
+    Args:
+        source: a store, a log file or an open log; or a scenario, the name of a preset, a TOML
+            file. The name of a preset as text is the preset, also beside a folder of that name.
+        given: changes that say what is true of the fleet. What they say of checkpoints is also
+            assumed where a log is analysed: it decides how much of an attempt was work.
+
+    Raises:
+        InputError: if the source cannot be read or is too short, or a change cannot be made.
+    """
+    # The text "small" is the preset, whatever lies in the working directory; a path is a path.
+    is_preset = isinstance(source, str) and source in PRESETS
+    if isinstance(source, Scenario):
+        fleet = Baseline(source, f"scenario {source.name}")
+    elif isinstance(source, FleetLog) or (not is_preset and _is_log(Path(source))):
+        fleet = _fitted(open_log(source), given)
+    else:
+        kind = "preset" if str(source) in PRESETS else "scenario"
+        fleet = Baseline(scenario(source), f"{kind} {source}")
+    changed = fleet.scenario
+    for change in given:
+        changed = apply(changed, change)
+    return replace(fleet, scenario=changed)
+
+
+def _is_log(path: Path) -> bool:
+    return path.is_dir() or (path.is_file() and path.suffix != ".toml")
+
+
+def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
+    from holdfast.fleet.simulation.calibration import calibrate
+
+    if assumed := _assumptions(given):
+        again = FleetLog(log.store, replace(log.assumptions, **assumed))
+        again.since_s = log.since_s
+        log = again
+    fit = calibrate(log)
+    stated = {path for change in given for path in paths_of(change)}
+    silent = {e.key for e in fit.estimates if not e.estimated} - stated
+    name = f"store {fit.source}"
+    measured = measured_ettr(log)
+    return Baseline(fit.scenario, name, fit.days, fit.remarks, frozenset(silent), measured)
+
+
+def _assumptions(given: Sequence[str]) -> dict[str, Any]:
+    """What changes say of checkpoints, as assumptions of an analysis."""
+    return {
+        ASSUMED[leaf.path]: value_of(leaf, edit)
+        for change in given
+        for edit in parse(change)
+        for leaf in known(edit.key)
+        if leaf.path in ASSUMED and edit.operator == "="
+    }
+
+
+# --- What an operator could change ---------------------------------------------------------------
+
+
+def proposals(scenario: Scenario) -> list[str]:
+    """Changes that are worth a simulation, as `changes.parse` reads them.
+
+    Lemon nodes replaced; the checkpoint interval at its optimum for the large jobs; writes ten times
+    as fast; both with the lemons; a quarter of the failures gone; half the initialisation; preemption
+    after twice the time. What a scenario does not have is not proposed.
+    """
+    failures, checkpoint, scheduler = scenario.failures, scenario.checkpoint, scenario.scheduler
+    if not failures.rate_per_node_day and not failures.blasts:
+        return []
+    lemons = _without_lemons(scenario)
+    faster = "checkpoint.write*0.1" if checkpoint.write_s else None
+    interval = _best_interval(scenario)
+    changes = [
+        lemons,
+        interval,
+        faster,
+        f"{lemons}; {faster or interval}" if lemons and (faster or interval) else None,
+        "failure_rate-25%" if failures.rate_per_node_day else None,
+        "checkpoint.init*0.5" if checkpoint.init_s else None,
+    ]
+    if scheduler.preemption and len({each.priority for each in scenario.qos}) > 1:
+        changes.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
+    return [each for each in changes if each]
+
+
+def _without_lemons(scenario: Scenario) -> str | None:
+    lemons = scenario.failures.lemons
+    if lemons.count and lemons.factor > 1:
+        return "lemons=off"
+    worse = {name for name, factor in lemons.nodes.items() if factor > 1}
+    left = [name for name in lemons.nodes if name in worse - {*scenario.cluster.without}]
+    return f"replace={','.join(left)}" if left else None
+
+
+def _best_interval(scenario: Scenario) -> str | None:
+    """The interval with the highest expected ETTR of the large jobs that take most GPU time."""
+    checkpoint, rate = scenario.checkpoint, scenario.failures.rate_per_node_day
+    if not checkpoint.write_s:  # a free write pays at any interval
+        return "checkpoint.interval*0.5"
+    sizes = [size for size in scenario.workload.sizes if size.share > 0]
+    if not sizes:
+        return None
+    least = large_gpus(max(size.gpus for size in sizes))
+    large = [size for size in sizes if size.gpus >= least]
+    heaviest = max(large, key=lambda size: size.gpus * size.share * size.hours)
+    nodes = max(heaviest.gpus / scenario.cluster.gpus_per_node, 1.0)
+    best_s = optimal_checkpoint_interval(nodes, rate, write_s=checkpoint.write_s)
+    minutes = max(round((best_s or 0.0) / 60), 1)
+    near = abs(minutes * 60 - checkpoint.interval_s) < 0.1 * checkpoint.interval_s
+    return None if best_s is None or near else f"checkpoint.interval={minutes}m"

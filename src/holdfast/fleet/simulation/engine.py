@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,7 @@ from holdfast.fleet.simulation.scenario import scenario as load
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
 from holdfast.progress import track
 
-SLICES = 400
-"""Reports of progress."""
+SLICES = 400  # Reports of progress
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,13 @@ class Run:
     scenario: Scenario
     seed: int
     days: float
-    jobs: Records
-    """`records.JOBS`, in order of submission."""
-    attempts: Records
-    """`records.ATTEMPTS`."""
-    nodes: Array
-    """int32: the nodes of all attempts, see `node_offset` of `records.ATTEMPTS`."""
-    failures: Records
-    """`records.FAILURES`."""
+    jobs: Records  # `records.JOBS`, in order of submission
+    attempts: Records  # `records.ATTEMPTS`
+    nodes: Array  # int32: the nodes of all attempts, see `node_offset` of `records.ATTEMPTS`
+    failures: Records  # `records.FAILURES`
+    # Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ...
     events: int
-    """Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ..."""
-    seconds: float
-    """Wall-clock time that it took."""
+    seconds: float  # Wall-clock time that it took
 
     @property
     def end_ms(self) -> int:
@@ -52,11 +47,9 @@ class Run:
     @property
     def times_ms(self) -> tuple[Array, Array]:
         """Start and end of each attempt, at most the end of the simulated time."""
-        a = self.attempts
-        return (
-            np.where(a.start_ms >= 0, a.start_ms, self.end_ms),
-            np.where(a.end_ms >= 0, a.end_ms, self.end_ms),
-        )
+        both = (self.attempts.start_ms, self.attempts.end_ms)
+        start, end = (np.where(ms >= 0, ms, self.end_ms) for ms in both)
+        return start, end
 
     @property
     def utilisation(self) -> float:
@@ -95,30 +88,25 @@ def run(
     if not (math.isfinite(days) and 0 < days < 36_525):
         raise InputError("invalid simulated time", code="invalid-value", found=f"{days} days")
     if not 0 <= seed < 1 << 63:
-        raise InputError(
-            "invalid seed", code="invalid-value", found=str(seed), expected="0 to 2^63 - 1"
-        )
+        expected = "0 to 2^63 - 1"
+        raise InputError("invalid seed", code="invalid-value", found=f"{seed}", expected=expected)
     warm_up()
     began = time.perf_counter()
-    if jobs is None:
-        jobs = _replayed(scenario) if scenario.workload.kind == "replay" else None
+    if jobs is None and scenario.workload.kind == "replay":
+        from holdfast.fleet.simulation.replay import replay_jobs
+
+        jobs = replay_jobs(scenario.workload.log, scenario)
     if jobs is None:
         jobs = draw_jobs(scenario, days, seed)
     _check(jobs, scenario)
     end_ms = round(days * DAY_MS)
     sim = _play(_start(scenario, jobs, seed), end_ms, on_progress)
     counters = sim.counters
-    return Run(
-        scenario,
-        seed,
-        days,
-        jobs,
-        _with_pending(sim),
-        sim.node_rows[: counters[k.NODE_ROWS]],
-        sim.failures[: counters[k.FAILURES]].copy().view(np.recarray),
-        int(counters[k.EVENTS]),
-        time.perf_counter() - began,
-    )
+    nodes = sim.node_rows[: counters[k.NODE_ROWS]]
+    failures = sim.failures[: counters[k.FAILURES]].copy().view(np.recarray)
+    attempts, events = _with_pending(sim), int(counters[k.EVENTS])
+    seconds = time.perf_counter() - began
+    return Run(scenario, seed, days, jobs, attempts, nodes, failures, events, seconds)
 
 
 @cache
@@ -145,12 +133,6 @@ def _play(
     return sim
 
 
-def _replayed(scenario: Scenario) -> Records:
-    from holdfast.fleet.simulation.replay import replay_jobs
-
-    return replay_jobs(scenario.workload.log, scenario)
-
-
 def _check(jobs: Records, scenario: Scenario) -> None:
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
     if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
@@ -161,10 +143,7 @@ def _check(jobs: Records, scenario: Scenario) -> None:
             expected=f"1 to {most} GPUs",
         )
     if (np.diff(jobs.submit_ms) < 0).any() or (jobs.work_ms < 0).any() or (jobs.limit_ms < 1).any():
-        raise InputError(
-            "jobs must come in order of submission, with work and limits of zero or more",
-            code="invalid-value",
-        )
+        raise InputError("jobs out of order, or with negative work or limits", code="invalid-value")
 
 
 # --- The records of the kernel -------------------------------------------------------------------
@@ -181,6 +160,7 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     counters[k.NEXT_PASS] = k.NEVER
     counters[k.UNUSED] = slots
     nodes, lists = _nodes(scenario, rates)
+    queued = {name: jobs[name] for name in jobs.dtype.names or ()}
     counters[k.WHOLE_FREE] = lists["count"].sum()
     return k.Simulation(
         rules=_rules(scenario, seed, rates),
@@ -188,7 +168,7 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
         nodes=nodes,
         on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
         lists=lists,
-        jobs=_queued(jobs),
+        jobs=records(k.JOB, len(jobs), **queued, following=-1, before=-1, held_left=-1),
         classes=_classes(scenario),
         slots=records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
         heap=records(k.EVENT, 2 * burst),
@@ -202,12 +182,6 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     )
 
 
-def _queued(jobs: Records) -> Array:
-    """The jobs with what the kernel notes of each."""
-    columns = {name: jobs[name] for name in jobs.dtype.names or ()}
-    return records(k.JOB, len(jobs), **columns, following=-1, before=-1, held_left=-1)
-
-
 def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
     scheduler, checkpoint, repair = scenario.scheduler, scenario.checkpoint, scenario.repair
     requeues = [end for end in scenario.workload.ends if end.state == State.REQUEUED.name]
@@ -217,15 +191,11 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         seed=seed,
         gpus_per_node=scenario.cluster.gpus_per_node,
         backfill=scheduler.policy == "easy",
-        interval=_ms(scheduler.interval_s),
+        **_ms(scheduler, "interval", "preempt_after", "grace", "requeue_delay"),
         depth=scheduler.depth,
         preemption=scheduler.preemption and len({each.priority for each in scenario.qos}) > 1,
-        preempt_after=_ms(scheduler.preempt_after_s),
-        grace=_ms(scheduler.grace_s),
-        requeue_delay=_ms(scheduler.requeue_delay_s),
-        checkpoint=max(_ms(checkpoint.interval_s), 1),
-        write=_ms(checkpoint.write_s),
-        init=_ms(checkpoint.init_s),
+        checkpoint=max(round(checkpoint.interval_s * 1e3), 1),
+        **_ms(checkpoint, "write", "init"),
         synchronous=checkpoint.mode == "sync",
         save_on_signal=checkpoint.save_on_signal,
         shape=scenario.failures.shape,
@@ -235,19 +205,17 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         rack_rate=made.rack_rate,
         pod_rate=made.pod_rate,
         fleet_rate=made.fleet_rate,
-        check_interval=max(_ms(scenario.detection.check_interval_s), 1),
-        heartbeat=_ms(scenario.detection.heartbeat_s),
-        fast_min=_ms(repair.fast_min_s),
-        fast_max=_ms(repair.fast_max_s),
-        slow_min=_ms(repair.slow_min_s),
-        slow_max=_ms(repair.slow_max_s),
+        check_interval=max(round(scenario.detection.check_interval_s * 1e3), 1),
+        **_ms(scenario.detection, "heartbeat"),
+        **_ms(repair, "fast_min", "fast_max", "slow_min", "slow_max"),
         requeue_scale=requeues[0].scale_hours * HOUR_MS if requeues else math.inf,
         requeue_shape=requeues[0].shape if requeues else 1.0,
     )
 
 
-def _ms(seconds: float) -> int:
-    return round(seconds * 1e3)
+def _ms(settings: Any, *names: str) -> dict[str, int]:
+    """Durations of a part of the scenario, in milliseconds."""
+    return {name: round(getattr(settings, f"{name}_s") * 1e3) for name in names}
 
 
 def _classes(scenario: Scenario) -> Array:
@@ -259,9 +227,8 @@ def _classes(scenario: Scenario) -> Array:
         weight = np.clip(-np.array(priorities) / age * DAY_MS, -(2.0**60), 2.0**60)
     else:
         weight = -ranks * 2.0**54  # no wait makes up for a class
-    return records(
-        k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), head=-1, tail=-1, cursor=-1
-    )
+    places = dict.fromkeys(("head", "tail", "cursor"), -1)
+    return records(k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), **places)
 
 
 def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
@@ -271,21 +238,10 @@ def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
     pods = -(-count // cluster.nodes_per_pod)
     pulled = np.isin(scenario.node_names, list(cluster.without))
     pod = np.arange(count) // cluster.nodes_per_pod
-    nodes = records(
-        k.NODE,
-        count,
-        status=np.where(pulled, k.REMOVED, k.UP),
-        free=size,
-        held_for=-1,
-        pod=pod,
-        listed=np.where(pulled, -1, size + pod),
-        following=-1,
-        before=-1,
-        failure=-1,
-        drain=-1,
-        rate=made.rate,
-        scale=made.scale,
-    )
+    none = dict.fromkeys(("held_for", "following", "before", "failure", "drain"), -1)
+    status, listed = np.where(pulled, k.REMOVED, k.UP), np.where(pulled, -1, size + pod)
+    places = {"status": status, "free": size, "pod": pod, "listed": listed}
+    nodes = records(k.NODE, count, **none, **places, rate=made.rate, scale=made.scale)
     lists = records(k.FREE_LIST, size + pods, first=-1)
     for node in reversed(np.flatnonzero(~pulled).tolist()):
         which = lists[size + pod[node]]
@@ -320,19 +276,9 @@ def _with_pending(sim: k.Simulation) -> Records:
     waits[out["job"][~again]] = False
     waiting = np.flatnonzero(waits)
     jobs = sim.jobs[waiting]
-    pending = records(
-        ATTEMPTS,
-        len(waiting),
-        job=waiting,
-        attempt=jobs["attempts"] + 1,
-        eligible_ms=jobs["eligible"],
-        start_ms=-1,
-        end_ms=-1,
-        state=State.PENDING,
-        node_offset=sim.counters[k.NODE_ROWS],
-        gpus=jobs["gpus"],
-        failure=-1,
-        preemptor=-1,
-        signal_ms=-1,
-    )
+    never = ("start_ms", "end_ms", "failure", "preemptor", "signal_ms")
+    pending = records(ATTEMPTS, len(waiting), **dict.fromkeys(never, -1), gpus=jobs["gpus"])
+    pending["job"], pending["attempt"] = waiting, jobs["attempts"] + 1
+    pending["eligible_ms"], pending["state"] = jobs["eligible"], State.PENDING
+    pending["node_offset"] = sim.counters[k.NODE_ROWS]
     return np.concatenate([out, pending]).view(np.recarray)

@@ -8,69 +8,23 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
+from holdfast.config import parse_config
 from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
-_TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
-_KEY = re.compile(r"^([a-z_]+) = ")
+Number = TypeVar("Number", float, int, None)
 _MOST_WIDTH = 100
 
-METHODS = {
-    "cluster.gpus_per_node": "the usual number in the inventory, else the most of an attempt on a node",
-    "cluster.nodes": "nodes in the inventory or in use; without names, what ran at one time",
-    "cluster.names": "their names",
-    "qos.priority": "rank by the qos table, else by the mean priority of attempts",
-    "workload.jobs_per_day": "jobs that arrived",
-    "workload.hour_weights": "arrivals by hour of the day (UTC) over their mean, shrunk to it",
-    "workload.day_weights": "arrivals by day of the week over their mean, shrunk to it",
-    "workload.users": "users who submitted",
-    "workload.sizes.share": "of the jobs",
-    "workload.sizes.hours": "mean work by censored maximum likelihood; rare sizes lean on the others",
-    "workload.sizes.spread": "sigma of the lognormal distribution of that work",
-    "workload.ends.scale_hours": "Weibull hazard by censored maximum likelihood",
-    "workload.ends.shape": "below 1: most end early",
-    "workload.short_limits": "TIMEOUT among jobs that ended so or COMPLETED, weighted by their chance to "
-    "get so far",
-    "workload.limit_factor": "twice the median of limit over need of completed jobs",
-    "scheduler.preemption": "attempts that were preempted",
-    "scheduler.grace": "grace of the victims' classes in the qos table",
-    "scheduler.preempt_after": "age of the youngest victim at the signal",
-    "scheduler.requeue_delay": "median time from an end to the next attempt's eligibility",
-    "scheduler.time_limit": "the longest limit of a job",
-    "repair.fast_min": "range of the short repairs, from the 5 % and 95 % quantiles of their outages",
-    "repair.slow_min": "range of the long repairs",
-    "failures.rate_per_node_day": "failures over node-days; attempts above the least size if they differ",
-    "failures.components.share": "failures that it explains, LOW events that drained nodes included",
-    "failures.components.crash": "FAILED among its failures, among all where it has few",
-    "failures.components.permanent": "long repairs among its outages, among all where it has few",
-    "failures.lemons.count": "nodes that fail more than chance explains",
-    "failures.lemons.nodes": "nodes that fail more than chance explains, with their shrunk rates over the "
-    "others' mean",
-    "detection.check_interval": "times between failed checks of a node are multiples of it",
-}
-"""Key -> how a log tells it."""
-ASSUMED = {
-    "cluster.nodes_per_rack": "a log does not tell racks",
-    "cluster.nodes_per_pod": "a log does not tell which nodes share a switch",
-    "scheduler.policy": "a log does not tell; Slurm's usual one",
-    "scheduler.interval": "a log does not tell how often the scheduler looks",
-    "scheduler.depth": "a log does not tell",
-    "scheduler.age_weight": "priorities of a log mix many terms",
-    "failures.shape": "a log of this length does not tell whether nodes age",
-    "detection.heartbeat": "a log does not tell; SlurmdTimeout of scontrol show config",
-    **{
-        f"checkpoint.{key}": "a log does not tell what jobs do on their nodes"
-        for key in ("interval", "write", "init", "mode", "save_on_signal")
-    },
-}
-"""Key that no log tells -> why."""
+# Key -> how a log tells it; key that no log tells -> why.
+_TEXTS = parse_config(Path(__file__).with_name("estimates.toml"), "the methods of estimates")
+METHODS, ASSUMED = _TEXTS["told"], _TEXTS["assumed"]
 _HOURS = ("hours", "scale_hours")
 _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interval")
 
@@ -79,19 +33,13 @@ _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interv
 class Estimate:
     """One key of a scenario and where its value comes from."""
 
-    key: str
-    """As in the TOML: ``workload.sizes[0].hours``."""
-    how: str
-    """How it was estimated, or why it is assumed."""
-    value: float | None = None
-    """None: it is no number."""
-    n: int | None = None
-    """Observations behind it."""
+    key: str  # As in the TOML: ``workload.sizes[0].hours``
+    how: str  # How it was estimated, or why it is assumed
+    value: float | None = None  # None: it is no number
+    n: int | None = None  # Observations behind it
     interval: Interval | None = None
-    level: str = "at 95 %"
-    """Of the interval."""
-    estimated: bool = True
-    """Whether the log told it."""
+    level: str = "at 95 %"  # Of the interval
+    estimated: bool = True  # Whether the log told it
 
     @property
     def unit(self) -> str:
@@ -147,15 +95,16 @@ class Findings:
     def found(
         self,
         key: str,
-        value: float | None,
+        value: Number,
         n: int | None = None,
         interval: Interval | None = None,
         level: str = "at 95 %",
-    ) -> None:
-        """Record what the log told, by the method of its key."""
+    ) -> Number:
+        """Record what the log told, by the method of its key; gives the value."""
         how = METHODS[re.sub(r"\[\d+\]", "", key)]
         count = None if n is None else int(n)
         self.estimates.append(Estimate(key, how, value, count, interval, level))
+        return value
 
     def assumed(self, key: str, why: str) -> None:
         """Record what it did not tell."""
@@ -166,37 +115,7 @@ class Findings:
         self.notes.append(text)
 
 
-def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()) -> str:
-    """A scenario's TOML with a comment above each key that an estimate names.
-
-    Args:
-        toml: of `Scenario.to_toml`.
-        estimates: what is known of the keys. An estimate of a table (``failures.lemons``) stands
-            above the table's header.
-        head: lines of comment at the beginning.
-    """
-    comments: dict[str, list[str]] = {}
-    for each in estimates:
-        comments.setdefault(each.key, []).append(each.comment())
-    lines = [comment for text in head for comment in _wrapped(text)]
-    place = ""
-    count: dict[str, int] = {}
-    for line in toml.splitlines():
-        key = ""
-        if header := _TABLE.match(line):
-            place = header[1]
-            if line.startswith("[["):
-                count[place] = count.get(place, -1) + 1
-                place = f"{place}[{count[place]}]"
-            key = place
-        elif assigned := _KEY.match(line):
-            key = f"{place}.{assigned[1]}" if place else assigned[1]
-        lines += [comment for text in comments.get(key, []) for comment in _wrapped(text)]
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
     """A text as lines of comment; control characters of a log's names do not break out of them."""
     clean = "".join(c if c.isprintable() else " " for c in text)
     wrapped = textwrap.wrap(clean, _MOST_WIDTH - 2, break_long_words=False, break_on_hyphens=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,8 @@ from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import counted
 
+# What is compared, and of which state or job size; the second is empty for the whole log.
 Key = tuple[str, str]
-"""What is compared, and of which state or job size; the second is empty for the whole log."""
 
 BY_STATE = ("ends of attempts", "GPU time by end")
 BY_SIZE = ("jobs by size", "GPU time by size")
@@ -41,14 +41,7 @@ UTILISATION = "utilisation"
 FAILURES = "infrastructure failures"
 JOBS = "jobs that ran"
 
-COLUMNS = {
-    "metric": ColumnFormat("Metric"),
-    "of": ColumnFormat("Of"),
-    "log": ColumnFormat("Log"),
-    "low": ColumnFormat("Simulated, 5 %"),
-    "high": ColumnFormat("95 %"),
-    "verdict": ColumnFormat("Inside?"),
-}
+LABELS = ("Metric", "Of", "Log", "Simulated, 5 %", "95 %", "Inside?")
 
 FEWEST_REPLICAS = 3
 FEWEST_WAITS = 5
@@ -58,9 +51,9 @@ FEWEST_WAITS = 5
 class GoodnessOfFit:
     """A log and simulations of a scenario, side by side."""
 
+    # One row per figure: metric, of (a state or a job size), log, low and high (range for one more
+    # replica, 5 to 95 %; NaN: too few replicas had it), verdict ("fits", "off" or "unknown").
     figures: pa.Table
-    """One row per figure: metric, of (a state or a job size), log, low and high (range for one more
-    replica, 5 to 95 %; NaN: too few replicas had it), verdict ("fits", "off" or "unknown")."""
     replicas: int
     seed: int
     days: float
@@ -85,12 +78,13 @@ class GoodnessOfFit:
 
     def section(self) -> Section:
         """One row per figure: the range of the simulations, the log, inside or not."""
-        how = How(
-            "m ± t(0.95; n − 1) · s · √(1 + 1/n)",
-            {"replicas n": self.replicas},
-            notes="A simulation begins with an empty cluster; a log that does not is used more at first.",
+        notes = (
+            "A simulation begins with an empty cluster; a log that does not is used more at first."
         )
-        table = Table(self.figures, COLUMNS, "One row per figure; shares between 0 and 1.")
+        how = How("m ± t(0.95; n − 1) · s · √(1 + 1/n)", {"replicas n": self.replicas}, notes=notes)
+        labels = zip(self.figures.column_names, LABELS, strict=True)
+        columns = {name: ColumnFormat(label) for name, label in labels}
+        table = Table(self.figures, columns, "One row per figure; shares between 0 and 1.")
         return Section("fit", "Does the scenario fit the log?", self.sentence, (), [table], how)
 
 
@@ -117,23 +111,16 @@ def goodness_of_fit(
         InputError: with fewer than three replicas.
     """
     if replicas < FEWEST_REPLICAS:
-        raise InputError(
-            "too few replicas to tell a range",
-            code="no-data",
-            found=str(replicas),
-            expected=f"{FEWEST_REPLICAS} or more",
-        )
+        problem, expected = "too few replicas to tell a range", f"{FEWEST_REPLICAS} or more"
+        raise InputError(problem, code="no-data", found=str(replicas), expected=expected)
     processors = without_gpus(log)
     since = FleetLog(log.store, log.assumptions)
     since.since_s = max(float(scenario.begin_s), log.begin_s)
     real = figures(since, scenario, days, processors)
     tasks = [Task(scenario, days, seed + i) for i in range(replicas)]
     work = partial(_replica, assumptions=log.assumptions)
-    simulated = cast(
-        "list[dict[Key, float]]", play(tasks, processes=processes, work=cast("Any", work))
-    )
-    rows = pa.Table.from_pylist(list(compared(real, simulated)))
-    return GoodnessOfFit(rows, replicas, seed, days)
+    rows = [*compared(real, play(tasks, processes=processes, work=work))]
+    return GoodnessOfFit(pa.Table.from_pylist(rows), replicas, seed, days)
 
 
 def _replica(task: Task, *, assumptions: Assumptions) -> dict[Key, float]:
@@ -172,36 +159,32 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         (BY_SIZE, "top", "count(DISTINCT run)"),
     ):
         rows = log.rows(
-            f"SELECT {column} AS name, {what} AS n, coalesce(sum(gpu_h), 0) AS h "
-            f"FROM {attempts} GROUP BY {column} ORDER BY {column}"
+            f"""SELECT {column} AS name, n / sum(n) OVER () AS n,
+                coalesce(h / nullif(sum(h) OVER (), 0), 0) AS h
+            FROM (SELECT {column}, CAST({what} AS DOUBLE) AS n, sum(gpu_h) AS h
+                FROM {attempts} GROUP BY {column}) AS groups
+            ORDER BY name"""
         )
         for metric, part in zip(names, ("n", "h"), strict=True):
-            group_total = sum(row[part] for row in rows) or 1.0
-            values |= {(metric, _label(row["name"])): row[part] / group_total for row in rows}
+            values |= {(metric, _label(row["name"])): row[part] for row in rows}
     waited = "CAST(greatest(start_s - ready_s, 0) AS DOUBLE)"
     for row in log.rows(
-        f"""SELECT top, count(*) AS n, quantile_cont({waited}, 0.5) AS half,
-            quantile_cont({waited}, 0.9) AS most
-        FROM {attempts} WHERE ready_s >= {int(log.begin_s)} GROUP BY top ORDER BY top"""
+        f"""SELECT top, quantile_cont({waited}, 0.5) AS half, quantile_cont({waited}, 0.9) AS most
+        FROM {attempts} WHERE ready_s >= {int(log.begin_s)} GROUP BY top
+        HAVING count(*) >= {FEWEST_WAITS} ORDER BY top"""
     ):
-        if row["n"] >= FEWEST_WAITS:
-            values |= {(WAITS[0], _label(row["top"])): row["half"]}
-            values |= {(WAITS[1], _label(row["top"])): row["most"]}
+        values[WAITS[0], _label(row["top"])] = row["half"]
+        values[WAITS[1], _label(row["top"])] = row["most"]
+    capacity = scenario.cluster.nodes * scenario.cluster.gpus_per_node * days * 24
     [total] = log.rows(
-        f"""SELECT sum(gpu_h) AS used, count(*) AS attempts, count(DISTINCT run) AS jobs,
-            count(*) FILTER (WHERE ended = 'PREEMPTED') AS preempted,
+        f"""SELECT coalesce(sum(gpu_h), 0) / {capacity} AS "{UTILISATION}",
+            count(DISTINCT run) AS "{JOBS}", count(*) AS attempts,
             count(*) FILTER (WHERE key IN (
-                SELECT key FROM {infrastructure_failures(log)} AS failed)) AS failures
+                SELECT key FROM {infrastructure_failures(log)} AS failed)) AS "{FAILURES}",
+            count(*) FILTER (WHERE ended = 'PREEMPTED') AS preemptions
         FROM {attempts}"""
     )
-    capacity = scenario.cluster.nodes * scenario.cluster.gpus_per_node * days * 24
-    return values | {
-        (UTILISATION, ""): (total["used"] or 0.0) / capacity,
-        (JOBS, ""): float(total["jobs"]),
-        ("attempts", ""): float(total["attempts"]),
-        (FAILURES, ""): float(total["failures"]),
-        ("preemptions", ""): float(total["preempted"]),
-    }
+    return values | {(name, ""): float(value) for name, value in total.items()}
 
 
 def _label(name: str | int) -> str:
@@ -213,8 +196,7 @@ def compared(
     real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]
 ) -> Iterator[dict[str, Any]]:
     """`GoodnessOfFit.figures`; what one side lacks counts as zero, but for waits."""
-    keys = dict.fromkeys([*real, *(key for each in simulated for key in each)])
-    for metric, of in keys:
+    for metric, of in dict.fromkeys([*real, *(key for each in simulated for key in each)]):
         waits = metric in WAITS
         missing = math.nan if waits else 0.0
         measured = real.get((metric, of), missing)
@@ -224,12 +206,9 @@ def compared(
         low, high = prediction(values, waits) if enough else (math.nan, math.nan)
         slack = 1.0 if waits else 1e-9  # a log keeps whole seconds
         verdict = "fits" if low - slack <= measured <= high + slack else "off"
-        if math.isnan(low) or math.isnan(measured):
-            verdict = "unknown"
-        yield {
-            "metric": metric, "of": of, "log": measured, "low": low, "high": high,
-            "verdict": verdict,
-        }  # fmt: skip
+        verdict = "unknown" if math.isnan(low + measured) else verdict
+        data = {"log": measured, "low": low, "high": high, "verdict": verdict}
+        yield {"metric": metric, "of": of, **data}
 
 
 def prediction(values: Sequence[float], skewed: bool) -> tuple[float, float]:

@@ -20,18 +20,13 @@ from holdfast.fleet.simulation.workload import DAY_MS
 class Hazards:
     """Failures per millisecond, and the records of `kernel.state` that say what they are like."""
 
-    rate: Array
-    """float64 [nodes]: of failures that end attempts."""
+    rate: Array  # float64 [nodes]: of failures that end attempts
+    # float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds.
     scale: Array
-    """float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds."""
-    ending: float
-    """Share of the failures that end attempts."""
-    rack_rate: float
-    """Blasts of one rack."""
-    pod_rate: float
-    """Blasts of one pod."""
-    fleet_rate: float
-    """Blasts of the fleet."""
+    ending: float  # Share of the failures that end attempts
+    rack_rate: float  # Blasts of one rack
+    pod_rate: float  # Blasts of one pod
+    fleet_rate: float  # Blasts of the fleet
     components: Array
     blasts: Array
     sources: Array
@@ -125,43 +120,22 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         gap = ending / rate  # mean time between failures of any kind
     # Rounded, so that the gamma functions of different machines give one scale.
     scale = np.round(gap / math.gamma(1 + 1 / failures.shape), 3)
-    widths = {
-        "rack": cluster.nodes_per_rack,
-        "pod": cluster.nodes_per_pod,
-        "fleet": cluster.nodes,
-    }
-    sources = [
-        (
-            kind,
-            first,
-            min(first + widths[each.domain], cluster.nodes),
-            DAY_MS / each.rate_per_day,
-            0,
-        )
-        for kind, each in enumerate(failures.blasts)
-        if each.rate_per_day > 0
-        for first in range(0, cluster.nodes, widths[each.domain])
-    ]
-    shared = {
-        domain: sum(b.rate_per_day for b in failures.blasts if b.domain == domain) / DAY_MS
-        for domain in widths
-    }
+    widths = {"rack": cluster.nodes_per_rack, "pod": cluster.nodes_per_pod, "fleet": cluster.nodes}
+    sources = []
+    shared = dict.fromkeys(widths, 0.0)
+    for kind, each in enumerate(failures.blasts):
+        shared[each.domain] += each.rate_per_day
+        width = widths[each.domain]
+        for first in range(0, cluster.nodes, width) if each.rate_per_day > 0 else ():
+            end = min(first + width, cluster.nodes)
+            sources.append((kind, first, end, DAY_MS / each.rate_per_day, 0))
     blasts = np.zeros(max(len(failures.blasts), 1), BLAST_KIND)
-    blasts["repair"][: len(failures.blasts)] = [
-        round(each.repair_s * 1e3) for each in failures.blasts
-    ]
+    takes_ms = [round(each.repair_s * 1e3) for each in failures.blasts]
+    blasts["repair"][: len(takes_ms)] = takes_ms
     components = np.zeros(max(len(parts), 1), COMPONENT)
     for name in ("high", "low", "crash", "permanent"):
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
-    return Hazards(
-        rate=rate,
-        scale=scale,
-        ending=ending,
-        rack_rate=shared["rack"],
-        pod_rate=shared["pod"],
-        fleet_rate=shared["fleet"],
-        components=components,
-        blasts=blasts,
-        sources=np.array(sources, BLAST_SOURCE),
-    )
+    rack, pod, fleet = (shared[domain] / DAY_MS for domain in widths)
+    origins = np.array(sources, BLAST_SOURCE)
+    return Hazards(rate, scale, ending, rack, pod, fleet, components, blasts, origins)

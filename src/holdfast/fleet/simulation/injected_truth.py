@@ -20,29 +20,28 @@ import pyarrow.parquet as pq
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.hazards import lemon_factors
-from holdfast.fleet.simulation.log_tables import failure_checks, failure_components, job_ids
+from holdfast.fleet.simulation.log_tables import failure_texts, job_ids
 from holdfast.fleet.simulation.records import Array, Detected, State
 
 TRUTH = "truth.json"
 TRUTH_ATTEMPTS = "truth/attempts.parquet"
 
+# `failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`.
 LARGE_GPUS = 128
-"""`failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`."""
 
-ATTEMPT_TRUTH = pa.schema(
-    [
-        pa.field("job_id", pa.string()),
-        pa.field("attempt", pa.int32()),
-        pa.field("productive_s", pa.float64()),  # progress that the job keeps
-        pa.field("lost_s", pa.float64()),  # progress made and lost, and time that it hung
-        pa.field("init_s", pa.float64()),
-        pa.field("write_s", pa.float64()),  # time for which checkpoint writes stopped the work
-        pa.field("failure", pa.int32()),  # place in the `failures` of truth.json; null: none
-        pa.field("preemptor", pa.string()),  # job id; null: it was not preempted
-        pa.field("signal_s", pa.float64()),  # when the preemption signal came; null: it did not
-        pa.field("expected_failures", pa.float64()),  # injected hazard over its nodes and its time
-    ]
-)
+_KINDS = {
+    "job_id": pa.string(),
+    "attempt": pa.int32(),
+    "productive_s": pa.float64(),  # progress that the job keeps
+    "lost_s": pa.float64(),  # progress made and lost, and time that it hung
+    "init_s": pa.float64(),
+    "write_s": pa.float64(),  # time for which checkpoint writes stopped the work
+    "failure": pa.int32(),  # place in the `failures` of truth.json; null: none
+    "preemptor": pa.string(),  # job id; null: it was not preempted
+    "signal_s": pa.float64(),  # when the preemption signal came; null: it did not
+    "expected_failures": pa.float64(),  # injected hazard over its nodes and its time
+}
+ATTEMPT_TRUTH = pa.schema(list(_KINDS.items()))
 
 _MS_PER_DAY = 86_400_000.0
 _MS_PER_HOUR = 3_600_000.0
@@ -91,8 +90,7 @@ def lemons(run: Run) -> list[str]:
 def node_days_of(run: Run) -> Array:
     """Node-days that each attempt was on its nodes within the simulated time, shape [attempts]."""
     start, stop = run.times_ms
-    days: Array = (stop - start) * run.attempts.node_count / _MS_PER_DAY
-    return days
+    return np.asarray((stop - start) * run.attempts.node_count / _MS_PER_DAY)
 
 
 def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
@@ -104,10 +102,8 @@ def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
 def _failures(run: Run) -> list[dict[str, Any]]:
     """Every failure, also those of idle nodes, and the attempts that it ended."""
     f, names = run.failures, run.scenario.node_names
-    checks, components = failure_checks(run), failure_components(run)
-    times, detected, repaired = (
-        _iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms)
-    )
+    checks, components = failure_texts(run, "check"), failure_texts(run, "name")
+    times, seen, back = (_iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms))
     ended = _ended(run)
     return [
         {
@@ -116,8 +112,8 @@ def _failures(run: Run) -> list[dict[str, Any]]:
             "component": components[row],
             "check": checks[row],
             "severity": _SEVERITIES[Detected(f.kind[row])],
-            "detected": detected[row],
-            "repaired": repaired[row],
+            "detected": seen[row],
+            "repaired": back[row],
             "permanent": bool(f.permanent[row]),
             "blast": int(f.blast[row]) if f.blast[row] >= 0 else None,
             "ended_attempts": ended.get(row, []),
@@ -128,11 +124,10 @@ def _failures(run: Run) -> list[dict[str, Any]]:
 
 def _ended(run: Run) -> dict[int, list[dict[str, Any]]]:
     """Failure -> the attempts that it ended, in the order of the log."""
-    a = run.attempts
     attempts: dict[int, list[dict[str, Any]]] = {}
-    for row in np.flatnonzero(a.failure >= 0).tolist():
-        attempt = {"job_id": str(a.job[row] + 1), "attempt": int(a.attempt[row])}
-        attempts.setdefault(int(a.failure[row]), []).append(attempt)
+    for row in run.attempts[run.attempts.failure >= 0]:
+        attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
+        attempts.setdefault(int(row.failure), []).append(attempt)
     return attempts
 
 
@@ -150,17 +145,14 @@ def _totals(run: Run) -> dict[str, Any]:
     def gpu_hours(ms: Array) -> float:
         return float((ms * a.gpus.astype("f8")).sum()) / _MS_PER_HOUR
 
-    second = int(second_order(run).sum())
+    kinds = ("productive", "lost", "init", "write")
     return {
         "utilisation": run.utilisation,
-        "productive_gpu_hours": gpu_hours(a.productive_ms),
-        "lost_gpu_hours": gpu_hours(a.lost_ms),
-        "init_gpu_hours": gpu_hours(a.init_ms),
-        "write_gpu_hours": gpu_hours(a.write_ms),
+        **{f"{kind}_gpu_hours": gpu_hours(a[f"{kind}_ms"]) for kind in kinds},
         "failures": len(run.failures.time_ms),
         "attempts_ended_by_failures": int((a.failure >= 0).sum()),
         "preemptions": int((a.state == State.PREEMPTED).sum()),
-        "preemptions_second_order": second,
+        "preemptions_second_order": int(second_order(run).sum()),
     }
 
 

@@ -11,15 +11,11 @@ from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.simulation.records import Array, Records
 from holdfast.tables import literal
 
-OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
-"""Ends of a job's own making."""
+OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")  # Ends of a job's own making
+# Cut by its limit; ended by a failure, a preemption or a requeue and not seen again; still running;
+# never started.
 TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
-"""Cut by its limit; ended by a failure, a preemption or a requeue and not seen again; still running;
-never started."""
-
-
-CLASS = "coalesce(nullif(qos, ''), 'default')"
-"""SQL of the class of service of an attempt."""
+CLASS = "coalesce(nullif(qos, ''), 'default')"  # SQL of the class of service of an attempt
 
 
 def sized(attempts: str, processors: bool) -> str:

@@ -6,7 +6,7 @@ first stays first; checks keep their milliseconds. Rows keep the order of the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -23,21 +23,15 @@ from holdfast.fleet.simulation.records import Array, Detected, State
 
 PARTITION = "main"
 ACCOUNT = "research"
-SILENT_REASON = "Not responding"
-"""What Slurm writes beside a node that no longer answers."""
+SILENT_REASON = "Not responding"  # What Slurm writes beside a node that no longer answers
 
-# What sacct prints of each state: exit code, exit signal, SIGTERM was sent.
+# What sacct prints of each state: exit code, exit signal, SIGTERM was sent; else zeros.
 _EXITS = {
-    State.COMPLETED: (0, 0, False),
     State.FAILED: (1, 0, False),
     State.CANCELLED: (0, 0, True),
     State.OUT_OF_MEMORY: (0, 125, False),
-    State.TIMEOUT: (0, 0, False),
     State.REQUEUED: (0, 0, True),
     State.PREEMPTED: (0, 15, True),
-    State.NODE_FAIL: (0, 0, False),
-    State.RUNNING: (0, 0, False),
-    State.PENDING: (0, 0, False),
 }
 _REASONS = ("None", "BeginTime", "Priority")
 _SEVERITIES = ("HIGH", "LOW", "")
@@ -100,39 +94,34 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
     a = run.attempts[rows]
     job = a.job.astype("i8")
     ids = job_ids(job)
-    users = np.arange(int(jobs.user.max(initial=0)) + 1)
-    digits = len(str(len(users)))
-    logins = pa.array([f"user{number + 1:0{digits}d}" for number in users])
-    homes = pa.array([f"/home/user{number + 1:0{digits}d}" for number in users])
-    user = pa.array(jobs.user[job])
+    users = int(jobs.user.max(initial=0)) + 1
+    names = [f"user{number:0{len(str(users))}d}" for number in range(1, users + 1)]
+    logins = pa.array(names).take(pa.array(jobs.user[job]))
     classes = pa.array([each.name for each in scenario.qos])
     priorities = np.array([each.priority for each in scenario.qos], "i8")
-    exits = np.array([_EXITS[state] for state in State], "i8")[a.state]
+    exits = np.array([_EXITS.get(state, (0, 0, False)) for state in State], "i8")[a.state]
     submit = pa.array(submit_s[rows])
     start_s, end_s = epoch_s(run, a.start_ms), epoch_s(run, a.end_ms)
     # What runs was last seen when the simulated time was over.
-    stop_s = pc.if_else(
-        pc.equal(pa.array(a.state), State.RUNNING.value),
-        pa.scalar(scenario.begin_s + run.end_ms // 1000, pa.int64()),
-        end_s,
-    )
+    now_s = pa.scalar(scenario.begin_s + run.end_ms // 1000, pa.int64())
+    stop_s = pc.if_else(pa.array(a.state == State.RUNNING), now_s, end_s)
     reason = np.where(a.attempt > 1, 1, np.where(a.state == State.PENDING, 2, 0))
     per_node = scenario.cluster.gpus_per_node
     table = table_of(
         ATTEMPTS,
         {
-            "cluster": _repeated(scenario.name, len(job)),
+            "cluster": pa.repeat(scenario.name, len(job)),
             "job_id": ids,
             "job_id_raw": pa.array(job + 1),
             "attempt": pa.array(a.attempt),
             "db_index": pa.array(np.arange(rows.start, rows.start + len(job)) + 1),
             "restarts": pa.array(a.attempt - 1),
             "name": pc.binary_join_element_wise("job", ids, "-"),
-            "user": logins.take(user),
-            "account": _repeated(ACCOUNT, len(job)),
-            "partition": _repeated(PARTITION, len(job)),
+            "user": logins,
+            "account": pa.repeat(ACCOUNT, len(job)),
+            "partition": pa.repeat(PARTITION, len(job)),
             "qos": classes.take(pa.array(jobs.qos[job])),
-            "work_dir": homes.take(user),
+            "work_dir": pc.binary_join_element_wise("/home", logins, "/"),
             "priority": pa.array(priorities[jobs.qos[job]]),
             "state": pa.array([state.name for state in State]).take(pa.array(a.state)),
             "reason": pa.array(_REASONS).take(pa.array(reason)),
@@ -156,10 +145,6 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
     return table.set_column(place, ATTEMPTS.field(place), attempt_key(table))
 
 
-def _repeated(text: str, rows: int) -> pa.Array:
-    return pa.array([text], pa.string()).take(pa.array(np.zeros(rows, "i4")))
-
-
 # --- Nodes and what happens to them --------------------------------------------------------------
 
 
@@ -174,57 +159,47 @@ def node_table(run: Run) -> pa.Table:
         np.add.at(taken, run.nodes[low : low + count], a.gpus[row] / count)
     states = np.where(taken >= size, "ALLOCATED", np.where(taken > 0, "MIXED", "IDLE")).tolist()
     reasons: list[str | None] = [None] * len(names)
-    checks = failure_checks(run)
+    checks = failure_texts(run, "check")
     for row in np.flatnonzero(_noticed(run) & (_repaired_ms(run) < 0)).tolist():
         node = int(f.node[row])
         drained = f.kind[row] == Detected.LOW
         reasons[node] = SILENT_REASON if f.kind[row] == Detected.SILENT else checks[row]
         states[node] = f"{states[node].partition('+')[0]}+DRAIN" if drained else "DOWN"
-    pulled = set(scenario.cluster.without)
-    order = sorted(
-        (node for node in range(len(names)) if names[node] not in pulled), key=names.__getitem__
-    )
+    left = set(range(len(names))) - {names.index(name) for name in scenario.cluster.without}
+    order = sorted(left, key=names.__getitem__)
     columns = {
-        "cluster": _repeated(scenario.name, len(order)),
+        "cluster": pa.repeat(scenario.name, len(order)),
         "node": pa.array([names[node] for node in order]),
-        "gpus": pa.array([size] * len(order)),
+        "gpus": pa.repeat(size, len(order)),
         "state": pa.array([states[node] for node in order]),
         "reason": pa.array([reasons[node] for node in order], pa.string()),
-        "inferred": pa.array([False] * len(order)),
+        "inferred": pa.repeat(False, len(order)),
     }
     return table_of(NODES, columns, len(order))
 
 
-def failure_checks(run: Run) -> list[str]:
-    """The health check that belongs to each failure, shape [failures]."""
-    return _said(run, "check")
+def failure_texts(run: Run, field: str) -> list[str]:
+    """Of each failure, what its component or common event says, shape [failures].
 
-
-def failure_components(run: Run) -> list[str]:
-    """What broke, or the name of the common event, shape [failures]."""
-    return _said(run, "name")
-
-
-def _said(run: Run, field: str) -> list[str]:
+    Args:
+        run: the history.
+        field: "check", its health check, or "name", what broke.
+    """
     f, failures = run.failures, run.scenario.failures
-    own = [getattr(each, field) for each in failures.components]
-    shared = [getattr(each, field) for each in failures.blasts]
-    place = np.where(f.blast >= 0, f.component.astype("i8") + len(own), f.component)
-    texts = [*own, *shared]
+    texts = [getattr(each, field) for each in (*failures.components, *failures.blasts)]
+    place = np.where(f.blast >= 0, f.component.astype("i8") + len(failures.components), f.component)
     return [texts[each] for each in place.tolist()]
 
 
 def _noticed(run: Run) -> Array:
     """Which failures were noticed within the simulated time."""
-    f = run.failures
-    noticed: Array = (f.detected_ms >= 0) & (f.detected_ms <= run.end_ms)
-    return noticed
+    at_ms = run.failures.detected_ms
+    return np.asarray((at_ms >= 0) & (at_ms <= run.end_ms))
 
 
 def _repaired_ms(run: Run) -> Array:
     """`Failures.repaired_ms`, -1 where it comes after the simulated time."""
-    f = run.failures
-    return np.where(f.repaired_ms <= run.end_ms, f.repaired_ms, -1)
+    return np.where(run.failures.repaired_ms <= run.end_ms, run.failures.repaired_ms, -1)
 
 
 def health_table(run: Run) -> pa.Table:
@@ -237,17 +212,16 @@ def health_table(run: Run) -> pa.Table:
     ticket = np.arange(len(rows)) >= len(checked)
     order = np.lexsort((ticket, rows, f.detected_ms[rows]))
     rows, ticket = rows[order], ticket[order]
-    checks, components = failure_checks(run), failure_components(run)
+    checks, components = failure_texts(run, "check"), failure_texts(run, "name")
     xids = np.array([*(each.xid for each in failures.components), 0], "i4")
     xid = np.where(f.blast[rows] >= 0, 0, xids[np.where(f.blast[rows] >= 0, -1, f.component[rows])])
     severity = np.where(ticket, Detected.SILENT.value, f.kind[rows])
+    seen = [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)]
     columns = {
         "time_s": pa.array(run.scenario.begin_s + f.detected_ms[rows] / 1000),
-        "cluster": _repeated(run.scenario.name, len(rows)),
+        "cluster": pa.repeat(run.scenario.name, len(rows)),
         "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
-        "check": pa.array(
-            [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)], pa.string()
-        ),
+        "check": pa.array(seen, pa.string()),
         "severity": pa.array(_SEVERITIES).take(pa.array(severity)),
         "result": pa.array(["fail", "warn"]).take(pa.array(ticket.astype("i4"))),
         "message": pa.array([components[row] for row in rows], pa.string()),
@@ -263,20 +237,16 @@ def outage_table(run: Run) -> pa.Table:
     begin_ms = np.where(drained, f.detected_ms, f.out_ms)
     rows = np.flatnonzero(_noticed(run) & (begin_ms >= 0) & (begin_ms <= run.end_ms))
     rows = rows[np.lexsort((rows, begin_ms[rows]))]
-    checks = failure_checks(run)
+    checks = failure_texts(run, "check")
+    silent = f.kind == Detected.SILENT
+    reasons = [SILENT_REASON if silent[row] else checks[row] for row in rows.tolist()]
     columns = {
-        "cluster": _repeated(run.scenario.name, len(rows)),
+        "cluster": pa.repeat(run.scenario.name, len(rows)),
         "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
         "start_s": epoch_s(run, begin_ms[rows]),
         "end_s": epoch_s(run, _repaired_ms(run)[rows]),
         "state": pa.array(["DOWN", "DRAIN"]).take(pa.array(drained[rows].astype("i4"))),
-        "reason": pa.array(
-            [
-                SILENT_REASON if kind == Detected.SILENT else checks[row]
-                for row, kind in zip(rows.tolist(), f.kind[rows].tolist(), strict=True)
-            ],
-            pa.string(),
-        ),
+        "reason": pa.array(reasons, pa.string()),
     }
     return _distinct(table_of(NODE_OUTAGES, columns, len(rows)), "node_outages")
 
@@ -292,15 +262,12 @@ def _distinct(table: pa.Table, name: str) -> pa.Table:
 def qos_table(run: Run) -> pa.Table:
     """The classes of service, in `schema.QOS`."""
     scheduler, classes = run.scenario.scheduler, run.scenario.qos
-    lower: list[Sequence[str]] = [
-        [other.name for other in classes if other.priority < each.priority] for each in classes
-    ]
-    preempts = lower if scheduler.preemption else [[] for _ in classes]
-    grace_s = int(scheduler.grace_s) if scheduler.preemption else 0
+    on = scheduler.preemption
+    lower = [[c.name for c in classes if on and c.priority < each.priority] for each in classes]
     columns = {
         "qos": pa.array([each.name for each in classes]),
         "priority": pa.array([each.priority for each in classes]),
-        "grace_s": pa.array([grace_s] * len(classes)),
-        "preempts": pa.array(preempts, pa.list_(pa.string())),
+        "grace_s": pa.repeat(on * int(scheduler.grace_s), len(classes)),
+        "preempts": pa.array(lower, pa.list_(pa.string())),
     }
     return table_of(QOS, columns, len(classes))

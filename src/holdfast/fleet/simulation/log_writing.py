@@ -15,15 +15,9 @@ import numpy as np
 from holdfast.files import LockHeldError, atomic_folder
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
+from holdfast.fleet.simulation import log_tables
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.injected_truth import TRUTH, TRUTH_ATTEMPTS, write_truth
-from holdfast.fleet.simulation.log_tables import (
-    attempt_tables,
-    health_table,
-    node_table,
-    outage_table,
-    qos_table,
-)
 from holdfast.fleet.store import LOCK, MANIFEST, SIMULATION, Store, store_error, write_manifest
 
 
@@ -48,11 +42,8 @@ def write_log(run: Run, output: str | Path) -> Store:
             _write_tables(run, draft)
             write_truth(run, draft)
     except LockHeldError as error:
-        raise store_error(
-            "in-use",
-            f"{folder}: another simulation is writing to the same place\n"
-            "  remedy: wait until it has ended",
-        ) from error
+        text = f"{folder}: another simulation is writing to the same place\n  remedy: wait for it"
+        raise store_error("in-use", text) from error
     except OSError as error:
         raise store_error(
             "unwritable",
@@ -95,32 +86,26 @@ def _write_tables(run: Run, folder: Path) -> None:
     commit = Commit(folder, None, [], 1)
 
     def attempts(write: Callable[[Any], None]) -> None:
-        for table in attempt_tables(run):
+        for table in log_tables.attempt_tables(run):
             write(table)
 
-    health, nodes, outages, qos = (
-        table(run) for table in (health_table, node_table, outage_table, qos_table)
-    )
-    tables = {
-        "attempts": [commit.write_many("attempts", "000", attempts)],
-        "nodes": [commit.write("nodes", nodes)],
-        "health": [commit.write("health", health)],
-        "node_outages": [commit.write("node_outages", outages)],
-        "controller_events": [commit.write("controller_events", CONTROLLER_EVENTS.empty_table())],
-        "qos": [commit.write("qos", qos)],
-        "rejects": [commit.write("rejects", REJECTS.empty_table())],
+    about_nodes = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
+    nodes, health, outages, qos = (table(run) for table in (*about_nodes, log_tables.qos_table))
+    small = {"nodes": nodes, "health": health, "node_outages": outages, "qos": qos}
+    small |= {
+        "controller_events": CONTROLLER_EVENTS.empty_table(),
+        "rejects": REJECTS.empty_table(),
     }
+    tables = {"attempts": [commit.write_many("attempts", "000", attempts)]}
+    tables |= {name: [commit.write(name, table)] for name, table in small.items()}
     a, scenario = run.attempts, run.scenario
-    toml = scenario.to_toml()
     title = f"{scenario.name}, {run.days:g} days, seed {run.seed}"
-    rows = len(a.job) + len(health) + len(nodes) + len(outages) + len(qos)
+    played = repr((scenario.to_toml(), run.days, run.seed)).encode()
     source = {
         "path": title,
         "format": SIMULATION,
-        "fingerprint": hashlib.blake2b(
-            repr((toml, run.days, run.seed)).encode(), digest_size=16
-        ).hexdigest(),
-        "rows": rows,
+        "fingerprint": hashlib.blake2b(played, digest_size=16).hexdigest(),
+        "rows": sum(map(len, (a.job, health, nodes, outages, qos))),
         "steps": 0,
         "rejected": 0,
         "facts": {"seed": run.seed, "days": run.days, "scenario": scenario.name},
@@ -157,10 +142,6 @@ def _time_range(run: Run) -> list[int] | None:
     """First and last time of an attempt, seconds since 1970; of a submission where none started."""
     a = run.attempts
     times = np.concatenate([a.start_ms, a.end_ms])
-    times = times[times >= 0]
-    if not len(times):
-        times = run.jobs.submit_ms[a.job]
-    begin_s = run.scenario.begin_s
-    return (
-        [int(begin_s + each // 1000) for each in (times.min(), times.max())] if len(times) else None
-    )
+    times = times[times >= 0] if (times >= 0).any() else run.jobs.submit_ms[a.job]
+    ends = [times.min(), times.max()] if len(times) else []
+    return [int(run.scenario.begin_s + each // 1000) for each in ends] or None

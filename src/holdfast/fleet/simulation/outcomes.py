@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from holdfast.config import parse_config
 from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_label
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.injected_truth import second_order
@@ -31,19 +33,16 @@ from holdfast.numbers import brief, duration, percent
 HOUR_MS = 3_600_000.0
 DAY_MS = 24 * HOUR_MS
 WARM_UP_SHARE = 0.15
-WARM_UP_DAYS = 7.0
-"""The warm-up is this share of the simulated time, and no longer than this."""
+WARM_UP_DAYS = 7.0  # The warm-up is this share of the simulated time, and no longer than this
 LAST_SHARE = 0.1
+# Runs and waits that begin in this last part are not counted: most would not be over.
 LAST_DAYS = 3.0
-"""Runs and waits that begin in this last part are not counted: most would not be over."""
+# A long run needs this many productive hours: the first for which there are enough runs.
 LONG_RUN_HOURS = (24, 12, 6, 3, 1, 0)
-"""A long run needs this many productive hours: the first for which there are enough runs."""
-FEWEST_LARGE_RUNS = 100
-"""Large runs, of all replicas together, that a length of long runs takes."""
-FEWEST_RUNS = 30
-"""... and that the ETTR of one size takes."""
+FEWEST_LARGE_RUNS = 100  # Large runs, of all replicas together, that a length of long runs takes
+FEWEST_RUNS = 30  # ... and that the ETTR of one size takes.
+# Large jobs have this many GPUs or more; in a smaller fleet, half of the largest job's.
 LARGE_GPUS = 512
-"""Large jobs have this many GPUs or more; in a smaller fleet, half of the largest job's."""
 
 TOPS = np.array([*BUCKET_TOPS, 2 * BUCKET_TOPS[-1]])
 
@@ -55,8 +54,7 @@ class Metric:
     """How a metric reads, wherever it is shown."""
 
     label: str
-    unit: str
-    """``"%"``: a share of one; ``"s"``: a duration."""
+    unit: str  # ``"%"``: a share of one; ``"s"``: a duration
     better: Literal["higher", "lower", ""]
 
     @property
@@ -81,33 +79,9 @@ class Metric:
         return f"{'+' if value > 0 else ''}{text} {unit} [{low}, {high}]"
 
 
-_A_DAY = "GPU-hours a day"
-METRICS = {
-    "ettr_large_runs": Metric("simulated ETTR of large runs", "%", "higher"),
-    "ettr_gpus_N": Metric("simulated ETTR of runs of {size}", "%", "higher"),
-    "productive_share_of_large_runs": Metric("productive share of large runs", "%", "higher"),
-    "interruptions_per_large_run": Metric("interruptions", "a large run", "lower"),
-    "goodput_share_of_capacity": Metric("share of all GPU time that is productive", "%", "higher"),
-    "goodput_share_of_busy_time": Metric(
-        "share of busy GPU time that is productive", "%", "higher"
-    ),
-    "goodput_gpu_hours_per_day": Metric("productive GPU-hours", "a day", "higher"),
-    "utilisation": Metric("utilisation", "%", ""),
-    "lost_first_order_gpu_hours_per_day": Metric("loss to failures", _A_DAY, "lower"),
-    "lost_second_order_gpu_hours_per_day": Metric(
-        "loss to preemption by jobs that had failed", _A_DAY, "lower"
-    ),
-    "lost_other_preemption_gpu_hours_per_day": Metric("loss to other preemption", _A_DAY, "lower"),
-    "failed_share_of_attempts_gpus_N_up": Metric(
-        "failures among attempts of {top:,} or more GPUs", "%", "lower"
-    ),
-    "completed_jobs_per_day": Metric("completed jobs", "a day", "higher"),
-    "queue_wait_mean_s": Metric("mean wait before a start", "s", "lower"),
-    "queue_wait_p90_s": Metric("90 % quantile of waits before a start", "s", "lower"),
-    "queue_wait_mean_s_gpus_N": Metric("mean wait of jobs of {size}", "s", "lower"),
-    "queue_wait_p90_s_gpus_N": Metric("90 % quantile of waits of {size}", "s", "lower"),
-}
-"""What `metrics` measures; N is the largest number of GPUs of a bucket of job sizes."""
+# What `metrics` measures; N is the largest number of GPUs of a bucket of job sizes.
+_WORDS = parse_config(Path(__file__).with_name("metrics.toml"), "the metrics of a what-if")
+METRICS = {name: Metric(**words) for name, words in _WORDS.items()}
 
 
 def metric(name: str) -> Metric:
@@ -127,48 +101,36 @@ RUN_SUMS = ("runs", "ettr", "run_productive_ms", "run_ms", "interruptions")
 class Outcome:
     """Sums over one run's window; small enough to be sent between machines."""
 
-    days: float
-    """Length of the window."""
-    capacity_gpu_ms: float
-    """GPUs in the cluster x the window."""
+    days: float  # Length of the window
+    capacity_gpu_ms: float  # GPUs in the cluster x the window
     busy_gpu_ms: float
-    productive_gpu_ms: float
-    """Kept progress."""
-    wanted_gpu_ms: float
-    """Productive time that the jobs submitted in the window need."""
+    productive_gpu_ms: float  # Kept progress
+    wanted_gpu_ms: float  # Productive time that the jobs submitted in the window need
+    # By what took it, see `LOSSES`: progress lost, time hung, initialisation.
     lost_gpu_ms: dict[str, float]
-    """By what took it, see `LOSSES`: progress lost, time hung, initialisation."""
-    completed: int
-    """Jobs."""
-    ended: Array
-    """float64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs."""
-    failed: Array
-    """float64 [sizes]: those of them that the infrastructure ended."""
+    completed: int  # Jobs
+    ended: Array  # float64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs
+    failed: Array  # float64 [sizes]: those of them that the infrastructure ended
+    # float64 [sizes + 1, 3]: number, mean and 90 % quantile (seconds; NaN: none) of the waits
+    # before a start; the last row is of all sizes.
     waits: Array
-    """float64 [sizes + 1, 3]: number, mean and 90 % quantile (seconds; NaN: none) of the waits before a
-    start; the last row is of all sizes."""
+    # Sums over job runs of at least so many productive hours, by `RUN_SUMS`: their number, their
+    # ETTR, kept progress, time that they ran, ends by the infrastructure or by preemption. float64
+    # [classes, LONG_RUN_HOURS, sizes] each.
     runs: dict[str, Array]
-    """Sums over job runs of at least so many productive hours, by `RUN_SUMS`: their number, their ETTR,
-    kept progress, time that they ran, ends by the infrastructure or by preemption.
-    float64 [classes, LONG_RUN_HOURS, sizes] each."""
-    largest_gpus: int
-    """Of the largest job."""
+    largest_gpus: int  # Of the largest job
 
 
 @dataclass(frozen=True)
 class Scope:
     """Which runs stand for the fleet: the same in every scenario that is compared."""
 
+    # Places in `Scenario.qos`: the class that waits least if it has enough runs, else all.
     classes: tuple[int, ...]
-    """Places in `Scenario.qos`: the class that waits least if it has enough runs, else all."""
-    long_run_hours: int
-    """One of `LONG_RUN_HOURS`."""
-    large_gpus: int
-    """A large run has this many GPUs or more."""
-    sizes: tuple[int, ...]
-    """Buckets (places in `TOPS`) with enough runs to tell the ETTR of each."""
-    waits: tuple[int, ...]
-    """Buckets whose jobs waited, if only for a moment."""
+    long_run_hours: int  # One of `LONG_RUN_HOURS`
+    large_gpus: int  # A large run has this many GPUs or more
+    sizes: tuple[int, ...]  # Buckets (places in `TOPS`) with enough runs to tell the ETTR of each
+    waits: tuple[int, ...]  # Buckets whose jobs waited, if only for a moment
 
 
 def outcome(run: Run) -> Outcome:

@@ -16,8 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-ARRIVALS, JOB, REQUEUE, NODE, SHARED, LEMON = range(6)
-"""What a stream is for."""
+ARRIVALS, JOB, REQUEUE, NODE, SHARED, LEMON = range(6)  # What a stream is for
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LN2_HIGH = 6.93147180369123816490e-01

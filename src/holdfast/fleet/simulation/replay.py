@@ -15,27 +15,17 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.moments import iso
-from holdfast.fleet.simulation.job_runs import (
-    PENDING,
-    RUNNING,
-    TIMEOUT,
-    job_runs,
-    without_gpus,
-)
+from holdfast.fleet.simulation.job_runs import PENDING, RUNNING, TIMEOUT, job_runs, without_gpus
 from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.store import Store
 
-LEAST_S = 1.0
-"""No job needs less: a scheduler keeps whole seconds."""
+LEAST_S = 1.0  # No job needs less: a scheduler keeps whole seconds
+# A job that completed within its limit does so in the simulation, too, rounded seconds or not.
 LIMIT_SLACK_S = 60.0
-"""A job that completed within its limit does so in the simulation, too, rounded seconds or not."""
 
 
-def replay_jobs(
-    log: str | Path | Store | FleetLog,
-    scenario: Scenario,
-) -> Records:
+def replay_jobs(log: str | Path | Store | FleetLog, scenario: Scenario) -> Records:
     """The jobs of a log that asked for GPUs, in order of arrival.
 
     Args:
@@ -74,9 +64,7 @@ def replay_jobs(
             code="conflict",
             path=log.store.path,
             found=f"{gpus.max():,} GPUs",
-            expected=f"at most {most:,}: {scenario.cluster.nodes:,} nodes of "
-            f"{scenario.cluster.gpus_per_node} GPUs",
-            remedy="raise cluster.nodes of the scenario",
+            expected=f"at most {most:,}, all GPUs of the scenario: raise cluster.nodes",
         )
     work_s = np.maximum(_work_s(runs, scenario), LEAST_S)
     work_s = np.maximum(work_s * _share_after(runs, begin_s), LEAST_S)
@@ -96,8 +84,7 @@ def replay_jobs(
 
 def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
     """GPUs as gangs take them: a part of one node, or whole nodes."""
-    whole_nodes: Array = -(-gpus // gpus_per_node) * gpus_per_node
-    return np.where(gpus > gpus_per_node, whole_nodes, gpus)
+    return np.where(gpus > gpus_per_node, -(-gpus // gpus_per_node) * gpus_per_node, gpus)
 
 
 def _begin_s(log: FleetLog, scenario: Scenario) -> float:
@@ -109,14 +96,10 @@ def _work_s(runs: Records, scenario: Scenario) -> Array:
     """Productive time that each job needs."""
     limit = np.where(np.isnan(runs.limit_s), scenario.scheduler.time_limit_s, runs.limit_s)
     work: Array = runs.made_s.copy()
-    late = runs.end == TIMEOUT
-    work[late] += limit[late]
-    on = runs.end == RUNNING
-    work[on] += np.maximum(limit - np.nan_to_num(runs.longest_s), 0.0)[on]
-    waits = runs.end == PENDING
-    if waits.any():
-        work[waits] = _typical_s(runs)[waits]
-    return work
+    work += np.where(runs.end == TIMEOUT, limit, 0.0)
+    left = np.maximum(limit - np.nan_to_num(runs.longest_s), 0.0)
+    work += np.where(runs.end == RUNNING, left, 0.0)
+    return np.where(runs.end == PENDING, _typical_s(runs), work)
 
 
 def _typical_s(runs: Records) -> Array:
@@ -126,9 +109,7 @@ def _typical_s(runs: Records) -> Array:
     sizes, place = np.unique(runs.gpus, return_inverse=True)
     total = np.bincount(place[done], runs.made_s[done], minlength=sizes.size)
     count = np.bincount(place[done], minlength=sizes.size)
-    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
-    of_each: Array = mean[place]
-    return of_each
+    return np.where(count > 0, total / np.maximum(count, 1), overall)[place]
 
 
 def _share_after(runs: Records, begin_s: float) -> Array:
@@ -146,10 +127,8 @@ def _limit_s(runs: Records, scenario: Scenario, work_s: Array) -> Array:
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
     needed = checkpoint.init_s + work_s + np.ceil(work_s / checkpoint.interval_s) * stopped
     once = np.where(runs.starts <= 1, needed, np.nan_to_num(runs.longest_s)) + LIMIT_SLACK_S
-    within_limit = runs.end != TIMEOUT
-    return np.where(
-        within_limit & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit
-    )
+    over = ~np.isin(runs.end, (TIMEOUT, RUNNING, PENDING))
+    return np.where(over, np.maximum(limit, once), limit)
 
 
 def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
@@ -158,29 +137,22 @@ def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
     if len(names) == 1:
         return np.zeros(runs.gpus.size, np.int16)
     job_classes, place = np.unique(runs.job_class.astype(str), return_inverse=True)
-    unknown = [name for name in job_classes.tolist() if name not in names]
-    if unknown:
+    if unknown := [name for name in job_classes.tolist() if name not in names]:
         raise InputError(
             "jobs of the log are of a class of service that the scenario does not have",
             code="conflict",
             path=log.store.path,
-            found=", ".join(repr(name) for name in unknown),
+            found=", ".join(map(repr, unknown)),
             expected="one of " + ", ".join(names),
             remedy="add it to the scenario as [[qos]], or calibrate a scenario from this log",
         )
-    codes: Array = np.array([names[name] for name in job_classes.tolist()], np.int16)[place]
-    return codes
+    return np.array([names[name] for name in job_classes.tolist()], np.int16)[place]
 
 
 def _end_states(runs: Records) -> Array:
     """How each job ends when its work is done; what was cut off for good counts as cancelled."""
-    states = {
-        "FAILED": State.FAILED,
-        "CANCELLED": State.CANCELLED,
-        "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
-        "CUT": State.CANCELLED,
-    }
+    own = ("FAILED", "CANCELLED", "OUT_OF_MEMORY")
+    states = {"CUT": State.CANCELLED, **{name: State[name] for name in own}}
     job_ends, place = np.unique(runs.end.astype(str), return_inverse=True)
-    codes = [states.get(name, State.COMPLETED).value for name in job_ends.tolist()]
-    ends: Array = np.array(codes, np.int8)[place]
-    return ends
+    codes = [states.get(name, State.COMPLETED) for name in job_ends.tolist()]
+    return np.array(codes, np.int8)[place]

@@ -7,7 +7,7 @@ more. Neither the number of processes nor the order in which they finish changes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from holdfast.fanout import fan_out
 from holdfast.fleet.simulation.outcomes import Outcome, outcome
@@ -17,8 +17,7 @@ from holdfast.progress import track
 OnProgress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """One simulation."""
 
     scenario: Scenario
@@ -39,8 +38,8 @@ def play(
     processes: int | None = None,
     ray: str | None = None,
     on_progress: OnProgress | None = None,
-    work: Callable[[Task], Outcome] = simulated,
-) -> list[Outcome]:
+    work: Callable[[Task], Any] = simulated,
+) -> list[Any]:
     """Play simulations side by side.
 
     Args:
@@ -51,30 +50,25 @@ def play(
         work: what to do with a task; a function that other processes can import.
 
     Returns:
-        The outcomes in the order of the tasks.
+        What `work` gives, an `Outcome`, in the order of the tasks.
 
     Raises:
         MissingExtraError: if Ray is asked for and not installed.
         HoldfastError: if a process ended before its work was done.
     """
-    different = list(dict.fromkeys(_key(task) for task in tasks))
-    of_key = {_key(task): task for task in tasks}
-    once = [of_key[key] for key in different]
+    keys = [(task.scenario.to_toml(), task.days, task.seed) for task in tasks]
+    once = dict(zip(keys, tasks, strict=True))
     report = on_progress or (lambda done, total: None)
     report(0, len(once))
-    outcomes: dict[tuple[str, float, int], Outcome] = {}
+    outcomes = {}
     with track("simulating", len(once), "simulations") as bar:
-        results = fan_out(once, work, processes=processes, ray=ray, warm_up=_warm_up)
+        results = fan_out([*once.values()], work, processes=processes, ray=ray, warm_up=_warm_up)
         for place, result in results:
-            outcomes[different[place]] = result
+            outcomes[place] = result
             bar.advance(1)
             report(len(outcomes), len(once))
-    return [outcomes[_key(task)] for task in tasks]
-
-
-def _key(task: Task) -> tuple[str, float, int]:
-    """What makes tasks equal."""
-    return task.scenario.to_toml(), task.days, task.seed
+    places = {key: place for place, key in enumerate(once)}
+    return [outcomes[places[key]] for key in keys]
 
 
 def _warm_up() -> None:

@@ -8,7 +8,7 @@ fields; a duration is a text such as ``"2h"`` under the field's name without its
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,167 +36,132 @@ PRESETS = ("rsc1", "rsc2", "small")
 class Cluster:
     """The machines."""
 
-    nodes: Count
-    """How many there are, those in `without` included."""
-    gpus_per_node: Annotated[int, Bounds(1, 64)] = 8
-    """At most 64."""
-    nodes_per_rack: Count = 2
-    """Nodes in one rack."""
+    nodes: Count  # How many there are, those in `without` included
+    gpus_per_node: Annotated[int, Bounds(1, 64)] = 8  # At most 64
+    nodes_per_rack: Count = 2  # Nodes in one rack
+    # Nodes behind one switch: gangs are placed inside a pod where one has room.
     nodes_per_pod: Count = 20
-    """Nodes behind one switch: gangs are placed inside a pod where one has room."""
+    # Host list of the nodes' names, for example ``gpu[001-016]``; empty: ``node1``, ``node2`` ...
     names: str = ""
-    """Host list of the nodes' names, for example ``gpu[001-016]``; empty: ``node1``, ``node2`` ..."""
-    without: tuple[str, ...] = ()
-    """Nodes that have been pulled: they are never in service."""
+    without: tuple[str, ...] = ()  # Nodes that have been pulled: they are never in service
 
 
 @dataclass(frozen=True)
 class Qos:
     """A class of service."""
 
-    name: str
-    """As jobs ask for it."""
-    priority: int
-    """A larger number starts first, and preempts attempts with a smaller one."""
+    name: str  # As jobs ask for it
+    priority: int  # A larger number starts first, and preempts attempts with a smaller one
 
 
 @dataclass(frozen=True)
 class Size:
     """Jobs of one size."""
 
-    gpus: Count
-    """Of each job; above one node, whole nodes."""
-    share: float
-    """Of all jobs; the shares of all sizes are scaled to one."""
-    hours: Positive
-    """Mean productive hours that a job needs to complete."""
-    spread: float = 1.0
-    """Sigma of the lognormal distribution of those hours; 0: all alike."""
+    gpus: Count  # Of each job; above one node, whole nodes
+    share: float  # Of all jobs; the shares of all sizes are scaled to one
+    hours: Positive  # Mean productive hours that a job needs to complete
+    spread: float = 1.0  # Sigma of the lognormal distribution of those hours; 0: all alike
+    # Share of the jobs by class of service; empty: the first class.
     qos: Mapping[str, float] = field(default_factory=dict)
-    """Share of the jobs by class of service; empty: the first class."""
 
 
 @dataclass(frozen=True)
 class End:
     """A way in which jobs end before their work is done, for reasons of their own: a hazard."""
 
+    # FAILED, CANCELLED, OUT_OF_MEMORY (each ends the job) or REQUEUED (the job starts again).
     state: Annotated[str, ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED")]
-    """FAILED, CANCELLED, OUT_OF_MEMORY (each ends the job) or REQUEUED (the job starts again)."""
-    scale_hours: Positive
-    """Weibull scale of the productive hours until it happens."""
-    shape: Positive = 1.0
-    """Weibull shape; below one: most fail early."""
+    scale_hours: Positive  # Weibull scale of the productive hours until it happens
+    shape: Positive = 1.0  # Weibull shape; below one: most fail early
 
 
 @dataclass(frozen=True)
 class Workload:
     """What users submit."""
 
+    # ``synthetic``, or ``replay`` of the jobs of a log.
     kind: Annotated[str, ("synthetic", "replay")] = "synthetic"
-    """``synthetic``, or ``replay`` of the jobs of a log."""
+    # Mean arrivals; a Poisson process that follows the hours and the days.
     jobs_per_day: float = 0.0
-    """Mean arrivals; a Poisson process that follows the hours and the days."""
-    users: Count = 100
-    """Users among whom the jobs are shared out."""
+    users: Count = 100  # Users among whom the jobs are shared out
+    # Relative arrivals by hour of the day, 24 numbers.
     hour_weights: tuple[float, ...] = (1.0,) * 24
-    """Relative arrivals by hour of the day, 24 numbers."""
+    # Relative arrivals by day of the week, Monday first, 7 numbers.
     day_weights: tuple[float, ...] = (1.0,) * 7
-    """Relative arrivals by day of the week, Monday first, 7 numbers."""
     sizes: tuple[Size, ...] = ()
     ends: tuple[End, ...] = ()
+    # Share of the jobs whose time limit is too short for their work: they end as TIMEOUT.
     short_limits: Share = 0.0
-    """Share of the jobs whose time limit is too short for their work: they end as TIMEOUT."""
+    # Time limits are up to this many times the time that the job needs.
     limit_factor: Annotated[float, Bounds(1.2)] = 3.0
-    """Time limits are up to this many times the time that the job needs."""
-    log: str = ""
-    """For ``replay``: the store whose jobs arrive again."""
+    log: str = ""  # For ``replay``: the store whose jobs arrive again
 
 
 @dataclass(frozen=True)
 class Scheduler:
     """How jobs are started."""
 
+    # ``fcfs``, or ``easy``: backfill behind one reservation.
     policy: Annotated[str, ("easy", "fcfs")] = "easy"
-    """``fcfs``, or ``easy``: backfill behind one reservation."""
-    interval_s: float = 30.0
-    """Time between passes over the queue; 0: a pass after every event."""
-    depth: int = 500
-    """Waiting jobs that one pass looks at; 0: all."""
-    preemption: bool = True
-    """Whether a waiting job may displace attempts of a lower class."""
-    preempt_after_s: float = 7_200.0
-    """An attempt is safe from preemption this long."""
-    grace_s: float = 600.0
-    """Time from the preemption signal to the kill."""
-    requeue_delay_s: float = 120.0
-    """Time until a requeued job may start again."""
-    time_limit_s: Positive = 7 * DAY_S
-    """The longest limit that a job may have."""
+    interval_s: float = 30.0  # Time between passes over the queue; 0: a pass after every event
+    depth: int = 500  # Waiting jobs that one pass looks at; 0: all
+    preemption: bool = True  # Whether a waiting job may displace attempts of a lower class
+    preempt_after_s: float = 7_200.0  # An attempt is safe from preemption this long
+    grace_s: float = 600.0  # Time from the preemption signal to the kill
+    requeue_delay_s: float = 120.0  # Time until a requeued job may start again
+    time_limit_s: Positive = 7 * DAY_S  # The longest limit that a job may have
+    # Priority that a job gains per day of waiting, in the units of the classes' priorities.
     age_weight: float = 0.0
-    """Priority that a job gains per day of waiting, in the units of the classes' priorities."""
 
 
 @dataclass(frozen=True)
 class Lemons:
     """Nodes that fail far more often than the others."""
 
-    count: int = 0
-    """That many, chosen by the seed."""
-    factor: Positive = 1.0
-    """How much more often they fail than a healthy node."""
-    nodes: Mapping[str, Positive] = field(default_factory=dict)
-    """Named nodes -> their own factors."""
+    count: int = 0  # That many, chosen by the seed
+    factor: Positive = 1.0  # How much more often they fail than a healthy node
+    nodes: Mapping[str, Positive] = field(default_factory=dict)  # Named nodes -> their own factors
 
 
 @dataclass(frozen=True)
 class Component:
     """A kind of failure."""
 
-    name: str
-    """What breaks."""
-    share: float
-    """Of all failures; the shares of all components are scaled to one."""
-    check: str
-    """The health check that sees it."""
-    xid: int = 0
-    """NVIDIA XID that the event carries; 0: none."""
-    high: Share = 1.0
-    """Share seen by a HIGH check: the node is removed at once."""
+    name: str  # What breaks
+    share: float  # Of all failures; the shares of all components are scaled to one
+    check: str  # The health check that sees it
+    xid: int = 0  # NVIDIA XID that the event carries; 0: none
+    high: Share = 1.0  # Share seen by a HIGH check: the node is removed at once
+    # Share seen by a LOW check: the node is drained, its jobs go on. The rest is not seen: the node
+    # falls silent, and the scheduler gives it up after ``detection.heartbeat``.
     low: Share = 0.0
-    """Share seen by a LOW check: the node is drained, its jobs go on. The rest is not seen: the
-    node falls silent, and the scheduler gives it up after ``detection.heartbeat``."""
+    # Share of the HIGH ones in which the job dies at once (FAILED); else it hangs until the check.
     crash: Share = 0.5
-    """Share of the HIGH ones in which the job dies at once (FAILED); else it hangs until the check."""
-    permanent: Share = 0.1
-    """Share that takes a long repair."""
+    permanent: Share = 0.1  # Share that takes a long repair
 
 
 @dataclass(frozen=True)
 class Blast:
     """A failure of something that many nodes share."""
 
-    name: str
-    """What breaks."""
+    name: str  # What breaks
+    # ``rack`` (power: the nodes of one rack), ``pod`` (a switch: those of one pod) or ``fleet`` (a
+    # filesystem: all nodes).
     domain: Annotated[str, ("rack", "pod", "fleet")]
-    """``rack`` (power: the nodes of one rack), ``pod`` (a switch: those of one pod) or ``fleet`` (a
-    filesystem: all nodes)."""
-    rate_per_day: float
-    """Of each rack or pod, or of the fleet."""
-    check: str
-    """The health check that sees it on each node."""
-    repair_s: float = 3_600.0
-    """How long each node is out of service."""
+    rate_per_day: float  # Of each rack or pod, or of the fleet
+    check: str  # The health check that sees it on each node
+    repair_s: float = 3_600.0  # How long each node is out of service
 
 
 @dataclass(frozen=True)
 class Failures:
     """What breaks."""
 
+    # Failures that end attempts, per node and day in service: the mean of all nodes, lemons
+    # included; drains by a LOW check and blasts come on top.
     rate_per_node_day: float = 0.0
-    """Failures that end attempts, per node and day in service: the mean of all nodes, lemons included;
-    drains by a LOW check and blasts come on top."""
-    shape: Positive = 1.0
-    """Weibull shape of the time between failures of a node; 1: exponential."""
+    shape: Positive = 1.0  # Weibull shape of the time between failures of a node; 1: exponential
     lemons: Lemons = field(default_factory=Lemons)
     components: tuple[Component, ...] = ()
     blasts: tuple[Blast, ...] = ()
@@ -206,54 +171,43 @@ class Failures:
 class Detection:
     """How failures are noticed."""
 
-    check_interval_s: Positive = 300.0
-    """Time between two health checks of a node."""
-    heartbeat_s: float = 300.0
-    """A silent node is given up after this time."""
+    check_interval_s: Positive = 300.0  # Time between two health checks of a node
+    heartbeat_s: float = 300.0  # A silent node is given up after this time
 
 
 @dataclass(frozen=True)
 class Repair:
     """How long a node is out of service: uniform in one of two ranges."""
 
-    fast_min_s: float = 3_600.0
-    """The shortest of the common, automatic repairs ..."""
-    fast_max_s: float = 10_800.0
-    """... and the longest."""
+    fast_min_s: float = 3_600.0  # The shortest of the common, automatic repairs ...
+    fast_max_s: float = 10_800.0  # ... and the longest.
+    # The shortest repair of what is broken for good (`Component.permanent`) ...
     slow_min_s: float = DAY_S
-    """The shortest repair of what is broken for good (`Component.permanent`) ..."""
-    slow_max_s: float = 3 * DAY_S
-    """... and the longest."""
+    slow_max_s: float = 3 * DAY_S  # ... and the longest.
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """How jobs save their work."""
 
-    interval_s: Positive = 3_600.0
-    """Productive time between two checkpoints."""
-    write_s: float = 0.0
-    """Time that a write takes."""
-    init_s: float = 300.0
-    """Time after each start before work begins."""
+    interval_s: Positive = 3_600.0  # Productive time between two checkpoints
+    write_s: float = 0.0  # Time that a write takes
+    init_s: float = 300.0  # Time after each start before work begins
+    # ``sync``: the job waits for the write; ``async``: it works on, and the checkpoint counts once
+    # it is written.
     mode: Annotated[str, ("sync", "async")] = "sync"
-    """``sync``: the job waits for the write; ``async``: it works on, and the checkpoint counts once
-    it is written."""
-    save_on_signal: bool = True
-    """Whether a preempted job writes a checkpoint in its grace period."""
+    save_on_signal: bool = True  # Whether a preempted job writes a checkpoint in its grace period
 
 
 @dataclass(frozen=True)
 class Scenario:
     """A fleet as it is simulated."""
 
-    name: str
-    """Name of the cluster in the log."""
+    name: str  # Name of the cluster in the log
     cluster: Cluster
     qos: tuple[Qos, ...]
     workload: Workload
-    begin: str = "2024-01-01T00:00:00Z"
-    """The moment at which the simulation starts, ISO 8601."""
+    begin: str = "2024-01-01T00:00:00Z"  # The moment at which the simulation starts, ISO 8601
     scheduler: Scheduler = field(default_factory=Scheduler)
     failures: Failures = field(default_factory=Failures)
     detection: Detection = field(default_factory=Detection)
@@ -279,10 +233,10 @@ class Scenario:
         digits = len(str(self.cluster.nodes))
         return [f"node{number:0{digits}d}" for number in range(1, self.cluster.nodes + 1)]
 
-    def to_toml(self) -> str:
-        """The scenario as TOML that `scenario` reads back to an equal one."""
+    def to_toml(self, notes: Mapping[str, Sequence[str]] | None = None) -> str:
+        """The scenario as TOML that `scenario` reads back to an equal one; `notes` above their keys."""
         lines: list[str] = []
-        write(lines, "", self)
+        write(lines, self, notes or {})
         return "\n".join(lines).strip() + "\n"
 
 

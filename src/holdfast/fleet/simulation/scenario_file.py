@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,8 +27,7 @@ class Bounds:
 
     least: float = 0.0
     most: float = math.inf
-    zero: bool = True
-    """Whether zero is allowed."""
+    zero: bool = True  # Whether zero is allowed
 
     def __str__(self) -> str:
         if not self.zero:
@@ -52,13 +51,8 @@ Share = Annotated[float, Bounds(most=1)]
 
 def wrong(key: str, found: object, expected: str) -> InputError:
     """The complaint about one key of a scenario."""
-    return InputError(
-        "invalid scenario",
-        code="invalid-value",
-        place=key,
-        found=repr(found),
-        expected=expected,
-    )
+    problem, found = "invalid scenario", repr(found)
+    return InputError(problem, code="invalid-value", place=key, found=found, expected=expected)
 
 
 def toml_key(name: str) -> str:
@@ -76,11 +70,6 @@ def item_of(hint: Any) -> Any:
     """The type of a field, or of the items of its list, without bounds."""
     hint = get_args(hint)[0] if get_origin(hint) is tuple else hint
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
-
-
-def is_table(item: Any) -> bool:
-    """Whether it is one of the dataclasses of a scenario, or of that type."""
-    return bool(dataclasses.is_dataclass(item))
 
 
 # --- From TOML, and back -------------------------------------------------------------------------
@@ -101,16 +90,16 @@ def _by_field(kind: Any, data: Mapping[str, Any], place: str) -> dict[str, Any]:
         path, name = f"{place}.{key}" if place else key, names[key]
         values[name] = _seconds(value, path) if name != key else value
         item = item_of(hints(kind)[name])
-        if is_table(item) and isinstance(value, Mapping):
+        if dataclasses.is_dataclass(item) and isinstance(value, Mapping):
             values[name] = _by_field(item, value, path)
-        elif is_table(item) and isinstance(value, list):
+        elif dataclasses.is_dataclass(item) and isinstance(value, list):
             values[name] = [
                 _by_field(item, each, f"{path}[{n}]") if isinstance(each, Mapping) else each
                 for n, each in enumerate(value)
             ]
         elif isinstance(value, Mapping):  # `read_config` could not name the entry
             for entry, number in value.items():
-                if isinstance(number, bool) or not isinstance(number, int | float):
+                if not Bounds(-math.inf).hold(number):
                     raise wrong(f"{path}.{entry}", number, "a number")
     return values
 
@@ -132,21 +121,37 @@ def plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def write(lines: list[str], place: str, value: Any) -> None:
-    """Append the lines of a dataclass: its plain values first, then its tables."""
+def write(
+    lines: list[str],
+    value: Any,
+    notes: Mapping[str, Sequence[str]],
+    table: str = "",
+    path: str = "",
+) -> None:
+    """Append the lines of a dataclass: its plain values first, then its tables.
+
+    Args:
+        lines: of the TOML so far.
+        value: the dataclass.
+        notes: key -> comments to stand above it, such as ``workload.sizes[0].hours``.
+        table: the header of the dataclass.
+        path: the same with the places in lists, as `notes` has it.
+    """
     tables = []
     for each in dataclasses.fields(value):
         part, key = getattr(value, each.name), toml_key(each.name)
-        name = f"{place}.{key}" if place else key
+        name, at = (f"{above}.{key}" if above else key for above in (table, path))
         if dataclasses.is_dataclass(part):
-            tables.append((f"[{name}]", name, part))
+            tables.append((f"[{name}]", name, at, part))
         elif isinstance(part, tuple) and part and dataclasses.is_dataclass(part[0]):
-            tables.extend((f"[[{name}]]", name, item) for item in part)
+            items = enumerate(part)
+            tables += [(f"[[{name}]]", name, f"{at}[{place}]", item) for place, item in items]
         else:
-            lines.append(f"{key} = {literal(part, duration=each.name.endswith('_s'))}")
-    for header, name, part in tables:
-        lines += ["", header]
-        write(lines, name, part)
+            text = literal(part, duration=each.name.endswith("_s"))
+            lines += [*notes.get(at, ()), f"{key} = {text}"]
+    for header, name, at, part in tables:
+        lines += ["", *notes.get(at, ()), header]
+        write(lines, part, notes, name, at)
 
 
 def literal(value: Any, *, duration: bool = False) -> str:
@@ -187,7 +192,7 @@ def check(made: Scenario) -> None:
 def _check_each(value: Any, hint: Any, place: str) -> None:
     """Every value by the bounds or the choices of its field."""
     limits = hint.__metadata__[0] if get_origin(hint) is Annotated else Bounds()
-    if is_table(value):
+    if dataclasses.is_dataclass(value):
         for name, inner in hints(value.__class__).items():
             key = toml_key(name)
             _check_each(getattr(value, name), inner, f"{place}.{key}" if place else key)
@@ -220,10 +225,8 @@ def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
     classes = [each.name for each in made.qos]
     if not classes or len(set(classes)) != len(classes):
         yield "qos", classes, "one or more classes of service with different names"
-    for kind, low, high in (
-        ("fast", repair.fast_min_s, repair.fast_max_s),
-        ("slow", repair.slow_min_s, repair.slow_max_s),
-    ):
+    for kind in ("fast", "slow"):
+        low, high = (getattr(repair, f"{kind}_{end}_s") for end in ("min", "max"))
         if low > high:
             yield f"repair.{kind}_min", low, f"at most repair.{kind}_max ({high} s)"
     yield from _workload_conflicts(made, classes)

@@ -20,36 +20,27 @@ from holdfast.progress import track
 class Simulated(Answer):
     """What a simulation did, and where its store is."""
 
-    jobs: int
-    """Job ids that were submitted."""
-    attempts: int
-    """Executions that started."""
-    events: int
-    """Events that the simulation went through."""
-    seconds: float
-    """Wall-clock time of the simulation, without writing the store."""
+    jobs: int  # Job ids that were submitted
+    attempts: int  # Executions that started
+    events: int  # Events that the simulation went through
+    seconds: float  # Wall-clock time of the simulation, without writing the store
+    # GPU time of attempts over the GPU time of all nodes, those in repair included.
     utilisation: float
-    """GPU time of attempts over the GPU time of all nodes, those in repair included."""
     store: str
 
-    @property
-    def events_per_second(self) -> float:
-        """Speed of the simulation."""
-        return self.events / self.seconds if self.seconds else math.inf
-
     def to_dict(self) -> dict[str, Any]:
-        """The fields and the speed."""
-        return {**super().to_dict(), "events_per_second": self.events_per_second}
+        """The fields and the speed of the simulation."""
+        speed = self.events / self.seconds if self.seconds else math.inf
+        return {**super().to_dict(), "events_per_second": speed}
 
     def findings(self) -> list[Finding]:
         """One sentence."""
-        return [
-            Finding(
-                f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
-                f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
-                f"{duration(self.seconds)}."
-            )
-        ]
+        text = (
+            f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
+            f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
+            f"{duration(self.seconds)}."
+        )
+        return [Finding(text)]
 
     def written(self) -> dict[str, Path]:
         """The store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from holdfast.answer import (
     Table,
     Unknown,
     Value,
-)
+)  # fmt: skip
 from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
@@ -31,8 +31,8 @@ from holdfast.numbers import duration, percent
 from holdfast.report import figures
 
 GOODPUT = "goodput_share_of_busy_time"
+# What a change is judged by: the first that can be measured.
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
-"""What a change is judged by: the first that can be measured."""
 LOST = ("lost_first_order_gpu_hours_per_day", "lost_second_order_gpu_hours_per_day")
 EFFECTS = (
     "goodput_gpu_hours_per_day",
@@ -50,15 +50,11 @@ class Difference:
     """What one change does to one metric."""
 
     change: str
-    metric: str
-    """See `outcomes.METRICS`."""
-    baseline: float
-    """Mean over the replicas."""
-    value: float
-    """With the change."""
+    metric: str  # See `outcomes.METRICS`
+    baseline: float  # Mean over the replicas
+    value: float  # With the change
     difference: float
-    ci95: tuple[float, float]
-    """Of `difference`."""
+    ci95: tuple[float, float]  # Of `difference`
 
     @property
     def told(self) -> bool:
@@ -70,26 +66,20 @@ class Difference:
 class WhatIf(Answer):
     """A fleet and what changes would do to it."""
 
-    differences: list[Difference]
-    """One per change and metric, in the order of the changes."""
+    differences: list[Difference]  # One per change and metric, in the order of the changes
     baseline: Scenario
-    scenarios: dict[str, Scenario]
-    """Change -> the scenario with it."""
-    scope: Scope
-    """Which runs count as long and large."""
-    main: str
-    """The metric by which changes are judged, one of `MAIN`."""
-    source: str
-    """What was simulated: a store, a preset, a file."""
+    scenarios: dict[str, Scenario]  # Change -> the scenario with it
+    scope: Scope  # Which runs count as long and large
+    main: str  # The metric by which changes are judged, one of `MAIN`
+    source: str  # What was simulated: a store, a preset, a file
     days: float
     replicas: int
     seed: int
-    notes: list[str]
-    """What is doubtful."""
+    notes: list[str]  # What is doubtful
+    # Paths of the baseline that the log does not tell and nobody said.
     assumed: frozenset[str] = frozenset()
-    """Paths of the baseline that the log does not tell and nobody said."""
+    # The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated.
     measured: MeasuredEttr | None = None
-    """The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated."""
     html: Path | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -173,29 +163,30 @@ class WhatIf(Answer):
         )
         lead = "Recommended." if self.best else "No recommendation."
         findings = [Finding(self.recommended or none, "gain", lead)]
-        if guessed := self._guessed():
-            findings.append(Finding(guessed, "assumed", "Assumed."))
+        paths = dict.fromkeys(path for change in self.scenarios for path in paths_of(change))
+        if guesses := [path for path in paths if _within(path, self.assumed)]:
+            text = (
+                f"The log does not tell {', '.join(guesses)}, from which these changes start: what they "
+                f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
+            )
+            findings.append(Finding(text, "assumed", "Assumed."))
         others = [each.change for each in self.ranked_by(self.main) if each.change != self._subject]
-        findings += [
-            Finding(self.sentence(change), "gain") for change in others[: MOST_FINDINGS - 3]
-        ]
+        shown = others[: MOST_FINDINGS - 3]
+        findings += [Finding(self.sentence(change), "gain") for change in shown]
         first, second, busy = (self._now(name) for name in (*LOST, GOODPUT))
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
         now = f"Without a change {lost}; {busy} of busy GPU time is productive."
         findings.append(Finding(now, "effects"))
-        measured = self._measured_beside_simulated()
-        return [*findings, *([Finding(measured, "gain")] if measured else [])]
-
-    def _guessed(self) -> str:
-        """What the changes start from although no log told it."""
-        paths = dict.fromkeys(path for change in self.scenarios for path in paths_of(change))
-        guesses = [path for path in paths if _within(path, self.assumed)]
-        if not guesses:
-            return ""
-        return (
-            f"The log does not tell {', '.join(guesses)}, from which these changes start: what they "
-            f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
+        if self.measured is None or self.main != MAIN[0]:
+            return findings
+        value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
+        beside = (
+            f"Measured ETTR of {self.large_runs}, as in the report: "
+            f"{'no run was long enough' if value is None else percent(value, 1)} (at least "
+            f"{duration(assumed['long_run_s'])} on their nodes, class {self.measured.qos or 'any'}). "
+            f"Simulated ETTR before the change: {self._now(MAIN[0])} ({self._large})."
         )
+        return [*findings, Finding(beside, "gain")]
 
     def _now(self, name: str) -> str:
         return metric(name).text(self.of(next(iter(self.scenarios)), name).baseline)
@@ -204,6 +195,13 @@ class WhatIf(Answer):
     def _subject(self) -> str:
         """The change that is shown by job size."""
         return (self.best or self.ranked_by(self.main)[0]).change
+
+    @property
+    def _large(self) -> str:
+        chosen, qos = self.scope, self.baseline.qos
+        some = len(chosen.classes) < len(qos)
+        of_class = f" of class {qos[chosen.classes[0]].name}" if some else ""
+        return f"{self.large_runs}{of_class} that need {chosen.long_run_hours} productive hours or more"
 
     def inputs(self) -> list[tuple[str, str]]:
         """What was simulated, and what of it counts."""
@@ -215,50 +213,23 @@ class WhatIf(Answer):
             ("Large runs", self._large),
         ]
 
-    @property
-    def _large(self) -> str:
-        chosen, qos = self.scope, self.baseline.qos
-        classes = [qos[place].name for place in chosen.classes]
-        of_classes = f" of class {classes[0]}" if len(classes) < len(qos) else ""
-        return (
-            f"{self.large_runs}{of_classes} that need {chosen.long_run_hours} productive hours "
-            "or more"
-        )
-
     def values(self) -> list[Value]:
         """Every difference with its interval."""
-        return [
-            Value(
-                f"{each.change}: {each.metric}",
-                None if math.isnan(each.difference) else each.difference,
-                "" if words.unit == "%" else words.unit,
-                None if math.isnan(each.difference) else each.ci95,
-                words.better,
-            )
-            for each in self.differences
-            for words in [metric(each.metric)]
-        ]
+        values = []
+        for each in self.differences:
+            words, name = metric(each.metric), f"{each.change}: {each.metric}"
+            unit = words.unit.replace("%", "")
+            measured = () if math.isnan(each.difference) else (each.difference, unit, each.ci95)
+            values.append(Value(name, *(measured or (None, unit, None)), words.better))
+        return values
 
     def unknowns(self) -> list[Unknown]:
         """What is doubtful, and what the log did not tell."""
         unknowns = [Unknown(note) for note in self.notes]
         if self.assumed:
-            keys = ", ".join(sorted(self.assumed))
-            remedy = "Say what is so with --set KEY=VALUE."
-            unknowns.append(Unknown(f"The log does not tell, so assumed: {keys}.", remedy))
+            text = f"The log does not tell, so assumed: {', '.join(sorted(self.assumed))}."
+            unknowns.append(Unknown(text, "Say what is so with --set KEY=VALUE."))
         return unknowns
-
-    def _measured_beside_simulated(self) -> str:
-        """The measured ETTR of large runs beside that of the simulated baseline; empty without a log."""
-        if self.measured is None or self.main != MAIN[0]:
-            return ""
-        value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
-        shown = "no run was long enough" if value is None else percent(value, 1)
-        return (
-            f"Measured ETTR of {self.large_runs}, as in the report: {shown} (at least "
-            f"{duration(assumed['long_run_s'])} on their nodes, class {self.measured.qos or 'any'}). "
-            f"Simulated ETTR before the change: {self._now(MAIN[0])} ({self._large})."
-        )
 
     def sections(self) -> list[Section]:
         """Which change gains most, in which sizes, what else changes, and what was assumed."""
@@ -266,7 +237,7 @@ class WhatIf(Answer):
 
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked_by(self.main)]
-        label, unit = metric(self.main).label, metric(self.main).shown_unit
+        words = metric(self.main)
         how = How(
             [
                 "d = mean over the seeds of (metric with the change − metric without)",
@@ -278,14 +249,11 @@ class WhatIf(Answer):
             "Pairs share their jobs and the failures of unchanged nodes. The best of several changes "
             "looks a little better than it is.",
         )
-        return Section(
-            "gain",
-            "Which change gains most?",
-            self.recommended or "No interval lies above zero.",
-            [_figure(ranked)],
-            [_table(ranked, "Change", f"The {label} ({unit}), the largest gain first.")],
-            how,
-        )
+        sentence = self.recommended or "No interval lies above zero."
+        caption = f"The {words.label} ({words.shown_unit}), the largest gain first."
+        table = _table(ranked, "Change", caption)
+        question = "Which change gains most?"
+        return Section("gain", question, sentence, [_figure(ranked)], [table], how)
 
     def _sizes(self) -> Section:
         change, question = self._subject, "Which job sizes gain?"
@@ -293,74 +261,56 @@ class WhatIf(Answer):
         rows = [(bucket_label(top), self.of(change, f"ettr_gpus_{top}")) for top in tops]
         if not rows:
             return Section("sizes", question, "No size has enough long runs to tell.")
-        gains = sum(each.ci95[0] > 0 for _, each in rows)
+        rising = f"{sum(each.ci95[0] > 0 for _, each in rows)} of {len(rows)} sizes"
+        sentence = f"With {change}, the simulated ETTR of long runs rises in {rising}."
+        figure = replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")
         caption = f"Simulated ETTR of long runs with {change} (%)."
         how = How(ETTR, {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS})
-        return Section(
-            "sizes",
-            question,
-            f"With {change}, the simulated ETTR of long runs rises in {gains} of {len(rows)} sizes.",
-            [replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")],
-            [_table(rows, "Job size (GPUs)", caption)],
-            how,
-        )
+        table = _table(rows, "Job size (GPUs)", caption)
+        return Section("sizes", question, sentence, [figure], [table], how)
 
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]
         best = min((self.of(each, LOST[0]) for each in ordered), key=lambda each: each.difference)
         sentence = "No change lowers what failures cost by more than can be told from zero."
-        rows = [
-            (change, each)
-            for change in ordered
-            for each in self.differences
-            if each.change == change and each.metric in {*EFFECTS, self.main}
-        ]
-        return Section(
-            "effects",
-            "What else changes?",
-            self.sentence(best.change, LOST[0]) if best.ci95[1] < 0 else sentence,
-            tables=[_table(rows, "Change", "One row per change and metric.", several=True)],
-            how=How(
-                [
-                    "loss to failures = Σ GPUs · (progress lost + time hung + initialisation) of "
-                    "attempts that the infrastructure ended (first order)",
-                    "loss to preemption by jobs that had failed: of attempts that these preempted",
-                    "productive GPU-hours = Σ GPUs · kept productive time",
-                ],
-                source="Kokolis et al., arXiv 2410.21680v2, on goodput loss",
-            ),
+        if best.ci95[1] < 0:
+            sentence = self.sentence(best.change, LOST[0])
+        shown = {*EFFECTS, self.main}
+        by_change = [(name, d) for name in ordered for d in self.differences if d.change == name]
+        rows = [(name, d) for name, d in by_change if d.metric in shown]
+        table = _table(rows, "Change", "One row per change and metric.", several=True)
+        how = How(
+            [
+                "loss to failures = Σ GPUs · (progress lost + time hung + initialisation) of "
+                "attempts that the infrastructure ended (first order)",
+                "loss to preemption by jobs that had failed: of attempts that these preempted",
+                "productive GPU-hours = Σ GPUs · kept productive time",
+            ],
+            source="Kokolis et al., arXiv 2410.21680v2, on goodput loss",
         )
+        return Section("effects", "What else changes?", sentence, tables=[table], how=how)
 
     def _assumed(self) -> Section:
-        rows = [
-            {"key": path, "value": value, "told": "assumed" * _within(path, self.assumed)}
-            for path, value in _settings(self.baseline)
-        ]
+        lines = self.baseline.to_toml().splitlines()
+        rows, place = [], ""
+        for line in lines:  # of the keys outside lists of tables
+            key, _, value = line.partition(" = ")
+            if line.startswith("["):
+                place = line.strip("[]") + "." if line[1] != "[" else ""
+            elif value and place:
+                told = "assumed" * _within(f"{place}{key}", self.assumed)
+                rows.append({"key": f"{place}{key}", "value": value, "told": told})
         columns = {name: ColumnFormat(name.capitalize()) for name in ("key", "value")}
         columns["told"] = ColumnFormat("Source")
         caption = "One row per setting; correct what is not so with --set KEY=VALUE."
+        notes = "The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE."
         return Section(
             "assumed",
             "What was assumed of the fleet?",
             "Everything that was simulated is in one scenario; these are its main settings.",
             tables=[Table(pa.Table.from_pylist(rows), columns, caption)],
-            how=How(
-                self.baseline.to_toml().splitlines(),
-                notes="The scenario as TOML: save it to a file, edit it, and simulate it with "
-                "--scenario FILE.",
-            ),
+            how=How(lines, notes=notes),
         )
-
-
-def _settings(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Path and value, as TOML writes it, of the keys outside lists of tables."""
-    table = ""
-    for line in scenario.to_toml().splitlines():
-        key, _, value = line.partition(" = ")
-        if line.startswith("["):
-            table = line.strip("[]") + "." if line[1] != "[" else ""
-        elif value and table:
-            yield f"{table}{key}", value
 
 
 def _within(path: str, keys: Iterable[str]) -> bool:

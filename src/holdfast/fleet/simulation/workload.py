@@ -11,16 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from holdfast.fleet.simulation.portable import (
-    ARRIVALS,
-    JOB,
-    exp,
-    exponential,
-    normal,
-    stream,
-    uniform,
-    weibull,
-)
+from holdfast.fleet.simulation import portable as draw
 from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 
@@ -42,28 +33,24 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Records:
     workload = scenario.workload
     submit = _arrivals(_expected(scenario, days), round(days * DAY_MS), seed)
     jobs = table(JOBS, len(submit), submit_ms=submit)
-    sizes = workload.sizes
-    ends = [end for end in workload.ends if end.state != State.REQUEUED.name]
+    sizes, ends = workload.sizes, [e for e in workload.ends if e.state != State.REQUEUED.name]
     qos = [[size.qos.get(each.name, 0.0) for each in scenario.qos] for size in sizes]
     for row in qos:
         row[0] += not any(row)
     checkpoint = scenario.checkpoint
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
+    limits = (workload.short_limits, workload.limit_factor, 1.0 + stopped / checkpoint.interval_s)
     _draw(
         jobs.view(np.ndarray),
         seed,
-        np.array([size.gpus for size in sizes]),
+        np.array([(size.gpus, size.hours, size.spread) for size in sizes], np.float64),
         _cumulated([[size.share for size in sizes]])[0],
-        np.array([size.hours for size in sizes]),
-        np.array([size.spread for size in sizes]),
         _cumulated(qos),
-        np.array([State[end.state].value for end in ends], np.int8),
-        np.array([end.scale_hours for end in ends], np.float64),
-        np.array([end.shape for end in ends], np.float64),
+        np.array([(State[e.state], e.scale_hours, e.shape) for e in ends], np.float64).reshape(
+            -1, 3
+        ),
         workload.users,
-        workload.short_limits,
-        workload.limit_factor,
-        1.0 + stopped / checkpoint.interval_s,
+        limits,
         round(checkpoint.init_s * 1e3),
         round(scenario.scheduler.time_limit_s * 1e3),
     )
@@ -90,12 +77,12 @@ def _cumulated(shares: list[list[float]]) -> Array:
 def _arrivals(expected: Array, end_ms: int, seed: int) -> Array:
     """Times of a Poisson process with the given number of arrivals expected in each hour."""
     times = np.empty(int(expected.sum() * 1.05) + 1_000, np.int64)
-    of = stream(seed, ARRIVALS, 0)
+    of = draw.stream(seed, draw.ARRIVALS, 0)
     count = hour = 0
     before = 0.0  # expected arrivals up to the current hour
     at = 0.0
     while True:
-        at += exponential(of, count)
+        at += draw.exponential(of, count)
         while hour < expected.size and before + expected[hour] <= at:
             before += expected[hour]
             hour += 1
@@ -117,42 +104,37 @@ def _arrivals(expected: Array, end_ms: int, seed: int) -> Array:
 def _draw(
     jobs: Array,
     seed: int,
-    sizes: Array,
+    sizes: Array,  # [sizes, 3]: GPUs, hours, sigma
     size_shares: Array,
-    hours: Array,
-    spread: Array,
     qos_shares: Array,
-    end_states: Array,
-    end_scales: Array,
-    end_shapes: Array,
+    ends: Array,  # [ends, 3]: state, Weibull scale in hours, shape
     users: int,
-    short_limits: float,
-    limit_factor: float,
-    stretch: float,
+    limits: tuple[float, float, float],  # share of short ones, largest factor, time over work
     init_ms: int,
     most_ms: int,
 ) -> None:
     """Fill in everything but the submissions."""
+    short_limits, limit_factor, stretch = limits
     for j in range(jobs.size):
-        of = stream(seed, JOB, j)
-        size = np.searchsorted(size_shares, uniform(of, 0), "right")
-        jobs[j].gpus = sizes[size]
-        jobs[j].qos = np.searchsorted(qos_shares[size], uniform(of, 1), "right")
-        sigma = spread[size]
-        work = hours[size] * HOUR_MS * exp(sigma * normal(of, 2) - sigma * sigma / 2)
+        of = draw.stream(seed, draw.JOB, j)
+        size = np.searchsorted(size_shares, draw.uniform(of, 0), "right")
+        gpus, hours, sigma = sizes[size]
+        jobs[j].gpus = int(gpus)
+        jobs[j].qos = np.searchsorted(qos_shares[size], draw.uniform(of, 1), "right")
+        work = hours * HOUR_MS * draw.exp(sigma * draw.normal(of, 2) - sigma * sigma / 2)
         work = max(work, 1_000.0)
         needed = init_ms + work * stretch
-        if uniform(of, 3) < short_limits:
-            limit = needed * (0.2 + 0.7 * uniform(of, 4))
+        if draw.uniform(of, 3) < short_limits:
+            limit = needed * (0.2 + 0.7 * draw.uniform(of, 4))
         else:
-            limit = needed * (1.1 + (limit_factor - 1.1) * uniform(of, 4))
+            limit = needed * (1.1 + (limit_factor - 1.1) * draw.uniform(of, 4))
         limit = min(limit, 4e15)
         jobs[j].limit_ms = min((int(limit) // 60_000 + 1) * 60_000, most_ms)
-        jobs[j].user = int(users * uniform(of, 5) ** 2)  # some users submit most of the jobs
+        jobs[j].user = int(users * draw.uniform(of, 5) ** 2)  # some users submit most of the jobs
         jobs[j].end_state = 0
-        for e in range(end_states.size):
-            until = weibull(of, 6 + e, end_scales[e] * HOUR_MS, end_shapes[e])
+        for e in range(len(ends)):
+            until = draw.weibull(of, 6 + e, ends[e, 1] * HOUR_MS, ends[e, 2])
             if until < work:
                 work = max(until, 1_000.0)
-                jobs[j].end_state = end_states[e]
+                jobs[j].end_state = int(ends[e, 0])
         jobs[j].work_ms = int(min(work, 4e15))

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from numba import njit
 
+from holdfast.fleet.simulation.kernel import failing
 from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import end, record, start
 from holdfast.fleet.simulation.kernel.compiling import compiled
-from holdfast.fleet.simulation.kernel.failing import (
-    blast,
-    detect,
-    fail,
-    plan_blast,
-    plan_failure,
-    repair,
-)
 from holdfast.fleet.simulation.kernel.heap import drop_first
 from holdfast.fleet.simulation.kernel.queue import enqueue
 from holdfast.fleet.simulation.kernel.scheduling import schedule
@@ -26,9 +19,9 @@ def begin(sim: Simulation) -> None:
     """Plan the first failures."""
     for node in range(sim.nodes.size):
         if sim.nodes[node].status == const.UP:
-            plan_failure(sim, node)
+            failing.plan_failure(sim, node)
     for source in range(sim.sources.size):
-        plan_blast(sim, source)
+        failing.plan_blast(sim, source)
 
 
 @compiled
@@ -98,15 +91,15 @@ def _happen(sim: Simulation) -> bool:
         if nodes[index].generation != generation:
             return False
         if kind == const.FAIL:
-            fail(sim, index)
+            failing.fail(sim, index)
         else:
-            repair(sim, index)
+            failing.repair(sim, index)
     elif kind == const.DETECT:
-        detect(sim, index)
+        failing.detect(sim, index)
     elif kind == const.ELIGIBLE:
         enqueue(sim, index)
     elif kind == const.BLAST:
-        blast(sim, index)
+        failing.blast(sim, index)
     elif kind == const.HELD:
         if sim.jobs[index].held_left != 0:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from holdfast.fleet.simulation import portable as draw
 from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import end, leaves, take_out
 from holdfast.fleet.simulation.kernel.compiling import compiled
@@ -11,18 +12,8 @@ from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.preempting import let_go
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
-from holdfast.fleet.simulation.portable import (
-    NODE,
-    SHARED,
-    exp,
-    exponential,
-    ln,
-    stream,
-    uniform,
-)
 
-LONGEST = 4e15
-"""Milliseconds: beyond it nothing is planned."""
+LONGEST = 4e15  # Milliseconds: beyond it nothing is planned
 
 
 @compiled
@@ -31,13 +22,13 @@ def plan_failure(sim: Simulation, place: int) -> None:
     node, shape, now = sim.nodes[place], sim.rules[0].shape, sim.counters[const.NOW]
     if not math.isfinite(node.scale):
         return
-    drawn = exponential(stream(sim.rules[0].seed, NODE, place), node.draws)
+    drawn = draw.exponential(draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws)
     node.draws += 1
     gap = node.scale * drawn
     if shape != 1.0:
         age = float(now - node.since)
-        before = exp(shape * ln(age / node.scale)) if age > 0.0 else 0.0
-        gap = node.scale * exp(ln(before + drawn) / shape) - age
+        before = draw.exp(shape * draw.ln(age / node.scale)) if age > 0.0 else 0.0
+        gap = node.scale * draw.exp(draw.ln(before + drawn) / shape) - age
     if gap < LONGEST:
         plan(sim, now + max(int(gap), 1), const.FAIL, place, node.generation)
 
@@ -46,7 +37,9 @@ def plan_failure(sim: Simulation, place: int) -> None:
 def plan_blast(sim: Simulation, place: int) -> None:
     """Plan the next common failure of a rack, a pod or the fleet."""
     source = sim.sources[place]
-    gap = source.gap * exponential(stream(sim.rules[0].seed, SHARED, place), source.draws)
+    gap = source.gap * draw.exponential(
+        draw.stream(sim.rules[0].seed, draw.SHARED, place), source.draws
+    )
     source.draws += 1
     if gap < LONGEST:
         plan(sim, sim.counters[const.NOW] + max(int(gap), 1), const.BLAST, place, 0)
@@ -56,16 +49,16 @@ def plan_blast(sim: Simulation, place: int) -> None:
 def fail(sim: Simulation, place: int) -> None:
     """A component of a node fails now."""
     node, parts = sim.nodes[place], sim.components
-    of, number = stream(sim.rules[0].seed, NODE, place), node.draws
+    of, number = draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws
     node.draws += 4
-    u = uniform(of, number)
+    u = draw.uniform(of, number)
     which = const.ZERO
     while which < parts.size - 1 and u >= parts[which].share:
         which += 1
     part = parts[which]
-    seen = uniform(of, number + 1)
-    permanent = uniform(of, number + 2) < part.permanent
-    crash = uniform(of, number + 3) < part.crash
+    seen = draw.uniform(of, number + 1)
+    permanent = draw.uniform(of, number + 2) < part.permanent
+    crash = draw.uniform(of, number + 3) < part.crash
     if seen < part.high:
         _break(sim, place, which, const.HIGH, permanent, crash, const.NONE)
     elif seen < part.high + part.low:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import exit_time, leaves
-from holdfast.fleet.simulation.kernel.compiling import compiled
+from holdfast.fleet.simulation.kernel.compiling import compiled, sort
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import choose_whole, list_node
 from holdfast.fleet.simulation.kernel.queue import dequeue, enqueue
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
-from holdfast.fleet.simulation.records import Array
 
 _NODE_BITS, _TIME_BITS = 22, 32
 
@@ -69,7 +68,7 @@ def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
         found += 1
     if found < need:
         return later
-    _sort(keys, found)
+    sort(keys, found)
 
     # marks: 1 may be cleared, 2 will be.
     gained = units = 0
@@ -187,28 +186,3 @@ def _signal(sim: Simulation, place: int, job: int) -> None:
         slot.signal, slot.preemptor = now, job
         leaves(sim, place)
         plan(sim, exit_time(sim.rules[0], now), const.KILL, place, slot.generation)
-
-
-@compiled
-def _sort(values: Array, count: int) -> None:
-    """Sort the first values in place (Williams's heapsort: it asks for no memory)."""
-    for top in range(count // 2 - 1, -1, -1):
-        _sift(values, top, count)
-    for last in range(count - 1, 0, -1):
-        values[0], values[last] = values[last], values[0]
-        _sift(values, 0, last)
-
-
-@compiled
-def _sift(values: Array, top: int, count: int) -> None:
-    """Let the value at the top sink until none below it is larger."""
-    value = values[top]
-    child = 2 * top + 1
-    while child < count:
-        if child + 1 < count and values[child + 1] > values[child]:
-            child += 1
-        if values[child] <= value:
-            break
-        values[top] = values[child]
-        top, child = child, 2 * child + 1
-    values[top] = value

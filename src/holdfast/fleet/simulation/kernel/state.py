@@ -26,8 +26,7 @@ def wide(number: Any) -> Any:
     return np.int64(number)
 
 
-NEVER = 1 << 62
-"""A time that does not come."""
+NEVER = 1 << 62  # A time that does not come
 
 # What happens; at one moment in this order, then submissions, then a pass over the queue.
 END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
@@ -35,59 +34,34 @@ END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
 # Where a node stands: in service; drained by a LOW check; failed, but not yet taken out; in repair; pulled.
 UP, DRAINING, DOOMED, OUT, REMOVED = range(5)
 
-COMPLETED, FAILED, TIMEOUT, REQUEUED, PREEMPTED, NODE_FAIL, RUNNING = (
-    _constant(state)
-    for state in (
-        State.COMPLETED,
-        State.FAILED,
-        State.TIMEOUT,
-        State.REQUEUED,
-        State.PREEMPTED,
-        State.NODE_FAIL,
-        State.RUNNING,
-    )
-)
+_STATES = (State.COMPLETED, State.FAILED, State.TIMEOUT, State.REQUEUED)
+COMPLETED, FAILED, TIMEOUT, REQUEUED = map(_constant, _STATES)
+PREEMPTED, NODE_FAIL, RUNNING = map(_constant, (State.PREEMPTED, State.NODE_FAIL, State.RUNNING))
 HIGH, LOW, SILENT = (_constant(kind) for kind in Detected)
 ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
 NO: Any = np.bool_(False)
 YES: Any = np.bool_(True)
 
-ROOM = 2
-"""What one event can add to any array, in units of (slots + nodes)."""
+ROOM = 2  # What one event can add to any array, in units of (slots + nodes)
 
+# After a job has died, the check at its end sees the node's failure this soon.
 CRASH_SEEN_MS = 5_000
-"""After a job has died, the check at its end sees the node's failure this soon."""
+
+
+def _all(kind: str, *names: str) -> list[tuple[str, str]]:
+    """Fields of one type."""
+    return [(name, kind) for name in names]
+
 
 RULES = [
-    ("seed", "i8"),
-    ("gpus_per_node", "i8"),
-    ("backfill", "?"),
-    ("interval", "i8"),
-    ("depth", "i8"),
-    ("preemption", "?"),
-    ("preempt_after", "i8"),
-    ("grace", "i8"),
-    ("requeue_delay", "i8"),
-    ("checkpoint", "i8"),
-    ("write", "i8"),
-    ("init", "i8"),
-    ("synchronous", "?"),
-    ("save_on_signal", "?"),
+    *_all("i8", "seed", "gpus_per_node", "nodes_per_rack", "nodes_per_pod", "interval", "depth"),
+    *_all("i8", "preempt_after", "grace", "requeue_delay", "checkpoint", "write", "init"),
+    *_all("i8", "check_interval", "heartbeat", "fast_min", "fast_max", "slow_min", "slow_max"),
+    *_all("?", "backfill", "preemption", "synchronous", "save_on_signal"),
     ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
     ("ending", "f8"),  # share of the failures that end attempts
-    ("nodes_per_rack", "i8"),
-    ("nodes_per_pod", "i8"),
-    ("rack_rate", "f8"),  # blasts of a rack per millisecond
-    ("pod_rate", "f8"),  # blasts of a pod per millisecond
-    ("fleet_rate", "f8"),  # blasts of the fleet per millisecond
-    ("check_interval", "i8"),
-    ("heartbeat", "i8"),
-    ("fast_min", "i8"),
-    ("fast_max", "i8"),
-    ("slow_min", "i8"),
-    ("slow_max", "i8"),
-    ("requeue_scale", "f8"),  # Weibull scale of the time until an owner requeues; infinite: never
-    ("requeue_shape", "f8"),
+    *_all("f8", "rack_rate", "pod_rate", "fleet_rate"),  # blasts of each per millisecond
+    *_all("f8", "requeue_scale", "requeue_shape"),  # Weibull, until an owner requeues; inf: never
 ]
 
 NODE = [
@@ -115,9 +89,9 @@ NODE = [
     ("scale", "f8"),  # Weibull scale of the gaps between failures of any kind; infinite: none
 ]
 
+# List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p
+# that are wholly free.
 FREE_LIST = [("first", "i4"), ("count", "i4")]
-"""List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p that are
-wholly free."""
 
 JOB = [
     *SUBMITTED,
@@ -163,13 +137,13 @@ EVENT = [
     ("generation", "i4"),
 ]
 
+# Shares; `share` is cumulated.
 COMPONENT = [("share", "f8"), ("high", "f8"), ("low", "f8"), ("crash", "f8"), ("permanent", "f8")]
-"""Shares; `share` is cumulated."""
 
 BLAST_KIND = [("repair", "i8")]
 
+# The nodes that it hits, from `first` up to before `end`; mean gap between its blasts.
 BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), ("draws", "i8")]
-"""The nodes that it hits, from `first` up to before `end`; mean gap between its blasts."""
 
 # Places in the array of counters.
 (
@@ -193,25 +167,19 @@ BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), (
 class Simulation(NamedTuple):
     """Everything; structured arrays of the types above."""
 
-    rules: Array
-    """One `RULES`."""
-    counters: Array
-    """int64 [COUNTERS]."""
+    rules: Array  # One `RULES`
+    counters: Array  # int64 [COUNTERS]
     nodes: Array
-    on_node: Array
-    """int32 [nodes, gpus per node]: the slots of the attempts on each node."""
+    on_node: Array  # int32 [nodes, gpus per node]: the slots of the attempts on each node
     lists: Array
     jobs: Array
     classes: Array
     slots: Array
     heap: Array
-    out: Array
-    """`records.ATTEMPTS` [rows]."""
-    node_rows: Array
-    """int32: the nodes of all attempts."""
+    out: Array  # `records.ATTEMPTS` [rows]
+    node_rows: Array  # int32: the nodes of all attempts
     failures: Array
     components: Array
     blasts: Array
     sources: Array
-    scratch: Array
-    """int64 [3, nodes]: nodes to choose from, marks, pods."""
+    scratch: Array  # int64 [3, nodes]: nodes to choose from, marks, pods
