@@ -8,10 +8,27 @@ import torch
 import transformers
 
 VOCABULARY = 64
-FAMILIES = ("llama", "llama-grouped", "mistral", "qwen2", "qwen3", "opt", "gpt2", "gpt_neox", "gpt_neox-serial")
+FAMILIES = (
+    "llama",
+    "llama-grouped",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "opt",
+    "gpt2",
+    "gpt_neox",
+    "gpt_neox-serial",
+)
 
 
-def tiny(family: str, seed: int = 0, layers: int = 4, context: int = 128, spread: float = 0.25, **more: Any) -> Any:
+def tiny(
+    family: str,
+    seed: int = 0,
+    layers: int = 4,
+    context: int = 128,
+    spread: float = 0.25,
+    **more: Any,
+) -> Any:
     """A random model of `family` with four layers of width 32, in float32.
 
     Args:
@@ -42,11 +59,19 @@ def tiny(family: str, seed: int = 0, layers: int = 4, context: int = 128, spread
     prefix = prefixes.get(name, name.capitalize())
     entries = {**shared, **own[name], **more}
     if name == "gpt2":
-        renamed = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+        renamed = {
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+        }
         entries = {renamed.get(key, key): value for key, value in entries.items()}
         entries["n_positions"] = entries.pop("max_position_embeddings")
     if name == "gpt_neox":
-        entries["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+        entries["rope_parameters"] = {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "partial_rotary_factor": 0.5,
+        }
     torch.manual_seed(seed)
     config = getattr(transformers, f"{prefix}Config")(**entries)
     model = transformers.AutoModelForCausalLM.from_config(config)

@@ -1,8 +1,8 @@
 """Where the parts of a transformer of Hugging Face are: embedding, layers, norm, head, positions.
 
-Exit logits after layer l are ``head(norm(hidden))`` with the head and the norm of the last layer, which is how
-LayerSkip (arXiv 2404.16710) trains and drafts. Families that are not listed are refused by name: a wrong guess
-about a residual or a position would generate plausible, wrong text.
+Exit logits after layer l are ``head(norm(hidden))`` with the head and the norm of the last layer, which is
+how LayerSkip (arXiv 2404.16710) trains and drafts. Families that are not listed are refused by name: a wrong
+guess about a residual or a position would generate plausible, wrong text.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def check_config(config: Any) -> None:
     context = getattr(config, "max_position_embeddings", 0) or 0
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     window, layers = _window(config) if name in FAMILIES else (None, None)
-    experts = next((key for key in ("num_experts", "num_local_experts") if hasattr(config, key)), None)
+    experts = next(
+        (key for key in ("num_experts", "num_local_experts") if hasattr(config, key)), None
+    )
     reason = None
     if getattr(config, "is_encoder_decoder", False):
         reason = f"{name}: an encoder-decoder"
@@ -179,7 +181,9 @@ def layer_parts(arch: Architecture, number: int) -> LayerParts:
     if arch.name == "gpt_neox":
         return LayerParts(
             attention_norm=layer.input_layernorm,
-            qkv=_by_kind(_joined(layer.attention.query_key_value), arch.query_heads, arch.head_size),
+            qkv=_by_kind(
+                _joined(layer.attention.query_key_value), arch.query_heads, arch.head_size
+            ),
             output=_joined(layer.attention.dense),
             mlp_norm=layer.post_attention_layernorm,
             up=_joined(layer.mlp.dense_h_to_4h),

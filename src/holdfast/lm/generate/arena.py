@@ -1,8 +1,8 @@
 """Keys and values of a batch of sequences, allocated once: appending is a write, cropping moves no data.
 
 A position is an address. A pass over M new tokens per sequence writes at the positions that it is told and
-reads the positions up to each token, so that layers may lag behind one another (a draft runs the early layers
-first), and what a rejected draft left behind is overwritten before anything reads it.
+reads the positions up to each token, so that layers may lag behind one another (a draft runs the early
+layers first), and what a rejected draft left behind is overwritten before anything reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cache(Protocol):
         """Start a pass: token i of sequence b has position ``starts[b] + i``, i < `rows`."""
 
     def project(self, layer: int, block: Block, x: Any) -> tuple[Any, Any, Any]:
-        """x [B, M, D] -> q [B, H', M, hd], k [B, G', M, hd], v [B, G, M, hd], before rotation."""
+        """Rows x [B, M, D] -> q [B, H', M, hd], k [B, G', M, hd], v [B, G, M, hd], before rotation."""
 
     def append(self, layer: int, k: Any, v: Any) -> None:
         """Store the rotated keys, and the values, of the pass."""

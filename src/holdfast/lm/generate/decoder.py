@@ -30,7 +30,10 @@ class Block(nn.Module):
         self.weight, self.bias = parts.qkv
         self.output, self.up, self.down = parts.output, parts.up, parts.down
         self.attention_norm, self.mlp_norm = _norm(parts.attention_norm), _norm(parts.mlp_norm)
-        self.query_norm, self.key_norm = _norm(parts.query_norm, rotated), _norm(parts.key_norm, rotated)
+        self.query_norm, self.key_norm = (
+            _norm(parts.query_norm, rotated),
+            _norm(parts.key_norm, rotated),
+        )
         if rotated is not None:
             count = self.heads + self.kv_heads
             rows = torch.arange(len(self.weight), device=self.weight.device).view(-1, self.size)
@@ -39,9 +42,11 @@ class Block(nn.Module):
             self.bias = None if self.bias is None else self.bias[rows.flatten()]
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [B, M, D] -> q [B, H, M, hd], k [B, G, M, hd], v [B, G, M, hd]."""
+        """Rows x [B, M, D] -> q [B, H, M, hd], k [B, G, M, hd], v [B, G, M, hd]."""
         batch, rows, _ = x.shape
-        joined = F.linear(x, self.weight, self.bias).view(batch, rows, -1, self.size).transpose(1, 2)
+        joined = (
+            F.linear(x, self.weight, self.bias).view(batch, rows, -1, self.size).transpose(1, 2)
+        )
         return joined.split((self.heads, self.kv_heads, self.kv_heads), 1)  # type: ignore[return-value]
 
     def head_rows(self, part: str, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
@@ -52,7 +57,7 @@ class Block(nn.Module):
         return self.weight[rows], None if self.bias is None else self.bias[rows]
 
     def forward(self, x: Tensor, cache: Cache, turns: Tensor | None) -> Tensor:
-        """x [B, M, D] and the rotations [B or 1, 1, M, hd / 2] of its positions -> [B, M, D]."""
+        """Rows x [B, M, D] and the rotations [B or 1, 1, M, hd / 2] of its positions -> [B, M, D]."""
         batch, rows, _ = x.shape
         normed = self.attention_norm(x)
         q, k, v = cache.project(self.number, self, normed)
@@ -77,8 +82,8 @@ class Decoder:
 
     Args:
         arch: of `architecture`.
-        release: drop the weights of the model's own layers once they are joined here, so that a large model is
-            not held twice; the model itself can then no longer be used.
+        release: drop the weights of the model's own layers once they are joined here, so that a large
+            model is not held twice; the model itself can then no longer be used.
     """
 
     def __init__(self, arch: Architecture, release: bool = False) -> None:
@@ -118,11 +123,18 @@ class Decoder:
         """Tokens [B, M], the first at positions `starts` [B] -> [B, M, D]."""
         x = F.embedding(tokens, self._table)
         if self._positions is not None:
-            x = x + F.embedding(self._places(starts, tokens.shape[1]) + self.arch.position_offset, self._positions)
+            x = x + F.embedding(
+                self._places(starts, tokens.shape[1]) + self.arch.position_offset, self._positions
+            )
         return x
 
     def run(
-        self, x: Tensor, cache: Cache, starts: Sequence[int], first: int = 0, last: int | None = None
+        self,
+        x: Tensor,
+        cache: Cache,
+        starts: Sequence[int],
+        first: int = 0,
+        last: int | None = None,
     ) -> Tensor:
         """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1."""
         batch, rows, _ = x.shape
@@ -152,8 +164,8 @@ def _norm(module: Any, order: Tensor | None = None) -> Any:
     """A norm as a function; `order` permutes its weights as the rows before it are."""
     if module is None:
         return None
-    weight, bias = module.weight, getattr(module, "bias", None)
-    weight = None if weight is None else weight.detach()
+    weight: Any = None if module.weight is None else module.weight.detach()
+    bias = getattr(module, "bias", None)
     bias = None if bias is None else bias.detach()
     if order is not None:
         weight = weight[order]
@@ -174,7 +186,7 @@ def _norm(module: Any, order: Tensor | None = None) -> Any:
 
 
 def _rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """x [B, H, M, hd] by turns [.., M, hd / 2], pairs side by side."""
+    """Heads x [B, H, M, hd] by turns [.., M, hd / 2], pairs side by side."""
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
