@@ -65,6 +65,7 @@ FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", 
 
 INNER = {
     "data curation": "holdfast.data.curation.cli",
+    "lm generate": "holdfast.lm.generate.cli",
     "lm safety": "holdfast.lm.safety.cli",
 }
 """Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""

@@ -1,8 +1,8 @@
 """Where the parts of a transformer of Hugging Face are: embedding, layers, norm, head, positions.
 
-Exit logits after layer l are ``head(norm(hidden))`` with the head and the norm of the last layer, which is
-how LayerSkip (arXiv 2404.16710) trains and drafts. Families that are not listed are refused by name: a wrong
-guess about a residual or a position would generate plausible, wrong text.
+Exit logits after layer l are ``head(norm(hidden))`` with the head and the norm of the last layer, which
+is how LayerSkip (arXiv 2404.16710) trains and drafts. Families that are not listed are refused by name:
+a wrong guess about a residual or a position would generate plausible, wrong text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The forward pass by ranges of layers, on weights joined for it; for inference only.
 
-Rotary pairs are stored side by side (the rows of queries and keys are permuted alike, which leaves their
-products unchanged), so that a rotation is one product with complex numbers.
+Rotary pairs are stored side by side (the rows of queries and keys are permuted alike, which leaves
+their products unchanged), so that a rotation is one product with complex numbers.
 """
 
 from __future__ import annotations

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from holdfast.errors import InputError
-from holdfast.lm.generate.architectures import architecture, check_config
+from holdfast.lm.generate.architectures import architecture
 from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
-from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder
+from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exact
+from holdfast.lm.generate.loading import end_ids, open_model
 from holdfast.lm.generate.results import Generation, Text
-from holdfast.lm.generate.sampling import TOLERANCE, Chooser, Sampling
+from holdfast.lm.generate.sampling import GREEDY, TOLERANCE, Chooser, Sampling
 from holdfast.lm.generate.speculation import Plan, Round, run_round
 from holdfast.lm.generate.tuning import (
     LENGTHS,
@@ -30,6 +31,8 @@ from holdfast.lm.generate.tuning import (
 )
 
 LONGEST_DRAFT = 32
+LONGEST_SCORED = 512
+"""Tokens of a prompt that its perplexity is computed from."""
 
 
 @dataclass
@@ -59,9 +62,10 @@ class Generator:
         generator.generate(["def area("], max_new=64).texts
 
     Args:
-        model: ``hf:FOLDER`` or a folder; a `HuggingFaceModel`; or a causal model of transformers in memory.
-        tokenizer: of transformers or `load_tokenizer`; None takes that of the folder. A model in memory works
-            without one, on prompts of token ids.
+        model: ``hf:FOLDER`` or a folder; a `HuggingFaceModel`; or a causal model of transformers in
+            memory.
+        tokenizer: of transformers or `load_tokenizer`; None takes that of the folder. A model in memory
+            works without one, on prompts of token ids.
         exact: pad every pass so that plain and speculative decoding agree bit by bit (slower).
         heads: policy for fewer heads, from `read_heads`; None computes every head.
 
@@ -72,10 +76,8 @@ class Generator:
     def __init__(
         self, model: Any, tokenizer: Any = None, *, exact: bool = False, heads: Any = None
     ) -> None:
-        loaded, self.tokenizer, self.bos, release = _opened(model, tokenizer)
+        loaded, self.tokenizer, self.bos, release = open_model(model, tokenizer)
         arch = architecture(loaded)
-        self.decoder = (ExactDecoder if exact else Decoder)(arch, release=release)
-        self.exact, self.heads = exact, heads
         if heads is not None:
             if exact:
                 raise InputError(
@@ -84,10 +86,14 @@ class Generator:
                     place="exact",
                     remedy="leave out --exact or --heads",
                 )
-            heads.check(self.decoder)
+            heads.check(arch)
+        self.decoder = (ExactDecoder if exact else Decoder)(arch, release=release)
+        if isinstance(self.decoder, ExactDecoder):
+            check_exact(self.decoder)
+        self.exact, self.heads = exact, heads
         self.tolerance = TOLERANCE.get(str(self.decoder.dtype).removeprefix("torch."), 0.3)
         self._profiles: dict[bool, Profile] = {}
-        self._end_ids = _end_ids(loaded, self.tokenizer)
+        self._end_ids = end_ids(loaded, self.tokenizer)
 
     def generate(
         self,
@@ -95,7 +101,7 @@ class Generator:
         *,
         max_new: int = 128,
         speculate: str | Plan = "auto",
-        sampling: Sampling = Sampling(),
+        sampling: Sampling = GREEDY,
         stop: Sequence[str] = (),
         batch: int = 1,
         check: bool = False,
@@ -158,6 +164,41 @@ class Generator:
             result = result.check_against(plain)
         return result
 
+    def perplexity(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        exits: Sequence[int] = (),
+        all_heads: bool = False,
+    ) -> dict[int, float]:
+        """Perplexity of texts by the first E layers and the head, for each exit E and for all layers.
+
+        Args:
+            prompts: texts or token ids; of each at most `LONGEST_SCORED` tokens.
+            exits: further exit layers.
+            all_heads: leave out the policy for fewer heads.
+        """
+        layers = sorted({*exits, len(self.decoder.blocks)})
+        losses, count = dict.fromkeys(layers, 0.0), 0
+        rows = list(self.decoder.rows)
+        with torch.inference_mode():
+            for place, prompt in enumerate(prompts):
+                tokens = self._tokens(prompt, place)[:LONGEST_SCORED]
+                targets = torch.tensor(tokens[1:], device=self.decoder.device)
+                if not len(targets):
+                    continue
+                cache = (Arena if all_heads else self._cache)(self.decoder, 1, len(tokens) + ROWS)
+                x, first = self.decoder.embed(targets.new_tensor([tokens[:-1]]), [0]), 0
+                for layer in layers:
+                    x = self.decoder.run(x, cache, [0], first, layer)
+                    first = layer
+                    logits = self.decoder.logits(x)[0].float()
+                    losses[layer] += float(
+                        torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+                    )
+                count += len(targets)
+        self.decoder.rows[:] = rows
+        return {layer: math.exp(loss / count) for layer, loss in losses.items()} if count else {}
+
     def _start(self, texts: list[list[int]], max_new: int) -> Sequences:
         context = self.decoder.arch.context
         return Sequences(
@@ -179,7 +220,9 @@ class Generator:
         decoder, texts = self.decoder, state.texts
         drafts = plan.length if plan else max(LENGTHS)
         # Exact passes are padded to ROWS; with equal capacities, products read equal strides.
-        cache = self._cache(len(texts), max(state.limits) + (ROWS if self.exact else drafts + 1))
+        cache = self._cache(
+            decoder, len(texts), max(state.limits) + (ROWS if self.exact else drafts + 1)
+        )
         begin = time.perf_counter()
         self._prefill(cache, texts)
         control = None
@@ -203,10 +246,11 @@ class Generator:
         run.decode_s += time.perf_counter() - begin
         run.kv_bytes = max(run.kv_bytes, cache.nbytes())
 
-    def _cache(self, batch: int, capacity: int) -> Cache:
+    def _cache(self, decoder: Decoder, batch: int, capacity: int) -> Cache:
         if self.heads is not None:
-            return self.heads.cache(self.decoder, batch, capacity)
-        return (ExactArena if self.exact else Arena)(self.decoder, batch, capacity)
+            cache: Cache = self.heads.cache(decoder, batch, capacity)
+            return cache
+        return (ExactArena if self.exact else Arena)(decoder, batch, capacity)
 
     def _prefill(self, cache: Cache, texts: Sequence[Sequence[int]]) -> None:
         """Store keys and values of all but the last token of every prompt, padded on the right."""
@@ -219,7 +263,7 @@ class Generator:
         cache.crop([len(text) - 1 for text in texts])
 
     def _controller(self, cache: Cache, texts: list[list[int]]) -> Controller:
-        """Costs of this batch size, measured once; acceptance from these prompts, if nothing is known yet."""
+        """Costs of this batch size, measured once; acceptance from these prompts, if none is known."""
         profile = self._profiles.setdefault(self.heads is not None, Profile())
         lengths = [length for length in LENGTHS if not self.exact or length < ROWS]
         size = (len(texts), self.exact)
@@ -437,58 +481,3 @@ def parse_plan(text: str) -> Plan | None:
         found=repr(text),
         expected="auto, off, lookup, lookup:D or early-exit:E,D",
     )
-
-
-def _opened(model: Any, tokenizer: Any) -> tuple[Any, Any, int | None, bool]:
-    """(model of transformers, tokenizer, beginning token, whether its weights may be released)."""
-    from holdfast.lm.models.huggingface import HuggingFaceModel, open_huggingface
-    from holdfast.lm.tokenizers.loading import of_transformers
-    from holdfast.lm.tokenizers.tokenizer import Tokenizer
-
-    if isinstance(model, str | Path):
-        name = str(model)
-        kind, colon, place = name.partition(":")
-        if colon and kind != "hf" and not Path(name).exists():
-            raise InputError(
-                "this kind of model cannot be generated from layer by layer",
-                code="unsupported",
-                place="model",
-                found=repr(name),
-                expected="hf:FOLDER or a folder",
-            )
-        place = place if kind == "hf" and colon else name
-        _check_folder(place.partition("?")[0])
-        opened = open_huggingface(place)
-        return opened.model, opened.tokenizer, opened.bos, True
-    if isinstance(model, HuggingFaceModel):
-        return model.model, model.tokenizer, model.bos, False
-    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-        tokenizer = of_transformers(tokenizer)
-    return model.eval(), tokenizer, None if tokenizer is None else tokenizer.bos, False
-
-
-def _check_folder(place: str) -> None:
-    """Refuse an unsupported model by its configuration, before its weights are read."""
-    if not (Path(place) / "config.json").is_file():
-        return  # opening it says what is missing
-    import transformers
-
-    try:
-        config = transformers.AutoConfig.from_pretrained(place, local_files_only=True)
-    except (OSError, ValueError, KeyError):
-        return
-    check_config(config)
-
-
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a text, by tokenizer and configurations."""
-    ids = set() if tokenizer is None else set(tokenizer.ends)
-    if not ids:
-        for config in (model.config, getattr(model, "generation_config", None)):
-            named = getattr(config, "eos_token_id", None)
-            ids |= {
-                token
-                for token in (named if isinstance(named, list) else [named])
-                if token is not None
-            }
-    return frozenset(ids)

@@ -1,9 +1,9 @@
 """Decoding whose bits do not depend on how many tokens a pass computes.
 
-A matrix product of one row and the same row inside a product of several differ in their last bits, but rows of
-products of one fixed height are equal wherever they stand. So every pass is padded to `ROWS` rows, attention
-is computed over blocks of `SPLIT` keys of fixed shape, and blocks are added in their order: a block without
-visible keys adds zero. Plain and speculative decoding then agree bit by bit.
+A matrix product of one row and the same row inside a product of several differ in their last bits, but
+rows of products of one fixed height are equal wherever they stand. So every pass is padded to `ROWS`
+rows, attention is computed over blocks of `SPLIT` keys of fixed shape, and blocks are added in their
+order: a block without visible keys adds zero. Plain and speculative decoding then agree bit by bit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from holdfast.errors import InputError
 from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
 
@@ -72,14 +73,44 @@ class ExactArena(Arena):
         hidden = self._hidden.view(batch, 1, rows, self._blocks, SPLIT).transpose(2, 3)
         scores = scores.masked_fill(hidden, float("-inf"))
         weights = (scores - scores.amax((2, 4), keepdim=True)).exp_()
-        ones = torch.ones_like(v[..., :1])  # the sum of the weights is one more value
-        values = torch.cat((v, ones), -1).reshape(*shape[:-1], size + 1).flatten(0, 2)
+        # The sum of the weights is one more value; eight of them keep products of whole vectors.
+        values = torch.cat((v, v.new_ones(*v.shape[:-1], 8)), -1)
+        values = values.reshape(*shape[:-1], size + 8).flatten(0, 2)
         parts = torch.bmm(weights.reshape(-1, rows, SPLIT), values)
-        parts = parts.view(batch, heads, self._blocks, rows, size + 1)
+        parts = parts.view(batch, heads, self._blocks, rows, size + 8)
         total = parts[:, :, 0]
         for block in range(1, self._blocks):
             total = total + parts[:, :, block]
-        return total[..., :size] / total[..., size:]
+        return total[..., :size] / total[..., size : size + 1]
+
+
+def check_exact(decoder: ExactDecoder) -> None:
+    """Compare passes of one row and of several on this machine, bit by bit.
+
+    Raises:
+        InputError: ``unsupported`` if the rows of a product depend on where they stand, as with odd widths.
+    """
+    first = min(SPLIT - ROWS // 2, decoder.arch.context - ROWS)
+    tokens = torch.arange(first + ROWS, device=decoder.device) % decoder.arch.vocabulary
+    results = []
+    with torch.inference_mode():
+        for step in (1, ROWS):
+            arena = ExactArena(decoder, 1, first + 2 * ROWS)
+            decoder.run(decoder.embed(tokens[None, :first], [0]), arena, [0])
+            passes = []
+            for place in range(first, first + ROWS, step):
+                x = decoder.embed(tokens[None, place : place + step], [place])
+                passes.append(decoder.logits(decoder.run(x, arena, [place])))
+            results.append(torch.cat(passes, 1))
+    decoder.rows[:] = [0] * len(decoder.rows)
+    if not torch.equal(*results):
+        raise InputError(
+            "exact decoding is not possible for this model on this machine",
+            code="unsupported",
+            place="exact",
+            found="a pass of one row and a pass of several differ in their last bits",
+            remedy="leave out --exact: differences are then limited to near-ties, which are listed",
+        )
 
 
 def _padded(x: Tensor) -> Tensor:

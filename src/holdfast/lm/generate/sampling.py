@@ -1,8 +1,9 @@
 """Choosing tokens from logits, and the acceptance rule of speculative sampling.
 
-Draft x from q, accept with probability min(1, p(x) / q(x)), else draw from the normalized max(0, p - q): the
-token is then distributed as p (Leviathan et al. 2023, Theorem 1). Both p and q are taken after temperature,
-top-k, top-p and penalties. Greedy decoding accepts the longest prefix that equals the argmax.
+Draft x from q, accept with probability min(1, p(x) / q(x)), else draw from the normalized max(0, p -
+q): the token is then distributed as p (Leviathan et al. 2023, Theorem 1). Both p and q are taken after
+temperature, top-k, top-p and penalties. Greedy decoding accepts the longest prefix that equals the
+argmax.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class Sampling:
         return self.temperature == 0
 
 
+GREEDY = Sampling()
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What verification made of a round, for B sequences."""
@@ -106,9 +110,10 @@ class Chooser:
     def draft(
         self, logits: Tensor, texts: Sequence[Sequence[int]], drafts: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits [B, 1, V] after texts and drafts [B, j] -> (next tokens [B, 1], probabilities [B, 1, V])."""
+        """Logits [B, 1, V] after texts and drafts [B, j] -> (tokens [B, 1], probabilities [B, 1, V])."""
         if self.greedy:
             return self._penalized(logits, texts, drafts, drafts.shape[1]).argmax(-1), None
+        _check_finite(logits.amax(-1))
         q = self._probabilities(logits, texts, drafts, drafts.shape[1])
         return torch.multinomial(q[:, 0], 1, generator=self._random), q
 
@@ -151,7 +156,7 @@ class Chooser:
             _check_finite(logits.amax(-1))
             accepted, final = self._accept(logits, texts, drafts, proposals, limits)
             tokens = [
-                row[:n] + [last]
+                [*row[:n], last]
                 for row, n, last in zip(drafts.tolist(), accepted, final, strict=True)
             ]
             near_ties = [[False] * len(row) for row in tokens]

@@ -1,8 +1,9 @@
 """One round of decoding: draft some tokens, verify them with the whole model in one pass.
 
-A draft by early exit runs the layers below E and the head; verification runs only the layers from E on, over
-the hidden states that the draft left (LayerSkip, arXiv 2404.16710, section 4.3). A draft by prompt lookup
-copies what followed the last occurrence of the latest tokens. Plain decoding is a round without drafts.
+A draft by early exit runs the layers below E and the head; verification runs only the layers from E on,
+over the hidden states that the draft left (LayerSkip, arXiv 2404.16710, section 4.3). A draft by prompt
+lookup copies what followed the last occurrence of the latest tokens. Plain decoding is a round without
+drafts.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def draft_by_exit(
     plan: Plan,
     chooser: Chooser,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Returns (drafts [B, d], their distributions [B, d, V] or None, hidden states [B, d + 1, D] at exit E)."""
+    """(drafts [B, d], their distributions [B, d, V] or None, hidden states [B, d + 1, D] at E)."""
     token, exits, proposals = latest, [], []
     drafts = latest[:, :0]
     for step in range(plan.length + 1):

@@ -1,8 +1,8 @@
 """Exit layer and draft length from measurements: what a round costs, and what it yields.
 
-A round with d drafts at exit E costs  (d + 1) c_E(1) + d h(1) + c_E..L(d + 1) + h(d + 1)  seconds, where c is
-the time of a range of layers over M rows and h that of the head; with acceptance a it yields
-(1 - a^(d+1)) / (1 - a) tokens. Costs are measured on the model once per batch size; acceptance is estimated
+A round with d drafts at exit E costs (d + 1) c_E(1) + d h(1) + c_E..L(d + 1) + h(d + 1) seconds, where
+c is the time of a range of layers over M rows and h that of the head; with acceptance a it yields (1 -
+a^(d+1)) / (1 - a) tokens. Costs are measured on the model once per batch size; acceptance is estimated
 from the prompts and then from the rounds themselves. Drafting stops where plain decoding is faster.
 """
 
@@ -229,7 +229,7 @@ class Controller:
         trial = self._trials.setdefault(plan.drafter, [])
         trial.append((tokens, seconds))
         if len(trial) >= _TRIAL:
-            total, spent = map(sum, zip(*trial, strict=True))
-            if total * self._plain < spent:
+            yielded, spent = sum(part[0] for part in trial), sum(part[1] for part in trial)
+            if yielded * self._plain < spent:
                 self._barred.add(plan.drafter)
             trial.clear()
