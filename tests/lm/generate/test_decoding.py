@@ -197,7 +197,7 @@ def test_speculation_is_off_where_no_draft_is_accepted() -> None:
     generator = Generator(tiny("llama", layers=8))
     texts = prompts(3, longest=30)
     result = generator.generate(texts, max_new=48, speculate="auto", ignore_end=True, batch=3)
-    early = sum(rounds for plan, rounds in result.plans.items() if plan.startswith("early"))
+    early = sum(plan["rounds"] for plan in result.plans if plan["plan"].startswith("early"))
     assert early <= result.rounds / 2
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,6 +79,7 @@ class Generator:
     ) -> None:
         loaded, self.tokenizer, self.bos, release = open_model(model, tokenizer)
         arch = architecture(loaded)
+        self.name = str(model) if isinstance(model, str | Path) else f"{arch.name} in memory"
         if heads is not None:
             if exact:
                 raise InputError(
@@ -225,23 +227,26 @@ class Generator:
         )
         begin = time.perf_counter()
         self._prefill(cache, texts)
+        now = time.perf_counter()
+        run.prefill_s += now - begin
         control = None
         if (
             plan is None
             and max(limit - n for limit, n in zip(state.limits, state.prompts, strict=True)) > 1
         ):
             control = self._controller(cache, texts)
-        now = time.perf_counter()
-        run.prefill_s += now - begin
+            run.tuning_s += time.perf_counter() - now
+            now = time.perf_counter()
         while not all(state.ends):
             chosen = plan or (control.plan(texts) if control else Plan())
             done = run_round(decoder, cache, texts, chosen, chooser)
             before, now = now, time.perf_counter()
+            seconds = now - before
             if control:
-                control.observe(done, now - before)
+                control.observe(done, seconds)
             growing = [not end for end in state.ends]
             lengths = self._accept(state, done, ends, stop)
-            run.count(done, growing, lengths)
+            run.count(done, growing, lengths, seconds)
             cache.crop([len(text) - 1 for text in texts])
         run.decode_s += time.perf_counter() - begin
         run.kv_bytes = max(run.kv_bytes, cache.nbytes())
@@ -409,12 +414,18 @@ class Run:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
-    plans: dict[str, int] = field(default_factory=dict)
+    tuning_s: float = 0.0
+    plans: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def count(self, done: Round, growing: Sequence[bool], lengths: Sequence[int]) -> None:
+    def count(
+        self, done: Round, growing: Sequence[bool], lengths: Sequence[int], seconds: float
+    ) -> None:
         """Add a round; drafts behind an end of text were not needed, and are not counted."""
         self.rounds += 1
-        self.plans[str(done.plan)] = self.plans.get(str(done.plan), 0) + 1
+        plan = self.plans.setdefault(str(done.plan), {"rounds": 0, "tokens": 0, "seconds": 0.0})
+        plan["rounds"] += 1
+        plan["tokens"] += sum(lengths)
+        plan["seconds"] += seconds
         for open_, row, drafted, length in zip(
             growing, done.verdict.tokens, done.drafted, lengths, strict=True
         ):
@@ -430,17 +441,21 @@ class Run:
             details=tuple(self.texts),
             seconds=self.decode_s,
             prefill_seconds=self.prefill_s,
+            tuning_seconds=self.tuning_s,
             acceptance=self.accepted / self.drafted if self.drafted else None,
             drafted=self.drafted,
             accepted=self.accepted,
             rounds=self.rounds,
-            plans=dict(sorted(self.plans.items(), key=lambda item: -item[1])),
+            plans=[
+                {"plan": name, **totals}
+                for name, totals in sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
+            ],
             requested="auto" if plan is None else str(plan),
             kv_bytes=self.kv_bytes,
             rows_per_layer=tuple(rows),
             tolerance=generator.tolerance,
             exact=generator.exact,
-            model=generator.decoder.arch.name,
+            model=generator.name,
             layers=len(rows),
         )
 

@@ -44,13 +44,15 @@ class Generation(Answer):
     seconds: float
     """Prefill and decoding."""
     prefill_seconds: float
+    tuning_seconds: float
+    """Of `seconds`: measuring costs and acceptance, once per model and batch size."""
     acceptance: float | None
     """Accepted share of the drafted tokens; None without drafts."""
     drafted: int
     accepted: int
     rounds: int
-    plans: Mapping[str, int]
-    """Number of rounds by plan, the most frequent first."""
+    plans: Sequence[Mapping[str, Any]]
+    """Per plan, the most frequent first: rounds, tokens, seconds of its rounds."""
     requested: str
     """``auto`` or a plan."""
     kv_bytes: int
@@ -95,8 +97,8 @@ class Generation(Answer):
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens per second of prefill and decoding."""
-        return self.count / self.seconds
+        """Generated tokens per second of prefill and decoding, without `tuning_seconds`."""
+        return self.count / (self.seconds - self.tuning_seconds)
 
     @property
     def near_ties(self) -> list[dict[str, int]]:
@@ -138,11 +140,12 @@ class Generation(Answer):
             "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
             "prefill_seconds": self.prefill_seconds,
+            "tuning_seconds": self.tuning_seconds,
             "acceptance": self.acceptance,
             "drafted": self.drafted,
             "accepted": self.accepted,
             "rounds": self.rounds,
-            "plans": dict(self.plans),
+            "plans": [dict(plan) for plan in self.plans],
             "kv_bytes": self.kv_bytes,
             "speculation": self.speculation,
             "rows_per_layer": list(self.rows_per_layer),
@@ -199,18 +202,21 @@ class Generation(Answer):
     def _speed(self) -> Section:
         sentence = (
             f"{self.count:,} tokens at {number(self.tokens_per_second)} tokens/s "
-            f"in {number(self.seconds)} s, prefill included; {number(self.count / max(1, self.rounds))} "
-            "tokens per round."
+            f"in {number(self.seconds)} s, prefill included; {self.count / max(1, self.rounds):.2f} tokens "
+            "per round."
         )
         if self.acceptance is not None:
             sentence += (
                 f" {percent(self.acceptance)} of {self.drafted:,} drafted tokens were accepted."
             )
-        rows = [{"plan": plan, "rounds": rounds} for plan, rounds in self.plans.items()]
+        rows = [{**plan, "speed": plan["tokens"] / plan["seconds"]} for plan in self.plans]
         columns = {
-            "plan": ColumnFormat("Plan (early-exit: exit layer, drafts)"),
+            "plan": ColumnFormat("Plan"),
             "rounds": ColumnFormat("Rounds"),
+            "tokens": ColumnFormat("Tokens"),
+            "speed": ColumnFormat("Speed", "tokens/s", digits=0),
         }
+        caption = "One row per plan; early-exit:E,d drafts d tokens with the first E layers."
         how = How(
             (
                 "round cost = (d + 1) c_early(1) + d head(1) + c_late(d + 1) + head(d + 1)",
@@ -226,7 +232,7 @@ class Generation(Answer):
             "How fast was it?",
             sentence,
             (),
-            [_table(rows, columns, "Rounds by plan.")],
+            [_table(rows, columns, caption)],
             how,
         )
 
@@ -256,10 +262,21 @@ class Generation(Answer):
                 change = self.perplexity / self.perplexity_all_heads - 1
                 sentence += f", {percent(change)} more than with all heads"
             sentence += "."
-        shown = [{**row, "layer": f"layer {row['layer']}"} for row in rows]
-        figure = figures.bars(shown, "layer", "rows", "Rows computed")
+        points = [row for row in rows if row["perplexity"] is not None]
+        figure = figures.lines(
+            points,
+            "layer",
+            "perplexity",
+            "Exit after layer",
+            "Perplexity of the prompts",
+            points=True,
+        )
         return Section(
-            "layers", "What did each layer compute?", sentence, [figure], [_table(rows, columns)]
+            "layers",
+            "What did each layer compute?",
+            sentence,
+            [figure] if len(points) > 1 else [],
+            [_table(rows, columns)],
         )
 
     def _ties(self) -> Section:

@@ -81,7 +81,7 @@ def measure_costs(
     return Costs(layer, head, layers)
 
 
-def _fastest(decoder: Decoder, work: Callable[[], Any], times: int = 4) -> float:
+def _fastest(decoder: Decoder, work: Callable[[], Any], times: int = 2) -> float:
     seconds = math.inf
     for _ in range(times):
         begin = time.perf_counter()
