@@ -197,7 +197,7 @@ class Generation(Answer):
 
     def sections(self) -> Sequence[Section]:
         """Texts, speed, layers, near-ties."""
-        return [self._speed(), self._layers(), self._ties(), self._continuations()]
+        return [self._continuations(), self._speed(), self._layers(), self._ties()]
 
     def _speed(self) -> Section:
         sentence = (
@@ -292,8 +292,10 @@ class Generation(Answer):
             )
         if self.checked:
             sentence += (
-                f" Compared with plain decoding, {self.divergences:,} of {len(self.details):,} texts "
-                "differ, each after a near-tie."
+                f" {self.divergences:,} of {len(self.details):,} texts differ from plain decoding, each "
+                "from a near-tie on."
+                if self.divergences
+                else " Every text equals that of plain decoding."
             )
         columns = {"text": ColumnFormat("Text"), "token": ColumnFormat("Token")}
         table = Table(_arrow(rows, columns), columns, empty="No near-ties.", detail=True)
@@ -313,8 +315,7 @@ class Generation(Answer):
             "tokens": ColumnFormat("Tokens"),
             "ended": ColumnFormat("Ended by"),
         }
-        sentence = f"{len(rows):,} continuations, in the order of the prompts."
-        return Section("texts", "What was generated?", sentence, (), [_table(rows, columns)])
+        return Section("texts", "What was generated?", "", (), [_table(rows, columns)])
 
     def unknowns(self) -> Sequence[Unknown]:
         """Whether speculation was worth it, where it was switched off."""
