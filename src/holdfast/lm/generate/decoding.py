@@ -287,7 +287,9 @@ class Generator:
                 self._prefill(cache, texts)
         copied = Acceptance()
         copied.add(*lookup_agreement(texts))
-        return Controller(profile.costs[size], profile.exits, copied.limited(), lengths)
+        return Controller(
+            profile.costs[size], profile.exits, copied.limited(), profile.overheads, lengths
+        )
 
     def _accept(
         self, state: Sequences, done: Round, ends: frozenset[int], stop: Sequence[str]

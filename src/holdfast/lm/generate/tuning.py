@@ -22,15 +22,17 @@ from holdfast.lm.generate.speculation import Plan, Round, lookup
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN = 1.05
+GAIN = 1.1
 """Predicted speed, relative to plain decoding, that a drafter needs to be used."""
 _PROBE = 24
 """Positions of a prompt at which the guesses of the exits are compared with the last layer's."""
 _MEMORY = 0.98
 """Weight of the past for each new draft: the estimate of acceptance follows the text."""
-_PRIOR = 4.0
+_PRIOR = 8.0
 """Drafts that the estimate from the prompts counts for."""
-_TRIAL = 8
+_REVIEW = 4
+"""Rounds between two choices of plans: a choice takes longer than it changes."""
+_TRIAL = 4
 """Rounds before the measured speed of a plan can switch it off."""
 
 
@@ -42,12 +44,8 @@ class Costs:
     head: dict[int, float]
     layers: int
 
-    def plain(self) -> float:
-        """Seconds per token of plain decoding."""
-        return self.layers * self.layer[1] + self.head[1]
-
     def round(self, plan: Plan) -> float:
-        """Seconds of one round."""
+        """Seconds of one round; without drafts, of one token."""
         rows = plan.length + 1
         late = (self.layers - plan.exit_layer) * self.layer[rows] + self.head[rows]
         return (
@@ -112,8 +110,8 @@ class Acceptance:
 
     @property
     def rate(self) -> float:
-        """Estimate with half a success and half a failure more."""
-        return (self.accepted + 0.5) / (self.judged + 1)
+        """Estimate with half a success and one and a half failures more: a drafter has to prove itself."""
+        return (self.accepted + 0.5) / (self.judged + 2)
 
 
 @dataclass
@@ -122,6 +120,8 @@ class Profile:
 
     costs: dict[tuple[int, bool], Costs] = field(default_factory=dict)
     exits: dict[int, Acceptance] = field(default_factory=dict)
+    overheads: dict[str, float] = field(default_factory=dict)
+    """Drafter -> seconds of a round in the loop, relative to what its costs predict."""
 
 
 def candidate_exits(layers: int) -> list[int]:
@@ -178,6 +178,7 @@ class Controller:
         costs: of the model at this batch size.
         exits: acceptance by exit layer, shared between requests.
         lookups: acceptance of lookup at the prompts.
+        overheads: of the profile: corrects the costs, which were measured outside the loop.
         lengths: draft lengths to choose among.
     """
 
@@ -186,41 +187,54 @@ class Controller:
         costs: Costs,
         exits: dict[int, Acceptance],
         lookups: Acceptance,
+        overheads: dict[str, float],
         lengths: Sequence[int] = LENGTHS,
     ) -> None:
         self.costs, self.exits, self.lookups, self.lengths = costs, exits, lookups, lengths
-        self._plain = costs.plain()
+        self._overheads = overheads
         self._trials: dict[str, list[tuple[float, float]]] = {}
         self._barred: set[str] = set()
+        self._ranking: list[Plan] = []
+        self._rounds = 0
 
     def plan(self, texts: Sequence[Sequence[int]]) -> Plan:
         """The fastest plan by prediction; plain decoding where none gains `GAIN`."""
-        best, speed = Plan(), GAIN / self._plain
-        exits = {} if "early-exit" in self._barred else self.exits
-        for exit_layer, acceptance in exits.items():
+        if self._rounds % _REVIEW == 0:
+            self._ranking = self._ranked()
+        self._rounds += 1
+        for plan in self._ranking:
+            if plan.drafter in self._barred:
+                continue
+            if plan.drafter != "lookup" or any(lookup(text, 1) for text in texts):
+                return plan
+        return Plan()
+
+    def _ranked(self) -> list[Plan]:
+        """The best plan of each drafter, the fastest first, and without those that do not gain `GAIN`."""
+        least = GAIN / self._seconds(Plan())
+        best: dict[str, tuple[float, Plan]] = {}
+        rates = {("early-exit", layer): estimate.rate for layer, estimate in self.exits.items()}
+        for (drafter, layer), rate in (rates | {("lookup", 0): self.lookups.rate}).items():
             for length in self.lengths:
-                plan = Plan("early-exit", exit_layer, length)
-                if (predicted := self._predicted(plan, acceptance.rate)) > speed:
-                    best, speed = plan, predicted
-        if "lookup" not in self._barred:
-            rate = self.lookups.rate
-            for length in self.lengths:
-                plan = Plan("lookup", 0, length)
-                predicted = self._predicted(plan, rate)
-                if predicted > speed and any(lookup(text, 1) for text in texts):
-                    best, speed = plan, predicted
-        return best
+                plan = Plan(drafter, layer, length)
+                speed = self._predicted(plan, rate)
+                if speed > best.get(drafter, (least, plan))[0]:
+                    best[drafter] = (speed, plan)
+        return [plan for _, plan in sorted(best.values(), key=lambda pair: -pair[0])]
 
     def _predicted(self, plan: Plan, rate: float) -> float:
-        return tokens_per_round(rate, plan.length) / self.costs.round(plan)
+        return tokens_per_round(rate, plan.length) / self._seconds(plan)
+
+    def _seconds(self, plan: Plan) -> float:
+        return self.costs.round(plan) * self._overheads.get(plan.drafter, 1.0)
 
     def observe(self, done: Round, seconds: float) -> None:
         """Learn from a round: acceptance, and whether its drafter is slower than plain decoding."""
         plan = done.plan
         tokens = sum(map(len, done.verdict.tokens)) / len(done.verdict.tokens)
+        overhead = self._overheads.setdefault(plan.drafter, 1.0)
+        self._overheads[plan.drafter] += 0.1 * (seconds / self.costs.round(plan) - overhead)
         if plan.drafter == "none":
-            # The cost of plain decoding as it is in the loop, not as it was measured alone.
-            self._plain += 0.1 * (seconds - self._plain)
             return
         estimate = self.exits[plan.exit_layer] if plan.exit_layer else self.lookups
         for row, drafted in zip(done.verdict.tokens, done.drafted, strict=True):
@@ -230,6 +244,6 @@ class Controller:
         trial.append((tokens, seconds))
         if len(trial) >= _TRIAL:
             yielded, spent = sum(part[0] for part in trial), sum(part[1] for part in trial)
-            if yielded * self._plain < spent:
+            if yielded * self._seconds(Plan()) < spent:
                 self._barred.add(plan.drafter)
             trial.clear()
