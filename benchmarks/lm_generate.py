@@ -256,7 +256,7 @@ def report(
         "notes": [
             f"Median of {options.repeats} interleaved runs in one process; prefill counts.",
             "'damped' models have random weights: their acceptance is set, not learned.",
-            "Of Hugging Face's early exit and prompt lookup the best of several settings counts; both "
+            "Hugging Face's early exit and prompt lookup count with the best of several settings; both "
             "refuse batches.",
         ],
     }

@@ -119,10 +119,10 @@ def test_divergence_that_is_no_near_tie_is_an_error() -> None:
 
 def test_each_layer_computes_only_what_it_must() -> None:
     generator = Generator(tiny("llama"))
-    seen: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
     for block in generator.decoder.blocks:
         block.register_forward_hook(
-            lambda block, inputs, _: seen.update(
+            lambda block, inputs, _: rows.update(
                 {block.number: inputs[0].shape[0] * inputs[0].shape[1]}
             )
         )
@@ -130,7 +130,7 @@ def test_each_layer_computes_only_what_it_must() -> None:
     text = prompts(1, longest=12)[0]
     plan = Plan("early-exit", exit_layer, drafts)
     result = generator.generate([text], max_new=24, speculate=plan, ignore_end=True)
-    assert [seen[layer] for layer in range(4)] == list(result.rows_per_layer)
+    assert [rows[layer] for layer in range(4)] == list(result.rows_per_layer)
     # One row per new position for early layers, never a second time in verification.
     assert set(result.rows_per_layer) == {len(text) - 1 + result.rounds * (drafts + 1)}
     early = sum(generator.decoder.rows[:exit_layer])

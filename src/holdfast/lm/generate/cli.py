@@ -61,8 +61,8 @@ def generate(
 
     Args:
         model: Folder of a model of Hugging Face, or hf:FOLDER?dtype=bfloat16&device=cuda.
-        prompt_file: File with one prompt per line: a text, or JSON such as "text", {"prompt": "text"} or
-            a list of token ids.
+        prompt_file: File with one prompt per line; in a .jsonl file each line is a JSON text, an object
+            with the key prompt, or a list of token ids.
         prompt: Prompt; may be given several times.
         max_new: Largest number of new tokens per prompt.
         speculate: auto (measured on this machine), off, early-exit:E,D (D drafts by the first E layers),

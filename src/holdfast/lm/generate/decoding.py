@@ -238,8 +238,8 @@ class Generator:
             run.tuning_s += time.perf_counter() - now
             now = time.perf_counter()
         while not all(state.ends):
-            chosen = plan or (control.plan(texts) if control else Plan())
-            done = run_round(decoder, cache, texts, chosen, chooser)
+            round_plan = plan or (control.plan(texts) if control else Plan())
+            done = run_round(decoder, cache, texts, round_plan, chooser)
             before, now = now, time.perf_counter()
             seconds = now - before
             if control:

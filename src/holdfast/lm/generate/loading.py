@@ -66,11 +66,9 @@ def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     ids = set() if tokenizer is None else set(tokenizer.ends)
     if not ids:
         for config in (model.config, getattr(model, "generation_config", None)):
-            named = getattr(config, "eos_token_id", None)
+            ends = getattr(config, "eos_token_id", None)
             ids |= {
-                token
-                for token in (named if isinstance(named, list) else [named])
-                if token is not None
+                token for token in (ends if isinstance(ends, list) else [ends]) if token is not None
             }
     return frozenset(ids)
 

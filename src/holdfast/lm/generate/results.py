@@ -45,7 +45,7 @@ class Generation(Answer):
     """Prefill and decoding."""
     prefill_seconds: float
     tuning_seconds: float
-    """Of `seconds`: measuring costs and acceptance, once per model and batch size."""
+    """Part of `seconds` spent on measuring costs and acceptance, once per model and batch size."""
     acceptance: float | None
     """Accepted share of the drafted tokens; None without drafts."""
     drafted: int
@@ -65,11 +65,11 @@ class Generation(Answer):
     model: str
     layers: int
     perplexity: float | None = None
-    """Of the prompts, by the whole model; None if it was not computed."""
+    """Perplexity of the prompts by the whole model; None if it was not computed."""
     perplexity_by_exit: Mapping[int, float] | None = None
-    """Of the prompts, by the layers below each exit."""
+    """Perplexity of the prompts by the layers below each exit."""
     perplexity_all_heads: float | None = None
-    """Of the prompts without a policy for fewer heads; None without a policy."""
+    """Perplexity of the prompts with all heads; None without a policy for fewer."""
     checked: bool = False
     """Compared with plain decoding: every divergence is a near-tie."""
     divergences: int = 0

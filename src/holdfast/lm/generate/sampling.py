@@ -214,8 +214,8 @@ class Chooser:
         logits = logits.clone()
         for b, row in enumerate(drafts.tolist()):
             for column in range(logits.shape[1]):
-                seen: Any = drafts.new_tensor([[*texts[b], *row[: first + column]]])
-                logits[b, column] = self._penalty(seen, logits[b, column : column + 1])[0]
+                prefix: Any = drafts.new_tensor([[*texts[b], *row[: first + column]]])
+                logits[b, column] = self._penalty(prefix, logits[b, column : column + 1])[0]
         return logits
 
 
