@@ -91,7 +91,12 @@ def test_invalid_prompts(
 
 
 def test_missing_prompts(tmp_path: Path) -> None:
-    for options, code in (((tmp_path / "none.txt",), "not-found"), ((), "empty-input")):
+    absent = tmp_path / "none.txt"
+    for options, code in (
+        ((absent,), "not-found"),
+        ((), "empty-input"),
+        ((None, [""]), "empty-input"),
+    ):
         with pytest.raises(InputError) as raised:
             generate_file(str(EXAMPLE), *options)
         assert raised.value.code == code

@@ -348,7 +348,7 @@ class Generator:
                     "a text needs a tokenizer", code="conflict", place=where, expected="token ids"
                 )
             tokens = self.tokenizer.encode(prompt.encode())
-            if self.bos is not None and tokens[:1] != [self.bos]:
+            if prompt and self.bos is not None and tokens[:1] != [self.bos]:
                 tokens = [self.bos, *tokens]
         else:
             tokens = [int(token) for token in prompt]
@@ -357,7 +357,7 @@ class Generator:
                 "empty prompt",
                 code="empty-input",
                 place=where,
-                expected="at least one token; this model has no token that begins a text",
+                expected="a text, or at least one token id",
             )
         arch = self.decoder.arch
         if bad := [token for token in tokens if not 0 <= token < arch.embedding.weight.shape[0]]:

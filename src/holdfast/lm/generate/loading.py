@@ -172,4 +172,6 @@ def _policy(heads: str, model: str, exact: bool) -> Any:
         path = Path(model.removeprefix("hf:").partition("?")[0]) / "chai.json"
         if exact or not path.is_file():
             return None
+    if not path.is_file():
+        raise InputError("calibration not found", code="not-found", place="--heads", found=heads)
     return import_module("holdfast.lm.generate.heads").read_heads(path)
