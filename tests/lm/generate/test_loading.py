@@ -39,9 +39,35 @@ def test_stop_strings_cut_inside_an_accepted_run(generator: Generator) -> None:
 
 def test_texts_and_token_ids_are_the_same_prompt(generator: Generator) -> None:
     text = "import os"
-    ids = [generator.bos, *generator.tokenizer.encode(text.encode())]
+    ids = [*generator.begin, *generator.tokenizer.encode(text.encode())]
     one, other = (generator.generate([p], max_new=10, speculate="off") for p in (text, ids))
     assert one.tokens == other.tokens
+
+
+def test_texts_of_a_folder_begin_as_in_transformers(generator: Generator) -> None:
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(EXAMPLE)
+    model = transformers.AutoModelForCausalLM.from_pretrained(EXAMPLE, dtype="float32")
+    for text in ("import os", "class Reader:\n    def"):
+        ids = tokenizer(text, return_tensors="pt")
+        expected = model.generate(**ids, max_new_tokens=12, do_sample=False)[
+            0, ids.input_ids.shape[1] :
+        ]
+        assert generator.generate([text], max_new=12).tokens[0] == expected.tolist()
+
+
+def test_the_beginning_token_is_added_where_the_tokenizer_adds_it(tmp_path: Path) -> None:
+    import transformers
+    from tokenizers import processors
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(EXAMPLE)
+    assert open_model(EXAMPLE, None)[2] == []
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|end|> $A", special_tokens=[("<|end|>", 0)]
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(EXAMPLE, dtype="float32")
+    assert Generator(model, tokenizer).begin == [0]
 
 
 def test_perplexity_is_that_of_transformers(generator: Generator) -> None:

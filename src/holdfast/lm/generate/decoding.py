@@ -77,7 +77,7 @@ class Generator:
     def __init__(
         self, model: Any, tokenizer: Any = None, *, exact: bool = False, heads: Any = None
     ) -> None:
-        loaded, self.tokenizer, self.bos, release = open_model(model, tokenizer)
+        loaded, self.tokenizer, self.begin, release = open_model(model, tokenizer)
         arch = architecture(loaded)
         self.name = str(model) if isinstance(model, str | Path) else f"{arch.name} in memory"
         if heads is not None:
@@ -348,8 +348,8 @@ class Generator:
                     "a text needs a tokenizer", code="conflict", place=where, expected="token ids"
                 )
             tokens = self.tokenizer.encode(prompt.encode())
-            if prompt and self.bos is not None and tokens[:1] != [self.bos]:
-                tokens = [self.bos, *tokens]
+            if tokens and tokens[: len(self.begin)] != self.begin:
+                tokens = [*self.begin, *tokens]
         else:
             tokens = [int(token) for token in prompt]
         if not tokens:

@@ -14,10 +14,11 @@ from holdfast.lm.generate.architectures import check_config
 
 if TYPE_CHECKING:
     from holdfast.lm.generate.results import Generation
+    from holdfast.lm.models.huggingface import HuggingFaceModel
 
 
-def open_model(model: Any, tokenizer: Any) -> tuple[Any, Any, int | None, bool]:
-    """(model of transformers, tokenizer, beginning token, whether its weights may be released).
+def open_model(model: Any, tokenizer: Any) -> tuple[Any, Any, list[int], bool]:
+    """(model of transformers, tokenizer, tokens before a text, whether its weights may be released).
 
     Raises:
         InputError: ``unsupported`` for other kinds of models, before any weights are read.
@@ -40,12 +41,36 @@ def open_model(model: Any, tokenizer: Any) -> tuple[Any, Any, int | None, bool]:
         place = place if kind == "hf" and colon else name
         _check_folder(place.partition("?")[0])
         opened = open_huggingface(place)
-        return opened.model, opened.tokenizer, opened.bos, True
+        begin = _as_ids(opened.bos) if "bos=" in place else _begin(opened)
+        return opened.model, opened.tokenizer, begin, True
     if isinstance(model, HuggingFaceModel):
-        return model.model, model.tokenizer, model.bos, False
-    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-        tokenizer = of_transformers(tokenizer)
-    return model.eval(), tokenizer, None if tokenizer is None else tokenizer.bos, False
+        return model.model, model.tokenizer, _as_ids(model.bos), False
+    if tokenizer is None or isinstance(tokenizer, Tokenizer):
+        return model.eval(), tokenizer, _as_ids(None if tokenizer is None else tokenizer.bos), False
+    return model.eval(), of_transformers(tokenizer), _added(tokenizer), False
+
+
+def _begin(opened: HuggingFaceModel) -> list[int]:
+    """What the tokenizer of a folder puts before a text; else the beginning token."""
+    import transformers
+
+    try:
+        place = opened.model.name_or_path
+        return _added(transformers.AutoTokenizer.from_pretrained(place, local_files_only=True))
+    except (OSError, ValueError, KeyError):
+        return _as_ids(opened.bos)
+
+
+def _added(tokenizer: Any) -> list[int]:
+    """What a tokenizer of transformers puts before a text: nothing in GPT-2, one token in Llama."""
+    bare = tokenizer("a", add_special_tokens=False).input_ids
+    whole = tokenizer("a").input_ids
+    count = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
+    return list(whole[:count])
+
+
+def _as_ids(token: int | None) -> list[int]:
+    return [] if token is None else [token]
 
 
 def _check_folder(place: str) -> None:
