@@ -59,9 +59,9 @@ def consistent(counts: np.ndarray, probabilities: np.ndarray) -> bool:
     return statistic < chi2.isf(1e-6, len(expected) - 1)
 
 
-@pytest.mark.parametrize("plan", ["off", "early-exit:2,2", "lookup:2"])
+@pytest.mark.parametrize("plan", ["early-exit:2,2", "lookup:2"])
 def test_distribution_of_three_tokens(plan: str) -> None:
-    check_distribution(plan, Sampling(temperature=0.8, seed=1), 6_000)
+    check_distribution(plan, Sampling(temperature=0.8, seed=1), 4_000)
 
 
 @pytest.mark.full

@@ -1,6 +1,6 @@
 """Keys and values of a batch of sequences, allocated once: appending is a write, cropping moves no data.
 
-A position is an address. A pass over M new tokens per sequence writes at the positions that it is told
+A position is an address. A pass over M new tokens per sequence writes at given positions
 and reads the positions up to each token, so that layers may lag behind one another (a draft runs the
 early layers first), and what a rejected draft left behind is overwritten before anything reads it.
 """

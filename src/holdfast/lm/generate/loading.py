@@ -64,9 +64,9 @@ def _begin(opened: HuggingFaceModel) -> list[int]:
 def _added(tokenizer: Any) -> list[int]:
     """What a tokenizer of transformers puts before a text: nothing in GPT-2, one token in Llama."""
     bare = tokenizer("a", add_special_tokens=False).input_ids
-    whole = tokenizer("a").input_ids
-    count = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
-    return list(whole[:count])
+    ids = tokenizer("a").input_ids
+    count = next((n for n in range(len(ids)) if ids[n : n + len(bare)] == bare), 0)
+    return list(ids[:count])
 
 
 def _as_ids(token: int | None) -> list[int]:
