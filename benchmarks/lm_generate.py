@@ -104,7 +104,8 @@ def peers(
     }
 
     def decode(**more: Any) -> list[list[int]]:
-        return model.generate(ids, **shared, **more)[:, ids.shape[1] :].tolist()
+        tokens: list[list[int]] = model.generate(ids, **shared, **more)[:, ids.shape[1] :].tolist()
+        return tokens
 
     calls: dict[str, Callable[[], list[list[int]]]] = {"HF greedy": decode}
     if len(prompts) == 1:
