@@ -153,7 +153,7 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
     "room",
     [
         *("automata", "data.croissant", "data.curation", "data.records", "fleet"),
-        "lm.query",
+        *("lm.generate", "lm.query"),
         *("private.bandits", "private.mpc", "profile.numerics", "runs", "sparse"),
     ],
 )

@@ -20,8 +20,8 @@ import pytest
 from holdfast import automata as fa
 from holdfast import carbon, fleet, profile, runs, sparse
 from holdfast.data import croissant, curation, records
+from holdfast.lm import generate, safety
 from holdfast.lm import query as q
-from holdfast.lm import safety
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
 
@@ -30,6 +30,7 @@ ROOMS: dict[str, ModuleType] = {
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,
+    "lm.generate": generate,
     "lm.safety": safety,
     "automata": fa,
     "data.croissant": croissant,
@@ -52,7 +53,7 @@ LOAD_TORCH = {
     *("inspect", "install", "load", "pack", "pack_file", "save"),
 }
 """Names that are not touched: torch takes seconds to load."""
-TORCH_ROOMS = {"holdfast.private.bandits", "holdfast.private.mpc"}
+TORCH_ROOMS = {"holdfast.lm.generate", "holdfast.private.bandits", "holdfast.private.mpc"}
 """Rooms of which that holds for every name."""
 
 

@@ -27,3 +27,8 @@ app.add_typer(
 @app.command(help="AI safety benchmark: hazards, grades, and how certain they are.")
 def safety() -> None:
     """Listed here; `holdfast.cli` runs its commands, which are made from functions."""
+
+
+@app.command(help="Continue prompts faster: drafts by early exit, verified by the whole model.")
+def generate() -> None:
+    """Listed here; `holdfast.cli` runs it, which is made from a function."""

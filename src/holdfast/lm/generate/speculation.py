@@ -1,0 +1,114 @@
+"""One round of decoding: draft some tokens, verify them with the whole model in one pass.
+
+A draft by early exit runs the layers below E and the head; verification runs only the layers from E on,
+over the hidden states that the draft left (LayerSkip, arXiv 2404.16710, section 4.3). A draft by prompt
+lookup copies what followed the last occurrence of the latest tokens. Plain decoding is a round without
+drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.lm.generate.arena import Cache
+from holdfast.lm.generate.decoder import Decoder
+from holdfast.lm.generate.sampling import Chooser, Verdict
+
+LONGEST_MATCH = 3
+"""Number of latest tokens that prompt lookup searches for first."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the next round drafts."""
+
+    drafter: str = "none"
+    """``none``, ``early-exit`` or ``lookup``."""
+    exit_layer: int = 0
+    """E: the draft runs layers 0 to E - 1."""
+    length: int = 0
+    """Number d of drafted tokens."""
+
+    def __str__(self) -> str:
+        if self.drafter == "early-exit":
+            return f"early-exit:{self.exit_layer},{self.length}"
+        return f"lookup:{self.length}" if self.drafter == "lookup" else "none"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round yielded."""
+
+    plan: Plan
+    """As carried out: without drafts where lookup had no match."""
+    verdict: Verdict
+    drafted: list[int]
+    """Drafts of each sequence."""
+
+
+def run_round(
+    decoder: Decoder, cache: Cache, texts: Sequence[list[int]], plan: Plan, chooser: Chooser
+) -> Round:
+    """Extend every text; its last token is not in the cache yet."""
+    starts = [len(text) - 1 for text in texts]
+    latest = torch.tensor([text[-1:] for text in texts], device=decoder.device)  # [B, 1]
+    drafts, proposals, limits = latest[:, :0], None, None
+    first = 0
+    if plan.drafter == "early-exit":
+        first = plan.exit_layer
+        drafts, proposals, x = draft_by_exit(decoder, cache, texts, latest, starts, plan, chooser)
+    else:
+        if plan.drafter == "lookup":
+            copies = [lookup(text, plan.length) for text in texts]
+            limits = [len(copy) for copy in copies]
+            width = max(limits)
+            plan = plan if width else Plan()
+            padded = [copy + [0] * (width - len(copy)) for copy in copies]
+            drafts = latest.new_tensor(padded).view(len(texts), width)
+        x = decoder.embed(torch.cat((latest, drafts), 1), starts)
+    x = decoder.run(x, cache, starts, first)
+    verdict = chooser.verify(decoder.logits(x), texts, drafts, proposals, limits)
+    drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
+    return Round(plan, verdict, drafted)
+
+
+def draft_by_exit(
+    decoder: Decoder,
+    cache: Cache,
+    texts: Sequence[Sequence[int]],
+    latest: Tensor,
+    starts: Sequence[int],
+    plan: Plan,
+    chooser: Chooser,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(drafts [B, d], their distributions [B, d, V] or None, hidden states [B, d + 1, D] at E)."""
+    token, exits, proposals = latest, [], []
+    drafts = latest[:, :0]
+    for step in range(plan.length + 1):
+        places = [start + step for start in starts]
+        exits.append(decoder.run(decoder.embed(token, places), cache, places, 0, plan.exit_layer))
+        if step < plan.length:
+            token, q = chooser.draft(decoder.logits(exits[-1]), texts, drafts)
+            drafts = torch.cat((drafts, token), 1)
+            proposals.append(q)
+    joined = None if proposals[0] is None else torch.cat(proposals, 1)
+    return drafts, joined, torch.cat(exits, 1)
+
+
+def lookup(text: Sequence[int], length: int) -> list[int]:
+    """Up to `length` tokens that followed the last earlier occurrence of the latest tokens; perhaps none.
+
+    Source: prompt lookup decoding (Saxena 2023): the longest match of at most `LONGEST_MATCH` tokens wins.
+    """
+    end = len(text)
+    for size in range(min(LONGEST_MATCH, end - 1), 0, -1):
+        pattern = text[end - size :]
+        last = pattern[-1]
+        for stop in range(end - 1, size - 1, -1):
+            if text[stop - 1] == last and text[stop - size : stop] == pattern:
+                return list(text[stop : stop + length])
+    return []
