@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.lm.generate.models import VOCABULARY, tiny
+from tiny_models import VOCABULARY, tiny
 from torch.nn import functional as F
 from transformers import LlamaConfig, Trainer, TrainingArguments
 
