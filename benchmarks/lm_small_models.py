@@ -29,14 +29,15 @@ RECIPES = {
 
 
 def texts(out: Path) -> Path:
-    """A folder of links to the modules of the standard library, without packages and tests."""
-    folder = out / "text"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in Path(sysconfig.get_paths()["stdlib"]).glob("*.py"):
-        link = folder / path.name
-        if not link.exists():
-            link.symlink_to(path)
-    return folder
+    """A folder of links to the modules of the standard library; beside it one to a package, held out."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    for folder, source in ((out / "text", library), (out / "held-out", library / "asyncio")):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in source.glob("*.py"):
+            link = folder / path.name
+            if not link.exists():
+                link.symlink_to(path)
+    return out / "text"
 
 
 def train(out: Path, name: str, steps: int) -> None:

@@ -69,7 +69,7 @@ def generate(
         speculate: auto (measured on this machine), off, early-exit:E,D (D drafts by the first E layers),
             lookup or lookup:D (drafts copied from the text).
         heads: Calibration of calibrate-heads, off, or auto (chai.json in the model's folder if it exists).
-        heads_mode: Clusters within the calibrated perplexity, chosen per prompt (auto) or by the calibration
+        heads_mode: Clusters within the calibrated perplexity, per prompt (auto) or of the calibration
             (static), or those of the elbow per prompt (online).
         exact: Pad every pass, so that drafts do not change a bit of the result (slower).
         batch: Number of prompts that are decoded together.

@@ -152,21 +152,12 @@ def calibrate_heads(
     Raises:
         InputError: for a model or data that cannot be used; ``invalid-value`` for attention with NaN.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    try:
-        opened = AutoModelForCausalLM.from_pretrained(
-            model, dtype=torch.float32, local_files_only=True
-        ).eval()
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            "the model cannot be read",
-            code="unreadable" if model.exists() else "not-found",
-            path=model,
-            found=str(error).splitlines()[0][:200],
-            expected="a folder of a model and its tokenizer",
-        ) from error
+    from holdfast.lm.generate.loading import open_model
+
+    opened = open_model(str(model))[0]
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     corpus = Texts(data).encoded(tokenizer)
     pieces = windows(np.concatenate((corpus.train, corpus.held_out)), length)
     if len(pieces) < 2 * samples or length <= FIRST:

@@ -11,6 +11,8 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from transformers import (
     AutoTokenizer,
     TrainerCallback,
 )
+from transformers.utils import logging
 
 from holdfast import progress
 from holdfast.errors import HoldfastError, InputError
@@ -142,7 +145,7 @@ def train_exits(
     run = {"recipe": asdict(recipe), "schedule": asdict(schedule), "config": config.to_dict()}
     identity = json.dumps(run, sort_keys=True, default=str) + corpus.digest + _weights_digest(model)
     plan = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    with atomic_folder(output, plan=plan) as draft:
+    with _without_bars(), atomic_folder(output, plan=plan) as draft:
         loop = _Loop(draft / "checkpoint", model, config, recipe, schedule)
         loop.run(corpus)
         exits = evaluate_exits(loop.model, windows(corpus.held_out, schedule.length)[:_EVALUATED])
@@ -163,6 +166,18 @@ def train_exits(
         write_whole(draft / "training.json", report)
         shutil.rmtree(loop.folder)
     return answer
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Transformers draws a bar for every file that it reads or writes."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 class _Loop:
