@@ -141,8 +141,8 @@ def main() -> None:
         "machine": host,
         "versions": {name: version(name) for name in ("holdfast", "torch")},
         "notes": [
-            f"Medians of {options.samples} samples in turn, {torch.get_num_threads()} thread(s). The peer is "
-            "the fastest of SDPA with keys by head, by token, and of two products with a softmax. "
+            f"Medians of {options.samples} samples in turn, {torch.get_num_threads()} thread(s). The peer "
+            "is the fastest of SDPA with keys by head, by token, and of two products with a softmax. "
             f"Load after: {os.getloadavg()[0]:.1f}.",
             "The aim is 85 % of the bound 2 / (1 + k / H). Projections are not part of it.",
         ],

@@ -19,13 +19,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.lm.generate.architectures import Architecture
 from holdfast.lm.generate.arena import Arena
-from holdfast.lm.generate.decoder import Block, Decoder
+from holdfast.lm.generate.decoder import Block, Decoder, Linear
 from holdfast.lm.generate.heads_clusters import Assignment, head_sources
 
 FIRST = 5
@@ -356,7 +355,6 @@ class _Plan:
         queries = torch.tensor(np.stack([one.queries for one in assignments]))  # [B, R]
         keys = torch.tensor(np.stack([one.keys for one in assignments]))  # [B, k]
         self.heads, self.size = block.heads, block.size
-        device = block.weight.device
         used_queries, self._query_places = queries.unique(return_inverse=True)
         used_keys, self._key_places = keys.unique(return_inverse=True)
         parts = [
@@ -364,10 +362,11 @@ class _Plan:
             block.head_rows("key", used_keys.tolist()),
             block.head_rows("value", range(block.kv_heads)),
         ]
+        device = parts[0][0].device
         self._counts = [len(used_queries), len(used_keys), block.kv_heads]
-        self._weight = torch.cat([weight for weight, _ in parts])
+        weight = torch.cat([part for part, _ in parts])
         biases = [bias for _, bias in parts if bias is not None]
-        self._bias = torch.cat(biases) if biases else None
+        self._linear = Linear(weight, torch.cat(biases) if biases else None)
         self._rows = torch.arange(len(queries), device=device)[:, None]
         self._query_places = self._query_places.to(device)
         self._key_places = self._key_places.to(device)
@@ -378,7 +377,7 @@ class _Plan:
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """X [B, M, D] -> q [B, R, M, hd], k [B, k, M, hd], v [B, G, M, hd]."""
         batch, rows, _ = x.shape
-        joined = F.linear(x, self._weight, self._bias).view(batch, rows, -1, self.size)
+        joined = self._linear(x).view(batch, rows, -1, self.size)
         q, k, v = joined.transpose(1, 2).split(self._counts, 1)
         if not self._same or q.shape[1] != self._query_places.shape[1]:
             q = q[self._rows, self._query_places]

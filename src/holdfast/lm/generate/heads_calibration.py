@@ -156,7 +156,7 @@ def calibrate_heads(
 
     from holdfast.lm.generate.loading import open_model
 
-    opened = open_model(str(model))[0]
+    opened = open_model(str(model), None)[0]
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     corpus = Texts(data).encoded(tokenizer)
     pieces = windows(np.concatenate((corpus.train, corpus.held_out)), length)
