@@ -159,7 +159,7 @@ def test_representatives_alone_are_projected() -> None:
     decoded(decoder, cache, ids(1, 20), 12)
     for layer, plan in cache._plans.items():
         block = decoder.blocks[layer]
-        assert plan._linear(torch.zeros(1, 32)).shape[1] == (2 + 2 + 4) * block.size
+        assert plan._linear(torch.zeros(1, 1, 32)).shape[2] == (2 + 2 + 4) * block.size
         assert cache.k[layer].shape[1] == 2
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.errors import InputError
+from holdfast.errors import InputError, MissingExtraError
 
 FLAT = 0.1
 """Least depth of an elbow below the straight line: heads that are equally far apart lie on the line."""
@@ -90,8 +90,11 @@ def k_means(vectors: np.ndarray, count: int, place: str = "") -> tuple[np.ndarra
     Raises:
         InputError: ``invalid-value`` for NaN or infinities.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+    except ImportError as error:
+        raise MissingExtraError("scikit-learn", "hf") from error
 
     if not np.isfinite(vectors).all():
         raise InputError(
