@@ -2,8 +2,8 @@
 
     python benchmarks/lm_small_models.py OUT [NAME ...]
 
-Trains Llama models of 12 layers, width 192 and 6 million parameters on the source of Python's standard
-library: `mha-exits` and `gqa-exits` by the recipe of LayerSkip, `mha-plain` and `gqa-plain` with the same
+Trains Llama models (12 layers, width 192, 6 million parameters; or `--layers`, `--width`) on the source of
+Python's standard library: `mha-exits` and `gqa-exits` by the recipe of LayerSkip, `mha-plain` and `gqa-plain` with the same
 text, steps and seeds without it. `lm_generate.py` and `lm_heads.py` measure them. A folder that exists is
 left as it is, an interrupted run is resumed.
 """
@@ -40,14 +40,14 @@ def texts(out: Path) -> Path:
     return out / "text"
 
 
-def train(out: Path, name: str, steps: int) -> None:
+def train(out: Path, name: str, options: argparse.Namespace) -> None:
     """Train one model, and print its exits."""
     attention, recipe = name.split("-")
     config = LlamaConfig(
         vocab_size=2048,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=12,
+        hidden_size=options.width,
+        intermediate_size=options.width * 8 // 3,
+        num_hidden_layers=options.layers,
         num_attention_heads=6,
         num_key_value_heads=KEY_VALUE_HEADS[attention],
         max_position_embeddings=1024,
@@ -55,13 +55,11 @@ def train(out: Path, name: str, steps: int) -> None:
         architectures=["LlamaForCausalLM"],
     )
     config.save_pretrained(out / f"{attention}-config")
-    schedule = Schedule(steps, batch=8, length=128, learning_rate=2e-3, save_every=50)
+    schedule = Schedule(options.steps, batch=8, length=128, learning_rate=2e-3, save_every=50)
     begin = time.process_time()
-    # Its cache of weights would outlive the optimizer's steps.
-    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-        answer = train_exits(
-            out / f"{attention}-config", texts(out), out / name, RECIPES[recipe], schedule
-        )
+    answer = train_exits(
+        out / f"{attention}-config", texts(out), out / name, RECIPES[recipe], schedule
+    )
     print(f"{name}: {time.process_time() - begin:.0f} CPU seconds\n{answer}", flush=True)
 
 
@@ -72,11 +70,13 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", default=names, metavar="NAME")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=192)
     options = parser.parse_args()
     torch.set_num_threads(1)  # matrices this small gain little from a second one
     for name in options.names:
         if not (options.out / name).exists():
-            train(options.out, name, options.steps)
+            train(options.out, name, options)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from holdfast.lm.generate.arena import Arena
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.decoding import Generator
 from holdfast.lm.generate.heads import FIRST, SCHEMA, HeadPolicy, model_digest, read_heads
-from holdfast.lm.generate.heads_calibration import calibrate, perplexity
+from holdfast.lm.generate.heads_calibration import calibrate, calibrate_heads, perplexity
 from holdfast.lm.generate.heads_clusters import elbow, error_curve, head_sources, k_means
 
 HEADS = 4
@@ -307,3 +307,26 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_heads(tmp_path / "bad.json")
     assert error.value.code == "invalid-syntax"
+
+
+def test_calibration_of_a_folder(tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[3] / "examples" / "generate"
+    text = tmp_path / "text.py"
+    text.write_text((folder / "train.py").read_text())
+    answer = calibrate_heads(
+        folder, text, tmp_path / "chai.json", level="query", samples=2, length=16, tolerance=9.0
+    )
+    assert read_heads(tmp_path / "chai.json") == answer.policy
+    assert answer.policy.saved_share == 0
+    for data, changes, code in (
+        (text, {"samples": 500}, "no-data"),
+        (text, {"length": 6}, "out-of-range"),
+        (text, {"length": 257}, "out-of-range"),
+        (tmp_path / "none", {}, "not-found"),
+    ):
+        with pytest.raises(InputError) as error:
+            calibrate_heads(folder, data, tmp_path / "bad.json", **{"length": 16, **changes})
+        assert error.value.code == code
+    with pytest.raises(InputError) as error:
+        calibrate_heads(tmp_path, text, tmp_path / "bad.json")
+    assert error.value.code == "not-found"

@@ -326,16 +326,16 @@ class ClusteredArena(Arena):
         p = torch.softmax(scores * scale + self._visible(0, rows), -1)  # [B, H, 5, 5]
         lower = torch.tril_indices(rows, rows)
         features = p[:, :, lower[0], lower[1]].double().cpu().numpy()  # [B, H, 15]
-        chosen = []
+        updated = []
         for sequence, by_request in enumerate(self._by_request):
             one = assignments[sequence]
             if by_request:
                 one = self.policy.cluster(features[sequence], layer)
             else:
                 p[sequence] = p[sequence, one.sources]
-            chosen.append(one)
+            updated.append(one)
             self.k[layer][sequence, :, :FIRST] = k[sequence, one.keys]
-        self.assignments[layer] = chosen
+        self.assignments[layer] = updated
         self._plans.pop(layer, None)
         self._first_rows[layer] = (self.k[layer][:, :, :FIRST].clone(), v.clone())
         return (p.reshape(batch, groups, -1, rows) @ v).view(batch, heads, rows, size)

@@ -47,7 +47,7 @@ class HeadCalibration(Answer):
         layers: one row per layer: layer, elbow, auto (clusters), perplexity_change (of this layer alone).
         perplexity: mode -> perplexity on held-out windows; "all" is the model with all heads.
         tolerance: largest increase of perplexity allowed to mode auto.
-        samples: windows of text that the clusters were chosen by, and as many that perplexity is of.
+        samples: windows of text that the clusters were tokens by, and as many that perplexity is of.
     """
 
     policy: HeadPolicy
@@ -160,18 +160,27 @@ def calibrate_heads(
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     corpus = Texts(data).encoded(tokenizer)
     pieces = windows(np.concatenate((corpus.train, corpus.held_out)), length)
-    if len(pieces) < 2 * samples or length <= FIRST:
+    context = opened.config.max_position_embeddings
+    if not FIRST + 1 < length <= context:
+        raise InputError(
+            "invalid window length",
+            code="out-of-range",
+            place="length",
+            found=str(length),
+            expected=f"{FIRST + 2} to {context}, the positions of the model",
+        )
+    if len(pieces) < 2 * samples:
         raise InputError(
             "too little text for the samples",
             code="no-data",
             path=data,
             found=f"{len(pieces)} windows of {length} tokens",
-            expected=f"{2 * samples} windows of more than {FIRST}",
+            expected=f"{2 * samples} windows",
             remedy="more text, fewer samples or shorter windows",
         )
     spread = np.linspace(0, len(pieces) - 1, 2 * samples).astype(int)
-    chosen = torch.from_numpy(pieces[spread]).long()
-    answer = calibrate(opened, chosen[::2], chosen[1::2], level=level, tolerance=tolerance)
+    tokens = torch.from_numpy(pieces[spread]).long()
+    answer = calibrate(opened, tokens[::2], tokens[1::2], level=level, tolerance=tolerance)
     answer = replace(answer, path=output)
     document = {key: value for key, value in asdict(answer.policy).items() if key != "mode"}
     write_whole(output, json.dumps(document).encode() + b"\n")
@@ -232,7 +241,7 @@ def _within(
 ) -> tuple[HeadPolicy, dict[str, float], list[float]]:
     """The layers that mode auto clusters: those that cost least alone, as many as the tolerance allows."""
     most, layers = policy.most, len(policy.elbow)
-    whole = perplexity(decoder, held_out)
+    all_heads = perplexity(decoder, held_out)
 
     def measured(clustered: Sequence[int]) -> tuple[HeadPolicy, float]:
         counts = [k if layer in clustered else most for layer, k in enumerate(policy.elbow)]
@@ -245,20 +254,20 @@ def _within(
 
     able = [layer for layer in range(layers) if policy.elbow[layer] < most]
     changes = [
-        measured([layer])[1] / whole - 1 if layer in able else 0.0 for layer in range(layers)
+        measured([layer])[1] / all_heads - 1 if layer in able else 0.0 for layer in range(layers)
     ]
     order = sorted(able, key=lambda layer: changes[layer])
     low, high = 0, len(order)  # the first `low` layers are within the tolerance
     while low < high:
         middle = (low + high + 1) // 2
-        if measured(order[:middle])[1] <= whole * (1 + tolerance):
+        if measured(order[:middle])[1] <= all_heads * (1 + tolerance):
             low = middle
         else:
             high = middle - 1
     best, value = measured(order[:low])
     online = perplexity(decoder, held_out, replace(policy, mode="online"))
     static = perplexity(decoder, held_out, replace(best, mode="static"))
-    return best, {"all": whole, "auto": value, "static": static, "online": online}, changes
+    return best, {"all": all_heads, "auto": value, "static": static, "online": online}, changes
 
 
 @torch.inference_mode()

@@ -70,6 +70,8 @@ class ExitCallback(TrainerCallback):
                 found=str(args.label_smoothing_factor),
                 expected="0",
             )
+        if self.training is not None:  # an interrupted run has left its hooks
+            self.training.detach()
         self.training = ExitTraining(model, self.recipe, state.max_steps)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -171,12 +173,12 @@ def train_exits(
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Transformers draws a bar for every file that it reads or writes."""
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 
@@ -227,10 +229,10 @@ class _Loop:
             epoch: np.random.default_rng([self.seed, 1, epoch]).permutation(len(pieces))
             for epoch in np.unique(epochs)
         }
-        chosen = [
+        batch = [
             order[epoch][place] for epoch, place in zip(epochs, places % len(pieces), strict=True)
         ]
-        return pieces[chosen]
+        return pieces[batch]
 
     def _train_step(self, ids: torch.Tensor) -> None:
         self.training.begin(self.step)

@@ -76,13 +76,13 @@ class ExitTraining:
 
     # The rows are drawn once per forward pass and not where the layer runs: gradient checkpointing runs a
     # layer twice and must skip the same samples.
-    def _draw(self, model: nn.Module, arguments: Any, named: Any) -> None:
+    def _draw(self, model: nn.Module, arguments: Any, options: Any) -> None:
         self._states = {}
         self._rows = [None] * len(self.layers)
         if not model.training:
             return
         self._pass += 1
-        inputs = self._signature.bind_partial(*arguments, **named).arguments
+        inputs = self._signature.bind_partial(*arguments, **options).arguments
         ids = inputs.get("input_ids")
         batch = (inputs["inputs_embeds"] if ids is None else ids).shape[0]
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -99,10 +99,10 @@ class ExitTraining:
     def _dropping(self, place: int, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
         layer = self.layers[place]
 
-        def forward(hidden: Tensor, *arguments: Any, **named: Any) -> Tensor:
+        def forward(hidden: Tensor, *arguments: Any, **options: Any) -> Tensor:
             rows = self._rows[place]
             if not layer.training or rows is None:
-                output = run(hidden, *arguments, **named)
+                output = run(hidden, *arguments, **options)
             elif len(rows) == 0:
                 output = _Skip.apply(hidden, *layer.parameters())
             else:
@@ -111,7 +111,7 @@ class ExitTraining:
                 part = run(
                     hidden[rows],
                     *(_select(value, rows, batch) for value in arguments),
-                    **{name: _select(value, rows, batch) for name, value in named.items()},
+                    **{name: _select(value, rows, batch) for name, value in options.items()},
                 )
                 output = hidden.index_copy(0, rows, part.to(hidden.dtype))
             if layer.training and torch.is_grad_enabled():
@@ -120,9 +120,9 @@ class ExitTraining:
 
         return forward
 
-    def _replace_loss(self, model: nn.Module, arguments: Any, named: Any, output: Any) -> Any:
+    def _replace_loss(self, model: nn.Module, arguments: Any, options: Any, output: Any) -> Any:
         states, self._states = self._states, {}
-        inputs = self._signature.bind_partial(*arguments, **named).arguments
+        inputs = self._signature.bind_partial(*arguments, **options).arguments
         inputs |= inputs.pop("kwargs", {})
         labels = inputs.get("labels")
         if not model.training or labels is None or not states:

@@ -67,8 +67,10 @@ class Texts:
             elif text.strip():
                 # By name, not by position: a new file moves no other to the other side.
                 digest = hashlib.sha256(name.as_posix().encode()).digest()
-                held = digest[0] * 256 + digest[1] < 65536 // HELD_OUT
-                (self.held_out if held else self.train).append(text)
+                out = digest[0] * 256 + digest[1] < 65536 // HELD_OUT
+                (self.held_out if out else self.train).append(text)
+        if not self.train:
+            self.train, self.held_out = self.held_out, []
         if self.train and not self.held_out:
             first = self.train[-1]
             cut = len(first) - max(1, len(first) // HELD_OUT)
