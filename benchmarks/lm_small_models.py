@@ -4,8 +4,8 @@
 
 Trains Llama models (12 layers, width 192, 6 million parameters; or `--layers`, `--width`) on the source of
 Python's standard library: `mha-exits` and `gqa-exits` by the recipe of LayerSkip, `mha-plain` and
-`gqa-plain` with the same text, steps and seeds without it. `lm_heads.py` measures them. A folder that exists
-is left as it is, an interrupted run is resumed.
+`gqa-plain` with the same text, steps and seeds without it. `lm_heads.py` measures them. A folder that
+exists is left as it is, an interrupted run is resumed.
 """
 
 from __future__ import annotations
