@@ -291,7 +291,7 @@ def _opened(model: Path, texts: Texts, seed: int) -> tuple[Any, Any]:
             "the model cannot be read",
             code="unreadable" if model.exists() else "not-found",
             path=model,
-            found=str(error).splitlines()[0][:200],
+            found=str(error).splitlines()[0][:200] if model.exists() else None,
             expected="a folder of a model, or config.json of a new one",
         ) from error
     check_config(config)  # before a model of a family that cannot be trained takes the memory
