@@ -65,8 +65,10 @@ FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", 
 
 INNER = {
     "data curation": "holdfast.data.curation.cli",
+    "lm calibrate-heads": "holdfast.lm.generate.heads_cli",
     "lm generate": "holdfast.lm.generate.cli",
     "lm safety": "holdfast.lm.safety.cli",
+    "lm train-exits": "holdfast.lm.generate.training_cli",
 }
 """Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
 

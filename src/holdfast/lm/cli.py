@@ -32,3 +32,17 @@ def safety() -> None:
 @app.command(help="Continue prompts faster: drafts by early exit, verified by the whole model.")
 def generate() -> None:
     """Listed here; `holdfast.cli` runs it, which is made from a function."""
+
+
+@app.command(
+    name="train-exits", help="Train a language model whose early layers predict the next token too."
+)
+def train_exits() -> None:
+    """Listed here; `holdfast.cli` runs it, which is made from a function."""
+
+
+@app.command(
+    name="calibrate-heads", help="Find attention heads that attend alike, to compute fewer of them."
+)
+def calibrate_heads() -> None:
+    """Listed here; `holdfast.cli` runs it, which is made from a function."""

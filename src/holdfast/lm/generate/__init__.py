@@ -18,22 +18,35 @@ if TYPE_CHECKING:
     from holdfast.lm.generate.arena import Arena, Cache
     from holdfast.lm.generate.decoder import Decoder
     from holdfast.lm.generate.decoding import Generator, generate
+    from holdfast.lm.generate.heads import HeadPolicy, read_heads
+    from holdfast.lm.generate.heads_calibration import calibrate_heads
     from holdfast.lm.generate.results import Generation, Text
     from holdfast.lm.generate.sampling import Sampling
     from holdfast.lm.generate.speculation import Plan
+    from holdfast.lm.generate.training import ExitCallback, Schedule, train_exits
+    from holdfast.lm.generate.training_hooks import ExitTraining
+    from holdfast.lm.generate.training_recipe import ExitRecipe
 
 _HOMES = {
     "Architecture": "architectures",
     "Arena": "arena",
     "Cache": "arena",
     "Decoder": "decoder",
+    "ExitCallback": "training",
+    "ExitRecipe": "training_recipe",
+    "ExitTraining": "training_hooks",
     "Generation": "results",
     "Generator": "decoding",
+    "HeadPolicy": "heads",
     "Plan": "speculation",
     "Sampling": "sampling",
+    "Schedule": "training",
     "Text": "results",
     "architecture": "architectures",
+    "calibrate_heads": "heads_calibration",
     "generate": "decoding",
+    "read_heads": "heads",
+    "train_exits": "training",
 }
 
 __all__ = [
@@ -41,13 +54,21 @@ __all__ = [
     "Arena",
     "Cache",
     "Decoder",
+    "ExitCallback",
+    "ExitRecipe",
+    "ExitTraining",
     "Generation",
     "Generator",
+    "HeadPolicy",
     "Plan",
     "Sampling",
+    "Schedule",
     "Text",
     "architecture",
+    "calibrate_heads",
     "generate",
+    "read_heads",
+    "train_exits",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

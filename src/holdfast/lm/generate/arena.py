@@ -35,6 +35,12 @@ class Cache(Protocol):
     def crop(self, lengths: Sequence[int]) -> None:
         """Forget the tokens of sequence b from position ``lengths[b]`` on."""
 
+    def expect(self, lengths: Sequence[int]) -> None:
+        """Number of tokens of each sequence that the first pass stores; called before it."""
+
+    def split(self, starts: Sequence[int], rows: int) -> int:
+        """How many rows of a pass are computed through all its layers before the others."""
+
     def nbytes(self) -> int:
         """Storage of the keys and values."""
 
@@ -75,7 +81,7 @@ class Arena:
         if self._uniform:
             self._places = self._places[:1]
         hidden = columns > self._places[:, None, :, None]
-        mask = self.k.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+        mask = self.v.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
         # Query heads of one group are rows of one product with their shared keys.
         self._mask = mask.repeat(1, 1, self._groups, 1)
 
@@ -96,7 +102,7 @@ class Arena:
         """Scaled dot-product attention over the stored positions."""
         from torch.nn.functional import scaled_dot_product_attention
 
-        k, v = self.k[layer, :, :, : self._end], self.v[layer, :, :, : self._end]
+        k, v = self.k[layer][:, :, : self._end], self.v[layer][:, :, : self._end]
         scale = self._scales[layer]
         if self._mask is None and self._count > 1:
             return scaled_dot_product_attention(
@@ -110,6 +116,13 @@ class Arena:
 
     def crop(self, lengths: Sequence[int]) -> None:
         """Nothing moves: the next pass says where it writes."""
+
+    def expect(self, lengths: Sequence[int]) -> None:
+        """All tokens are treated alike."""
+
+    def split(self, starts: Sequence[int], rows: int) -> int:
+        """All rows at once."""
+        return rows
 
     def nbytes(self) -> int:
         """Allocated bytes."""

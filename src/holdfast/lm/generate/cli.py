@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.command import Answer, Count, Options, Positive, Share, option, room
 
@@ -51,6 +51,7 @@ def generate(
     max_new: Positive = 128,
     speculate: Annotated[str, option(metavar="PLAN")] = "auto",
     heads: Annotated[str, option(metavar="FILE")] = "auto",
+    heads_mode: Literal["auto", "static", "online"] = "auto",
     exact: bool = False,
     batch: Positive = 1,
     stop: Annotated[tuple[str, ...], option(metavar="TEXT")] = (),
@@ -68,6 +69,8 @@ def generate(
         speculate: auto (measured on this machine), off, early-exit:E,D (D drafts by the first E layers),
             lookup or lookup:D (drafts copied from the text).
         heads: Calibration of calibrate-heads, off, or auto (chai.json in the model's folder if it exists).
+        heads_mode: Clusters within the calibrated perplexity, per prompt (auto) or of the calibration
+            (static), or those of the elbow per prompt (online).
         exact: Pad every pass, so that drafts do not change a bit of the result (slower).
         batch: Number of prompts that are decoded together.
         stop: End a text before TEXT; may be given several times.
@@ -80,6 +83,7 @@ def generate(
         prompt_file,
         prompt,
         heads=heads,
+        heads_mode=heads_mode,
         exact=exact,
         max_new=max_new,
         speculate=speculate,

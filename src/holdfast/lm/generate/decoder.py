@@ -181,6 +181,11 @@ class Decoder:
     ) -> Tensor:
         """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1."""
         batch, rows, _ = x.shape
+        head = cache.split(starts, rows)
+        if head < rows:
+            later = [start + head for start in starts]
+            parts = (x[:, :head], starts), (x[:, head:], later)
+            return torch.cat([self.run(part, cache, at, first, last) for part, at in parts], 1)
         cache.begin(starts, rows)
         turns = None
         if self.arch.rotary is not None:

@@ -189,6 +189,7 @@ class Generator:
                 if not len(targets):
                     continue
                 cache = (Arena if all_heads else self._cache)(self.decoder, 1, len(tokens) + ROWS)
+                cache.expect([len(targets)])
                 x, first = self.decoder.embed(targets.new_tensor([tokens[:-1]]), [0]), 0
                 for layer in layers:
                     x = self.decoder.run(x, cache, [0], first, layer)
@@ -260,6 +261,7 @@ class Generator:
     def _prefill(self, cache: Cache, texts: Sequence[Sequence[int]]) -> None:
         """Store keys and values of all but the last token of every prompt, padded on the right."""
         longest = max(map(len, texts)) - 1
+        cache.expect([len(text) - 1 for text in texts])
         if longest:
             rows = [[*text[:-1], *[0] * (longest + 1 - len(text))] for text in texts]
             starts = [0] * len(texts)

@@ -152,6 +152,7 @@ def generate_file(
     prompts: Sequence[str] = (),
     *,
     heads: str = "auto",
+    heads_mode: str = "auto",
     exact: bool = False,
     **options: Any,
 ) -> Generation:
@@ -162,6 +163,7 @@ def generate_file(
         prompt_file: of `read_prompts`.
         prompts: further prompts.
         heads: a calibration file, ``off``, or ``auto``: ``chai.json`` in the model's folder, if it exists.
+        heads_mode: as of `read_heads`.
         exact: as of `Generator`.
         options: of `Generator.generate`.
     """
@@ -176,7 +178,7 @@ def generate_file(
             place="--prompt-file",
             remedy="name a file, or --prompt TEXT",
         )
-    generator = Generator(model, exact=exact, heads=_policy(heads, model, exact))
+    generator = Generator(model, exact=exact, heads=_policy(heads, heads_mode, model, exact))
     result = generator.generate(texts, **options)
     by_exit = generator.perplexity(texts, candidate_exits(result.layers))
     everything = generator.perplexity(texts, all_heads=True) if generator.heads else {}
@@ -188,7 +190,7 @@ def generate_file(
     )
 
 
-def _policy(heads: str, model: str, exact: bool) -> Any:
+def _policy(heads: str, mode: str, model: str, exact: bool) -> Any:
     """The policy for fewer heads of a file; None for all heads."""
     if heads == "off":
         return None
@@ -199,4 +201,4 @@ def _policy(heads: str, model: str, exact: bool) -> Any:
             return None
     if not path.is_file():
         raise InputError("calibration not found", code="not-found", place="--heads", found=heads)
-    return import_module("holdfast.lm.generate.heads").read_heads(path)
+    return import_module("holdfast.lm.generate.heads").read_heads(path, mode)
