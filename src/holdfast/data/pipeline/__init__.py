@@ -1,0 +1,1 @@
+"""Finding and removing bottlenecks of input pipelines."""
