@@ -1,8 +1,9 @@
 """The data of this room: a stage and what it costs, the trace of a pipeline, the machine, a plan.
 
 Every cost is **per batch at the root** (what the consumer gets from one ``next()``): a stage that runs V
-times per batch (its visit ratio) has V times the cost of one run. After Kuchnik et al., "Plumber: diagnosing
-and removing performance bottlenecks in machine learning data pipelines", MLSys 2022 (arXiv 2111.04131).
+times per batch (its visit ratio) has V times the cost of one run. After Kuchnik et al., "Plumber:
+diagnosing and removing performance bottlenecks in machine learning data pipelines", MLSys 2022 (arXiv
+2111.04131).
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
 
 Kind = Literal["cpu", "gil", "latency", "bandwidth", "consumer"]
 """What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer."""
@@ -50,6 +56,8 @@ class Stage:
     """Standard error of `blocked_s`."""
     bandwidth_bytes_s: float = math.inf
     """Bytes per second that all workers of the stage share; infinite where no limit was seen."""
+    stream_bytes_s: float = math.inf
+    """Bytes per second of one worker, where its waiting grows with the bytes; else infinite."""
     sequential: bool = False
     """Cannot run in parallel with itself (a generator, a file that is read from front to back)."""
     random: bool | None = None
@@ -90,10 +98,9 @@ class Stage:
     @property
     def kind(self) -> Kind:
         """What its time goes into."""
-        if self.moved_bytes > 0 and self.bandwidth_bytes_s < math.inf:
-            return "bandwidth"
         if self.blocked_s > self.cpu_s:
-            return "latency"
+            limited = min(self.bandwidth_bytes_s, self.stream_bytes_s) < math.inf
+            return "bandwidth" if limited else "latency"
         return "gil" if 2 * self.gil_s > self.cpu_s else "cpu"
 
 
@@ -130,6 +137,10 @@ class Trace:
     """Size of a batch in memory."""
     untraced_cores: float = 0.0
     """Cores that the pipeline used outside of its stages (queues, pickling, other threads)."""
+    dilation: float = 1.0
+    """CPU seconds of a batch while all cores work over those of one worker alone (shared caches)."""
+    costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
+    """CPU and blocked seconds of traced batches in their worker, shape [batches, 2]."""
 
     @property
     def stage(self) -> Mapping[str, Stage]:
@@ -150,6 +161,6 @@ class Plan:
     executors: Mapping[str, Executor]
     """Executor per group."""
     limit: str
-    """The resource that binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or a group or stage."""
+    """What binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or the name of a group or stage."""
     prefetch: int = 2
     """Batches in flight per worker."""

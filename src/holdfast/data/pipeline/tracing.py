@@ -1,0 +1,219 @@
+"""Tracing a loader: run it for some seconds, collect what its workers recorded, account it per batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.accounting import (
+    Run,
+    account,
+    batch_costs,
+    read_records,
+    shared_bandwidth,
+    total_cpu_s,
+)
+from holdfast.data.pipeline.calibration import concurrency, run_side_by_side
+from holdfast.data.pipeline.machine import resources
+from holdfast.data.pipeline.recording import read_position, size_of
+from holdfast.data.pipeline.stages import FloatArray, Trace
+from holdfast.errors import HoldfastError, InputError
+
+BLOCKS = 10
+"""Blocks of batches from whose rates the error of the rate is estimated."""
+
+Consumer = Callable[[Any], object]
+
+
+class WorkerDiedError(HoldfastError):
+    """A worker process ended without an exception: killed by the system, or crashed in compiled code."""
+
+    code = "worker-died"
+
+    def __init__(self, worker: str, stage: str, sample: str, cause: str) -> None:
+        self.place = f"worker {worker}, stage {stage!r}, sample {sample}"
+        self.stage, self.sample = stage, sample
+        super().__init__(
+            f"{self.place}: the worker process ended\n  found: {cause}\n"
+            "  remedy: load this sample alone; a kill without a message is usually the memory limit"
+        )
+
+
+def trace(
+    loader: Any,
+    seconds: float = 10.0,
+    consumer: Consumer | None = None,
+    calibration_s: float = 1.0,
+) -> Trace:
+    """Run a loader and account CPU time, waiting and bytes to each of its stages.
+
+    The loader is copied; its samples, their order and its random state stay what they were. Epochs follow
+    one another until the time is over.
+
+    Args:
+        loader: a torch `DataLoader`.
+        seconds: wall time after the warm-up (one batch of every worker).
+        consumer: called with every batch, such as a training step; None: batches are dropped.
+        calibration_s: seconds of each of two runs of the stages outside of the loader, in one process and
+            in several, that say what they cost one another; 0: none.
+
+    Raises:
+        InputError: not a loader, no batches, or a stage that raised, with stage and sample.
+        WorkerDiedError: a worker process that ended, with stage and sample.
+    """
+    if not dataloader.is_loader(loader):
+        raise InputError(
+            "only a torch DataLoader can be traced",
+            code="unsupported",
+            found=type(loader).__name__,
+            expected="a torch.utils.data.DataLoader",
+        )
+    with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
+        run = measure(loader, seconds, consumer, Path(name), timing=True)
+        records = read_records(Path(name))
+    if run.batches == 0 or not records:
+        raise InputError(
+            "the loader gave too few batches to trace",
+            code="no-data",
+            expected="at least two batches per worker",
+            remedy="trace longer, or use smaller batches",
+        )
+    stages = account(records, run, loader.num_workers)
+    dilation = 1.0
+    if calibration_s > 0 and not dataloader.is_iterable(loader):
+        count = concurrency(stages, loader.num_workers)
+        alone = run_side_by_side(loader, 1, calibration_s)
+        together = run_side_by_side(loader, count, calibration_s)
+        dilation = max(1.0, total_cpu_s(together) / max(total_cpu_s(alone), 1e-9))
+        stages = [shared_bandwidth(part, alone, together, count) for part in stages]
+    return Trace(
+        stages=tuple(stages),
+        seconds=run.seconds,
+        batches=run.batches,
+        rate=run.batches / run.seconds,
+        rate_error=rate_error(run.moments),
+        starved=min(1.0, run.waited_s / run.seconds),
+        resources=resources(),
+        settings=dataloader.settings_of(loader),
+        batch_bytes=run.batch_bytes,
+        dilation=dilation,
+        costs=batch_costs(records),
+    )
+
+
+def measure(
+    loader: Any,
+    seconds: float,
+    consumer: Consumer | None = None,
+    folder: Path | None = None,
+    timing: bool = False,
+    digest: Callable[[Any], str] | None = None,
+    digests: int = 0,
+) -> Run:
+    """Run a loader for some seconds after the warm-up.
+
+    Args:
+        loader: a torch `DataLoader`.
+        seconds: wall time after the warm-up; the warm-up may take as long again.
+        consumer: called with every batch.
+        folder: where workers record; None: a temporary one.
+        timing: whether stages are timed.
+        digest: fingerprint of a batch.
+        digests: of so many first batches.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
+            return measure(loader, seconds, consumer, Path(name), timing, digest, digests)
+    warm_up = max(1, loader.num_workers)
+    moments: list[float] = []
+    prints: list[str] = []
+    waited = receiving = consuming = consumer_cpu = 0.0
+    size = 0
+    with (
+        dataloader.random_state_restored(loader),
+        dataloader.recorded(loader, folder, timing, endless=True) as traced,
+    ):
+        batches = None
+        began = time.perf_counter()
+        arrived = 0
+        try:
+            while True:
+                if batches is None:
+                    batches, before = iter(traced), arrived
+                start, start_cpu = time.perf_counter(), time.thread_time()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    if arrived == before:
+                        break  # no batch in a whole epoch
+                    batches = None
+                    continue
+                now, cpu = time.perf_counter(), time.thread_time()
+                arrived += 1
+                if digest is not None and len(prints) < digests:
+                    prints.append(digest(batch))
+                if consumer is not None:
+                    consumer(batch)
+                done, done_cpu = time.perf_counter(), time.thread_time()
+                if arrived == warm_up:  # the clock starts behind the first batch of every worker
+                    moments.append(done)
+                elif arrived > warm_up:
+                    moments.append(done)
+                    waited += now - start
+                    receiving += cpu - start_cpu
+                    consuming += done - now
+                    consumer_cpu += done_cpu - cpu
+                size = size or size_of(batch)
+                del batch
+                base = moments[0] if moments else began + seconds
+                if done - base >= seconds and len(prints) >= digests:
+                    break
+        except Exception as error:
+            raise _explained(error, folder) from error
+        finally:
+            del batches  # ends the workers
+    return Run(np.array(moments), waited, receiving, consumer_cpu, consuming, size, tuple(prints))
+
+
+def rate_error(moments: FloatArray) -> float:
+    """Standard error of the rate, from blocks of batches; infinite with fewer than 4."""
+    batches = len(moments) - 1
+    blocks = min(BLOCKS, batches // 2)
+    if blocks < 2:
+        return math.inf
+    edges = moments[np.linspace(0, batches, blocks + 1).astype(int)]
+    counts = np.diff(np.linspace(0, batches, blocks + 1).astype(int))
+    per_batch = np.diff(edges) / counts
+    relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
+    return relative * batches / float(moments[-1] - moments[0])
+
+
+def _explained(error: Exception, folder: Path) -> Exception:
+    """The error of a worker with the stage and the sample at which it happened."""
+    for path in sorted(folder.glob("worker-*.error")):
+        about = json.loads(path.read_text())
+        return InputError(
+            "a stage of the pipeline raised an error",
+            code="stage-failed",
+            place=f"stage {about['stage']!r}, sample {about['sample']}",
+            found=about["error"],
+            remedy="load this sample alone, and fix it or leave it out",
+        )
+    text = str(error)
+    if "exited unexpectedly" in text or "is killed by signal" in text:
+        dead = set(re.findall(r"\d+", text.partition("pid")[2].partition(")")[0]))
+        for path in sorted(folder.glob("worker-*.pid")):
+            if path.read_text() in dead:
+                stage, sample = read_position(path.with_suffix(".position"))
+                number = path.stem.removeprefix("worker-")
+                return WorkerDiedError(number, stage, sample, text.splitlines()[0])
+    return error
