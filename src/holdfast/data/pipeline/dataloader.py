@@ -74,6 +74,23 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
     return other
 
 
+def constant(loader: Any) -> Any:
+    """A loader of one worker that gives the first batch for ever."""
+    with random_state_restored(loader):
+        indices = next(sampled_indices(loader))
+        if loader.batch_sampler is None:
+            samples, order = [loader.dataset[indices]], [0]
+        elif getattr(loader.dataset, "__getitems__", None):
+            samples, order = loader.dataset.__getitems__(indices), [list(range(len(indices)))]
+        else:
+            samples = [loader.dataset[index] for index in indices]
+            order = [list(range(len(indices)))]
+    part = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    other = with_settings(loader, {"num_workers": 1})
+    _set(other, dataset=_Plain(samples), worker_init_fn=None, **{part: order})
+    return other
+
+
 @contextlib.contextmanager
 def random_state_restored(loader: Any) -> Iterator[None]:
     """Leave the random generators that the loader draws from as they were: its next epoch is the same."""

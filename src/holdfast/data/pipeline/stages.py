@@ -140,7 +140,11 @@ class Trace:
     dilation: float = 1.0
     """CPU seconds of a batch while all cores work over those of one worker alone (shared caches)."""
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
-    """CPU and blocked seconds of traced batches in their worker, shape [batches, 2]."""
+    """CPU and blocked seconds of batches in a worker process, shape [batches, 2]."""
+    send_s: float = 0.0
+    """The part of a batch's CPU seconds that a worker spends to hand it over."""
+    receive_s: float = 0.0
+    """CPU seconds of the consumer's thread to take a batch from a worker."""
 
     @property
     def stage(self) -> Mapping[str, Stage]:

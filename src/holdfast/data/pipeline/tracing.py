@@ -8,8 +8,9 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,13 @@ BLOCKS = 10
 """Blocks of batches from whose rates the error of the rate is estimated."""
 
 Consumer = Callable[[Any], object]
+
+
+class Handover(NamedTuple):
+    """CPU seconds per batch in the worker that sends it and in the thread that receives it."""
+
+    send_s: float
+    receive_s: float
 
 
 class WorkerDiedError(HoldfastError):
@@ -88,13 +96,26 @@ def trace(
             remedy="trace longer, or use smaller batches",
         )
     stages = account(records, run, loader.num_workers)
-    dilation = 1.0
+    costs, dilation, send = batch_costs(records), 1.0, 0.0
+    receive = run.receive_cpu_s / run.batches
+    if loader.num_workers:
+        send = next(part.cpu_s for part in stages if part.name == "send")
     if calibration_s > 0 and not dataloader.is_iterable(loader):
         count = concurrency(stages, loader.num_workers)
         alone = run_side_by_side(loader, 1, calibration_s)
         together = run_side_by_side(loader, count, calibration_s)
         dilation = max(1.0, total_cpu_s(together) / max(total_cpu_s(alone), 1e-9))
+        slept = sum(part.blocked_s for part in stages[:-1])
         stages = [shared_bandwidth(part, alone, together, count) for part in stages]
+        if not loader.num_workers:
+            # What a worker process would take: threads of the main process are not its own.
+            handed = replayed(loader, calibration_s / 2)
+            send, receive = handed.send_s, handed.receive_s
+            costs = np.add(batch_costs(alone), [send, 0.0])
+            memory = max(record["private_bytes"] for record in alone)
+            stages = [replace(part, worker_bytes=float(memory)) for part in stages]
+        elif slept > 0:
+            costs = costs * [1.0, sum(part.blocked_s for part in stages[:-1]) / slept]
     return Trace(
         stages=tuple(stages),
         seconds=run.seconds,
@@ -106,8 +127,22 @@ def trace(
         settings=dataloader.settings_of(loader),
         batch_bytes=run.batch_bytes,
         dilation=dilation,
-        costs=batch_costs(records),
+        costs=costs,
+        send_s=send,
+        receive_s=receive,
     )
+
+
+def replayed(loader: Any, seconds: float) -> Handover:
+    """What it costs to hand a batch of this loader from a worker to the consumer.
+
+    One worker collates and sends the same samples again and again.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
+        run = measure(dataloader.constant(loader), seconds, None, Path(name), timing=True)
+        stages = account(read_records(Path(name)), run, 1)
+    cost = {part.name: part.cpu_s for part in stages}
+    return Handover(cost["send"], cost["receive"])
 
 
 def measure(
