@@ -65,6 +65,7 @@ FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", 
 
 INNER = {
     "data curation": "holdfast.data.curation.cli",
+    "data pipeline": "holdfast.data.pipeline.cli",
     "lm safety": "holdfast.lm.safety.cli",
 }
 """Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
@@ -217,7 +218,7 @@ def _dispatch(arguments: list[str]) -> Any:
 def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
     """What says which extra to install; the error itself where a library of holdfast's own is missing."""
     library = (error.name or "").partition(".")[0]
-    inner = {"records", "curation"}  # groups of `data` with an extra of their own
+    inner = {"records", "curation", "pipeline"}  # groups of `data` with an extra of their own
     given = [word for word in arguments if word in EXTRAS or word in inner]
     if library in ("", "holdfast") or not given:
         return error

@@ -74,6 +74,15 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
     return other
 
 
+def observed(loader: Any, asked: list[str]) -> Any:
+    """A copy of the loader that lists the samples of each batch as it asks for them."""
+    other = copy.copy(loader)
+    if not is_iterable(loader):
+        part = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        _set(other, **{part: _Observed(getattr(loader, part), asked)})
+    return other
+
+
 def constant(loader: Any) -> Any:
     """A loader of one worker that gives the first batch for ever."""
     with random_state_restored(loader):
@@ -197,6 +206,21 @@ class _Endless:
                 yield indices
             if empty:
                 return
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+
+class _Observed:
+    """Batches of indices, written down as they are asked for."""
+
+    def __init__(self, sampler: Iterable[Any], asked: list[str]) -> None:
+        self.sampler, self.asked = sampler, asked
+
+    def __iter__(self) -> Iterator[Any]:
+        for indices in self.sampler:
+            self.asked.append(repr(indices))
+            yield indices
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]

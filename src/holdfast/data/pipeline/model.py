@@ -220,20 +220,29 @@ def solve(
     )
 
 
-def bottleneck(stages: Sequence[Stage]) -> tuple[Stage, Kind]:
-    """The stage that limits the rate now, and what limits it: argmin R theta, of the slowest group.
+def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage, Kind]:
+    """The stage that limits the rate now, and what limits it: argmin R theta in the slowest group.
 
     Args:
         stages: with their costs per batch; one called ``"consumer"`` is what takes the batches.
+        cores: of the machine: more workers than cores compute no faster.
     """
-    # The main thread runs the consumer; where it is the slowest, no stage before it can help.
-    slowest = min(
-        groups(stages),
-        key=lambda part: min(_rate(part.parallelism, part.service_s), part.bandwidth_rate),
-    )
+
+    def limit(part: Group) -> float:
+        return min(
+            _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
+        )
+
+    # Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
+    slowest = min(groups(stages), key=limit)
     inside = [stage for stage in stages if stage.group == slowest.name]
-    stage = min(inside, key=lambda part: part.rate_limit)
+    stage = min(inside, key=lambda part: limit_of(part, cores))
     return stage, "consumer" if stage.name == "consumer" else stage.kind
+
+
+def limit_of(stage: Stage, cores: float) -> float:
+    """Batches per second if this stage alone were to limit, on so many cores."""
+    return min(stage.rate_limit, _rate(cores, stage.cpu_s))
 
 
 def _group(name: str, stages: Sequence[Stage]) -> Group:

@@ -42,7 +42,14 @@ def predict(
     """
     settings = {**trace.settings, **settings}
     unchanged = settings == dict(trace.settings) and stages is None
-    rate = trace.rate if unchanged else play(trace, settings, stages or trace.stages)
+    if unchanged:
+        rate = trace.rate
+    else:
+        rate = play(trace, settings, stages or trace.stages)
+        if settings == dict(
+            trace.settings
+        ):  # only costs change: in proportion to what was measured
+            rate *= trace.rate / play(trace, settings, trace.stages)
     sampling = relative_error(trace)
     half = math.hypot(sampling, 0.0 if unchanged else 1.96 * MODEL_ERROR)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
@@ -121,7 +128,7 @@ def play(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> 
     shared = min((part.bandwidth_rate for part in groups(stages)), default=math.inf)
     if not workers:
         alone = costs.sum(axis=1).mean() - trace.send_s
-        return min(1.0 / max(alone + consumer_cpu + consumer_wait, 1e-9), shared)
+        return float(min(1.0 / max(alone + consumer_cpu + consumer_wait, 1e-9), shared))
     used = min(trace.rate * costs[:, 0].mean(), cores) if trace.settings["num_workers"] else 1.0
     costs = costs * [1.0 / _dilation(trace.dilation, used, cores), 1.0]
     chosen = np.random.default_rng(0).integers(len(costs), size=PLAYED + 10 * workers * prefetch)
