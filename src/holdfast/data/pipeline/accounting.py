@@ -20,7 +20,8 @@ STEADY = 8
 GROWTH = 1.5
 """Waiting that grows by this factor with more workers is for a resource that they share."""
 EXPLAINED = 0.5
-"""Share of the waiting, and of its variance, that bytes must explain to be called bandwidth."""
+"""Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
+FEWEST_CALLS, MOST_CALLS = 5, 300
 
 Record = Mapping[str, Any]
 
@@ -167,23 +168,32 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
 def stream_bandwidth(calls: FloatArray) -> float:
     """Bytes per second of one worker if waiting grows with the bytes, else infinite.
 
-    Least squares of waiting = latency + bytes / bandwidth, for the bytes in and out; sizes that
-    hardly differ cannot tell the two apart.
+    Waiting = latency + bytes / bandwidth, with the median of the slopes between pairs of calls (Theil 1950,
+    Sen 1968), which single long calls do not move. Sizes that hardly differ cannot tell the two apart.
 
     Args:
         calls: blocked seconds, bytes in, bytes out; shape [calls, 3].
     """
     best, bandwidth = EXPLAINED, math.inf
+    calls = calls[:MOST_CALLS]
     blocked = calls[:, 0]
+    spread = _spread(blocked)
     for size in calls[:, 1:].T:
-        if len(calls) < STEADY or size.std() < 0.05 * size.mean() or blocked.std() == 0:
+        steps = np.subtract.outer(size, size)
+        pairs = np.abs(steps) > 0.05 * size.mean() if len(calls) >= FEWEST_CALLS else steps > np.inf
+        if not pairs.any() or spread == 0:
             continue
-        correlation = float(np.corrcoef(size, blocked)[0, 1])
-        slope = correlation * blocked.std() / size.std()
-        share = slope * size.mean() / blocked.mean()
-        if correlation > 0 and correlation**2 > best and share > EXPLAINED:
-            best, bandwidth = correlation**2, 1 / slope
+        slope = float(np.median(np.subtract.outer(blocked, blocked)[pairs] / steps[pairs]))
+        unexplained = _spread(blocked - slope * size) / spread
+        share = slope * np.median(size) / np.median(blocked) if slope > 0 else 0.0
+        if unexplained < best and share > EXPLAINED:
+            best, bandwidth = unexplained, 1 / slope
     return bandwidth
+
+
+def _spread(values: FloatArray) -> float:
+    """Median absolute deviation."""
+    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
 def _send(records: Sequence[Record], workers: int, stages: Sequence[Stage]) -> Stage:

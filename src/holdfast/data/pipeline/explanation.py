@@ -195,7 +195,7 @@ class Explanation(Answer):
             notes=(
                 "CPU time is that of the thread; time in the run queue is nobody's. Waiting is time "
                 "asleep, and lengthens a batch in its worker. The lock is sampled. A stage that calls "
-                f"others is charged what it does itself. {stage.name} has the lowest limit of the slowest group."
+                f"others is charged what it does itself. {stage.name} has the lowest limit."
             ),
         )
         return Section(

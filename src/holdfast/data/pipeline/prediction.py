@@ -183,6 +183,7 @@ def _played(
     now, taken, handed, free = 0.0, 0, 0, True
     first = min(workers * prefetch, total // 4)
     started_at = 0.0
+    stagger = float(costs.sum(axis=1).mean()) / workers
 
     def begin(who: int, wait: float, cpu: float) -> None:
         cpu_after[who] = cpu
@@ -196,7 +197,9 @@ def _played(
             idle.discard(who)
             current[who] = queues[who].popleft()
             cpu, wait = costs[current[who]]
-            begin(who, float(wait), float(cpu))
+            # Workers that began at once would sleep and compute in step for ever; real ones do not.
+            late = stagger * who if current[who] < workers else 0.0
+            begin(who, float(wait) + late, float(cpu))
         if free and done[taken]:
             free = False
             taken += 1

@@ -27,9 +27,11 @@ import numpy as np
 
 PROBE_S = 0.005
 """Period of the probe of the interpreter lock."""
+SETTLE_S = 0.001
+LATE_NS = 1_000_000
 OVERHEAD = 0.01
 """Share of a batch that reading clocks may take; beyond it only every k-th batch is traced."""
-DETAIL = 4
+DETAIL = 3
 """Every so many traced batches are examined for bytes and random draws."""
 POSITION = 256
 """Bytes of the file that says what a worker does right now."""
@@ -244,15 +246,16 @@ def _watch_lock(recorder: Recorder, thread: int) -> None:
     while True:
         recorder.examined.wait()
         queued = int(os.pread(queue, 80, 0).split()[1])
+        time.sleep(SETTLE_S)  # whoever waited for the lock while this thread had it gets it now
         due, switches = time.perf_counter_ns() + int(PROBE_S * 1e9), _switches()
         if recorder.wait():
             break
         waited = _switches() - switches > 1
         running = waited or os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"R"
-        late = due + int(os.pread(queue, 80, 0).split()[1]) - queued
+        late = int(os.pread(queue, 80, 0).split()[1]) - queued
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
         name = recorder.stage_at(due)
-        if running and name and name == recorder.stage_at(late):
+        if running and name and late < LATE_NS and name == recorder.stage_at(due + late):
             recorder.held.setdefault(name, [0, 0])[0 if waited else 1] += 1
     os.close(state)
     os.close(queue)

@@ -21,6 +21,9 @@ FloatArray = npt.NDArray[np.float64]
 Kind = Literal["cpu", "gil", "latency", "bandwidth", "consumer"]
 """What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer."""
 
+LOCKED = 0.6
+"""Share of its CPU time with the lock held from which a stage is limited by the lock; it is sampled."""
+
 Executor = Literal["main", "thread", "process"]
 """Where a stage runs: in the consumer's thread, in threads of its process, or in worker processes."""
 
@@ -101,7 +104,7 @@ class Stage:
         if self.blocked_s > self.cpu_s:
             limited = min(self.bandwidth_bytes_s, self.stream_bytes_s) < math.inf
             return "bandwidth" if limited else "latency"
-        return "gil" if 2 * self.gil_s > self.cpu_s else "cpu"
+        return "gil" if self.gil_s > LOCKED * self.cpu_s else "cpu"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 import re
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,7 +177,10 @@ def measure(
     with (
         dataloader.random_state_restored(loader),
         dataloader.recorded(loader, folder, timing, endless=True) as traced,
+        warnings.catch_warnings(),
     ):
+        # Workers that wait need no cores: their number is the model's to choose.
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         batches = None
         began = time.perf_counter()
         arrived = 0

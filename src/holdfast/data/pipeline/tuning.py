@@ -33,8 +33,8 @@ GAIN = 0.02
 """A setting that gains less than this share is not worth a change."""
 FEWEST = 8
 """Batches that a trace needs to be tuned by."""
-SETTLED = 3.0
-"""Seconds that a trial measures."""
+TRACED, TRIED = 0.25, 0.1
+"""Shares of the time of tuning for the trace and for each trial."""
 
 Draws = Literal["keep", "any"]
 Data = Literal["identical", "other random draws", "different", "not tried"]
@@ -184,7 +184,7 @@ def tune(
     """
     began = time.perf_counter()
     loader, consumer = built(make_loader)
-    traced = trace(loader, seconds * 0.25, consumer, calibration_s=min(1.0, seconds / 30))
+    traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.0, seconds / 30))
     error = relative_error(traced)
     if traced.batches < FEWEST or error > HIGHEST_ERROR:
         raise InputError(
@@ -202,9 +202,9 @@ def tune(
     while candidate and len(attempts) < trials:
         done = [attempt.settings for attempt in attempts]
         left = seconds - (time.perf_counter() - began)
-        if candidate in done or (attempts and left < 2 * SETTLED):
+        if candidate in done or (attempts and left < 2 * TRIED * seconds):
             break
-        attempts.append(_try(traced, loader, candidate, original, fixed, consumer))
+        attempts.append(_try(traced, loader, candidate, original, fixed, consumer, TRIED * seconds))
         candidate = _next(traced, attempts)
     return _kept(traced, attempts, output, time.perf_counter() - began)
 
@@ -316,6 +316,7 @@ def _try(
     original: tuple[list[str], list[str]],
     fixed: bool,
     consumer: Consumer | None,
+    seconds: float,
 ) -> Trial:
     """Compare the data, then measure."""
     rate, ends = predict(traced, settings)
@@ -327,7 +328,7 @@ def _try(
         data = "other random draws"
     else:
         return trial
-    run = measure(dataloader.with_settings(loader, settings), SETTLED, consumer)
+    run = measure(dataloader.with_settings(loader, settings), seconds, consumer)
     return replace(trial, measured=run.batches / max(run.seconds, 1e-9), data=data)
 
 

@@ -1,0 +1,253 @@
+"""Tracing and tuning of real loaders: the slow stage is named, the data stay the same, failures are located."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from holdfast.data import pipeline as room
+from holdfast.data.pipeline.tracing import WorkerDiedError
+from holdfast.data.pipeline.tuning import digest
+from holdfast.errors import InputError
+
+
+class Drawing(Dataset[Any]):
+    """Samples with an augmentation: drawn by index, or from the global generators."""
+
+    def __init__(self, transform: Callable[[Any], Any], by_index: bool = True, wait: float = 0.0):
+        self.transform, self.by_index, self.wait = transform, by_index, wait
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        threading.Event().wait(self.wait)
+        generator = torch.Generator().manual_seed(index) if self.by_index else None
+        sample = {
+            "x": torch.rand(8, generator=generator),
+            "index": index,
+            "name": f"sample {index}",
+        }
+        return self.transform(sample)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(torch.arange(64.0).split(1))
+
+
+def same(sample: Any) -> Any:
+    return sample
+
+
+def drawn(sample: Any) -> Any:
+    return {**sample, "noise": torch.rand(1), "choice": random.random(), "shift": np.random.rand()}
+
+
+def hashes(loader: Any) -> list[str]:
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    return [digest(batch) for batch in loader]
+
+
+# --- Injected slow stages ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_slow_stage_is_named(kind: str, position: str) -> None:
+    traced = room.trace(pipeline(kind, position, workers=0), 0.5, calibration_s=0)
+    answer = room.explain(traced)
+    assert (answer.bottleneck, answer.kind) == (position, kind)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_slow_stage_is_named_in_workers(kind: str, position: str) -> None:
+    answer = room.explain(room.trace(pipeline(kind, position, workers=2), 1.5))
+    assert (answer.bottleneck, answer.kind) == (position, kind)
+
+
+def test_slow_consumer_is_named() -> None:
+    loader = DataLoader(Drawing(same), batch_size=4)
+    wait = threading.Event().wait
+    answer = room.explain(room.trace(loader, 0.3, lambda _: wait(0.02), calibration_s=0))
+    assert (answer.bottleneck, answer.kind) == ("consumer", "consumer")
+    assert answer.trace.starved < 0.5
+
+
+def test_shared_bandwidth_is_seen_by_more_workers() -> None:
+    lock = torch.multiprocessing.get_context("fork").Lock()
+
+    def fetch(_: int, __: int) -> None:
+        with lock:  # one at a time, whatever the number of workers
+            threading.Event().wait(0.003)
+
+    loader = DataLoader(Samples(Compose([]), fetch), batch_size=4, collate_fn=list)
+    traced = room.trace(loader, 0.3, calibration_s=0.2)
+    source = traced.stage["source"]
+    assert source.kind == "bandwidth"
+    answer = room.explain(traced)
+    assert all(row["rate"] < 2.5 * traced.rate for row in answer.predicted)
+
+
+def test_costs_are_accounted_per_batch() -> None:
+    traced = room.trace(
+        DataLoader(Drawing(Compose([same, drawn])), batch_size=8), 0.3, calibration_s=0
+    )
+    assert [stage.name for stage in traced.stages] == [
+        "source", "transform 1: same", "transform 2: drawn", "collate", "consumer",
+    ]  # fmt: skip
+    assert traced.stage["source"].visits == pytest.approx(8)
+    assert traced.stage["collate"].visits == pytest.approx(1)
+    assert traced.stage["transform 1: same"].out_bytes >= 8 * 32
+    # The draw by index touches no global generator.
+    assert [stage.random for stage in traced.stages[:4]] == [False, False, True, False]
+
+
+# --- The data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_tracing_changes_nothing(by_index: bool) -> None:
+    chain = Compose([same, drawn])
+    dataset = Drawing(chain, by_index)
+    loader = DataLoader(dataset, batch_size=4, shuffle=True)
+    before = hashes(loader)
+    torch.manual_seed(9)
+    state = torch.get_rng_state()
+    room.trace(loader, 0.2, calibration_s=0.1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert chain.transforms == [same, drawn]
+    assert type(dataset) is Drawing
+    assert hashes(loader) == before
+
+
+def test_settings_change_no_sample() -> None:
+    def loader(**settings: int) -> Any:
+        generator = torch.Generator().manual_seed(3)
+        dataset = Drawing(same)
+        return DataLoader(dataset, batch_size=4, shuffle=True, generator=generator, **settings)
+
+    tuned = room.apply(loader(), {"num_workers": 2, "prefetch_factor": 3})
+    assert (tuned.num_workers, tuned.prefetch_factor) == (2, 3)
+    assert hashes(tuned) == hashes(loader()) == hashes(loader(num_workers=1))
+    assert room.apply(loader(num_workers=2), {"num_workers": 0}).prefetch_factor is None
+
+
+def test_tuning_keeps_data_and_is_never_slower(tmp_path: Path) -> None:
+    def make() -> Any:
+        generator = torch.Generator().manual_seed(3)
+        return DataLoader(
+            Drawing(same, wait=0.004), batch_size=4, shuffle=True, generator=generator
+        )
+
+    answer = room.tune(make, seconds=5, output=tmp_path / "settings.toml")
+    assert answer.settings["num_workers"] > 1
+    assert answer.after >= answer.before
+    assert answer.data == "identical"
+    assert not answer.rolled_back
+    assert 1 <= len(answer.trials) <= 3
+    assert hashes(room.apply(make(), tmp_path / "settings.toml")) == hashes(make())
+
+
+def test_seeded_draws_are_kept_unless_any_will_do() -> None:
+    def make() -> Any:
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        return DataLoader(Drawing(drawn, by_index=False, wait=0.004), batch_size=4)
+
+    answer = room.tune(make, seconds=4)
+    assert answer.rolled_back
+    assert answer.settings["num_workers"] == 0
+    assert answer.trials[0].data == "different"
+    other = room.tune(make, seconds=4, draws="any")
+    assert other.trials[0].data == "other random draws"
+
+
+def test_streams_keep_their_workers() -> None:
+    answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1), seconds=3)
+    assert answer.settings["num_workers"] == 1
+
+
+# --- Failures ------------------------------------------------------------------------------------
+
+
+def broken(sample: Any) -> Any:
+    if sample["index"] == 21:
+        raise ValueError("truncated")
+    return sample
+
+
+def deadly(sample: Any) -> Any:
+    if sample["index"] == 21 and os.getpid() != MAIN:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+MAIN = os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_names_stage_and_sample(workers: int) -> None:
+    loader = DataLoader(Drawing(Compose([same, broken])), batch_size=4, num_workers=workers)
+    with pytest.raises(InputError) as error:
+        room.trace(loader, 5)
+    assert error.value.code == "stage-failed"
+    assert error.value.place == "stage 'transform 2: broken', sample 21"
+    assert "truncated" in str(error.value.found)
+
+
+def test_dead_worker_names_stage_and_sample() -> None:
+    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=1)
+    with pytest.raises(WorkerDiedError) as error:
+        room.trace(loader, 5)
+    assert error.value.code == "worker-died"
+    assert (error.value.stage, error.value.sample) == ("transform 2: deadly", "21")
+
+
+def test_short_trace_is_not_tuned_by() -> None:
+    loader = DataLoader(
+        Samples(Compose([]), lambda _, __: threading.Event().wait(0.1)), batch_size=4
+    )
+    with pytest.raises(InputError) as error:
+        room.tune(lambda: loader, seconds=1)
+    assert error.value.code == "trace-too-short"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [({"workers": 2}, "unknown-key"), ({"num_workers": -1}, "out-of-range")],
+)
+def test_wrong_settings_are_refused(settings: dict[str, int], code: str) -> None:
+    with pytest.raises(InputError) as error:
+        room.apply(DataLoader(Drawing(same)), settings)
+    assert error.value.code == code
+
+
+def test_only_loaders_are_traced() -> None:
+    with pytest.raises(InputError) as error:
+        room.trace([1, 2, 3])
+    assert error.value.code == "unsupported"
+
+
+def test_loader_over_a_list_is_traced() -> None:
+    traced = room.trace(
+        DataLoader([float(n) for n in range(64)], batch_size=4), 0.1, calibration_s=0.05
+    )
+    assert traced.stage["source"].visits == pytest.approx(4)
