@@ -1,4 +1,4 @@
-"""Tracing and tuning of real loaders: the slow stage is named, the data stay the same, failures are located."""
+"""Tracing and tuning of real loaders: slow stages are named, data stay the same, failures are located."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -45,7 +44,7 @@ class Drawing(Dataset[Any]):
 
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Any:
-        return iter(torch.arange(64.0).split(1))
+        return iter(torch.arange(6400.0).split(1))
 
 
 def same(sample: Any) -> Any:
@@ -53,13 +52,13 @@ def same(sample: Any) -> Any:
 
 
 def drawn(sample: Any) -> Any:
-    return {**sample, "noise": torch.rand(1), "choice": random.random(), "shift": np.random.rand()}
+    return {**sample, "noise": torch.rand(1), "choice": random.random(), "shift": np.random.rand()}  # noqa: NPY002
 
 
 def hashes(loader: Any) -> list[str]:
     torch.manual_seed(5)
     random.seed(5)
-    np.random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
     return [digest(batch) for batch in loader]
 
 
@@ -169,7 +168,7 @@ def test_seeded_draws_are_kept_unless_any_will_do() -> None:
     def make() -> Any:
         torch.manual_seed(0)
         random.seed(0)
-        np.random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
         return DataLoader(Drawing(drawn, by_index=False, wait=0.004), batch_size=4)
 
     answer = room.tune(make, seconds=4)
@@ -223,7 +222,9 @@ def test_dead_worker_names_stage_and_sample() -> None:
 
 def test_short_trace_is_not_tuned_by() -> None:
     loader = DataLoader(
-        Samples(Compose([]), lambda _, __: threading.Event().wait(0.1)), batch_size=4
+        Samples(Compose([]), lambda _, __: threading.Event().wait(0.1)),
+        batch_size=4,
+        collate_fn=list,
     )
     with pytest.raises(InputError) as error:
         room.tune(lambda: loader, seconds=1)

@@ -28,7 +28,6 @@ import numpy as np
 PROBE_S = 0.005
 """Period of the probe of the interpreter lock."""
 SETTLE_S = 0.001
-LATE_NS = 1_000_000
 OVERHEAD = 0.01
 """Share of a batch that reading clocks may take; beyond it only every k-th batch is traced."""
 DETAIL = 3
@@ -38,7 +37,7 @@ POSITION = 256
 
 
 class Recorder:
-    """Self time of stages in this process, one JSON line per traced batch in ``worker-ID.jsonl``."""
+    """Self time of stages in this process, one JSON line per traced batch in ``worker-ID-PID.jsonl``."""
 
     def __init__(
         self, folder: Path, worker: int, timing: bool = True, examining: bool = True
@@ -57,7 +56,9 @@ class Recorder:
         self.changes: deque[tuple[int, str]] = deque(maxlen=512)
         self._queue = _open("/proc/thread-self/schedstat")
         self._io = _open("/proc/thread-self/io")
-        self._file = os.open(folder / f"worker-{worker}.jsonl", os.O_CREAT | os.O_WRONLY, 0o600)
+        # A stream starts new workers with every epoch.
+        records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
+        self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._position = _position(folder / f"worker-{worker}.position")
         (folder / f"worker-{worker}.pid").write_text(str(os.getpid()))
         self._wall = self._cpu = self._waited = self._switches = 0
@@ -255,7 +256,7 @@ def _watch_lock(recorder: Recorder, thread: int) -> None:
         late = int(os.pread(queue, 80, 0).split()[1]) - queued
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
         name = recorder.stage_at(due)
-        if running and name and late < LATE_NS and name == recorder.stage_at(due + late):
+        if running and name and name == recorder.stage_at(due + late):
             recorder.held.setdefault(name, [0, 0])[0 if waited else 1] += 1
     os.close(state)
     os.close(queue)

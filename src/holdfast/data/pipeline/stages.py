@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 Kind = Literal["cpu", "gil", "latency", "bandwidth", "consumer"]
 """What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer."""
 
-LOCKED = 0.6
+LOCKED = 0.7
 """Share of its CPU time with the lock held from which a stage is limited by the lock; it is sampled."""
 
 Executor = Literal["main", "thread", "process"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tempfile
 import time
 import warnings
@@ -219,7 +218,8 @@ def measure(
         except Exception as error:
             raise _explained(error, folder) from error
         finally:
-            del batches  # ends the workers
+            # At once: the traceback of an error would keep the workers, and a dead one raise again.
+            getattr(batches, "_shutdown_workers", lambda: None)()
     return Run(np.array(moments), waited, receiving, consumer_cpu, consuming, size, tuple(prints))
 
 
@@ -247,12 +247,19 @@ def _explained(error: Exception, folder: Path) -> Exception:
             found=about["error"],
             remedy="load this sample alone, and fix it or leave it out",
         )
-    text = str(error)
-    if "exited unexpectedly" in text or "is killed by signal" in text:
-        dead = set(re.findall(r"\d+", text.partition("pid")[2].partition(")")[0]))
+    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset.
+    if isinstance(error, (RuntimeError, OSError, EOFError)):
         for path in sorted(folder.glob("worker-*.pid")):
-            if path.read_text() in dead:
+            if _ended(path.read_text()):
                 stage, sample = read_position(path.with_suffix(".position"))
                 number = path.stem.removeprefix("worker-")
-                return WorkerDiedError(number, stage, sample, text.splitlines()[0])
+                return WorkerDiedError(number, stage, sample, str(error).partition("\n")[0])
     return error
+
+
+def _ended(process: str) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return True
+    return state.rpartition(") ")[2][:1] in ("Z", "X")
