@@ -148,6 +148,7 @@ def test_settings_change_no_sample() -> None:
     assert room.apply(loader(num_workers=2), {"num_workers": 0}).prefetch_factor is None
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_tuning_keeps_data_and_is_never_slower(tmp_path: Path) -> None:
     def make() -> Any:
         generator = torch.Generator().manual_seed(3)

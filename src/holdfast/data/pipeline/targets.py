@@ -15,7 +15,7 @@ def load(target: str) -> Callable[[], Any]:
     """Import the function; the current folder is searched first.
 
     Args:
-        target: ``package.module:function``.
+        target: ``package.module:function`` or ``path/to/file.py:function``.
 
     Raises:
         InputError: ``invalid-syntax``, or ``not-found`` for a module or function that does not exist.
@@ -27,11 +27,14 @@ def load(target: str) -> Callable[[], Any]:
             code="invalid-syntax",
             place="MODULE:FUNCTION",
             found=target,
-            expected="package.module:function, such as training.data:make_loader",
+            expected="package.module:function or path/to/file.py:function",
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = Path.cwd()
+    if module.endswith(".py"):  # worker processes must be able to import it too
+        path = Path(module).resolve()
+        folder, module = path.parent, path.stem
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
         function = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
