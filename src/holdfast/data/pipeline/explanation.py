@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from holdfast.answer import (
     Value,
 )
 from holdfast.data.pipeline.model import bottleneck, limit_of
-from holdfast.data.pipeline.prediction import HIGHEST_ERROR, plan, predict, relative_error
+from holdfast.data.pipeline.prediction import HIGHEST_ERROR, WORTH, plan, predict, relative_error
 from holdfast.data.pipeline.stages import Kind, Stage, Trace
 from holdfast.numbers import brief, duration, interval, number, percent
 from holdfast.report.figures import bars, intervals
@@ -63,7 +64,7 @@ class Explanation(Answer):
     @property
     def title(self) -> str:
         """The heading of the page."""
-        return f"Input pipeline {self.target}".rstrip()
+        return f"Input pipeline {Path(self.target).name}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Stages with their costs per batch, in seconds and batches per second."""
@@ -123,7 +124,7 @@ class Explanation(Answer):
             ("pipeline", self.target),
             ("traced", f"{self.trace.batches:,} batches in {duration(self.trace.seconds)}"),
             ("settings", settings),
-            ("cores", number(self.trace.resources.cores)),
+            ("cores", brief(self.trace.resources.cores)),
         ]
 
     def unknowns(self) -> Sequence[Unknown]:
@@ -145,9 +146,12 @@ class Explanation(Answer):
     def _stages(self) -> Section:
         trace, cores = self.trace, self.trace.resources.cores
         stage = trace.stage[self.bottleneck]
+        remedy = REMEDIES[self.kind]
+        if self.kind == "consumer" and not trace.settings["num_workers"]:
+            remedy = "it takes turns with the loader in one thread: one worker lets both go on"
         sentence = (
             f"{self.bottleneck} limits the pipeline ({self.kind}): "
-            f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {REMEDIES[self.kind]}."
+            f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."
         )
         parts = [
             {"stage": part.name, "part": name, "milliseconds": 1e3 * seconds}
@@ -208,15 +212,13 @@ class Explanation(Answer):
         )
 
     def _changes(self) -> Section:
-        best = max(self.predicted, key=lambda row: row["rate"], default=None)
-        if best is None:
-            sentence = "No change of settings was predicted."
-        else:
-            sentence = (
-                f"Predicted to gain most: {best['change']}, {brief(best['rate'])} "
-                f"{interval(*best['interval'])} batches per second "
-                f"({number(best['rate'] / self.trace.rate, 2)} times the present rate)."
-            )
+        top = max(row["rate"] for row in self.predicted)
+        best = next(row for row in self.predicted if row["rate"] >= top * (1 - WORTH))
+        sentence = (
+            f"Predicted to gain most: {best['change']}, {brief(best['rate'])} "
+            f"{interval(*best['interval'])} batches per second "
+            f"({number(best['rate'] / self.trace.rate, 2)} times the present rate)."
+        )
         rows = [
             {
                 "change": row["change"],
@@ -247,8 +249,8 @@ class Explanation(Answer):
             "changes",
             "What would change it?",
             sentence,
-            [figure] if rows else [],
-            [Table(pa.Table.from_pylist(rows), columns)] if rows else [],
+            [figure],
+            [Table(pa.Table.from_pylist(rows), columns)],
             how,
         )
 
@@ -261,9 +263,9 @@ def explain(trace: Trace, target: str = "") -> Explanation:
         target: its name, for the page.
     """
     stage, kind = bottleneck(trace.stages, trace.resources.cores)
-    rate, ends = predict(trace, {})
-    del rate
-    return Explanation(trace, stage.name, kind, _predicted(trace, stage), ends, target)
+    return Explanation(
+        trace, stage.name, kind, _predicted(trace, stage), predict(trace, {})[1], target
+    )
 
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
