@@ -1,4 +1,4 @@
-"""The pipelines of `pipeline_tune.py`: images, detection, two of text, speech, and a source of 50 ms GETs."""
+"""The pipelines of `pipeline_tune.py`: images, detection, two of text, speech, a store of 50 ms GETs."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Compose:
         self.transforms = transforms
 
     def __call__(self, sample: Any) -> Any:
+        """Apply them."""
         for transform in self.transforms:
             sample = transform(sample)
         return sample

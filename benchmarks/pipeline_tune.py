@@ -1,11 +1,12 @@
-"""Tuned input pipelines beside the exhaustive grid, PyTorch's defaults and SPDL's sweep; predicted and measured.
+"""Tuned input pipelines beside the exhaustive grid, PyTorch's defaults and SPDL; predicted and measured.
 
     python benchmarks/pipeline_tune.py [--quick] [--only NAME ...]
 
-Five pipelines and a store that answers after 50 ms. For each: `tune` from PyTorch's defaults; then the rate of
-every num_workers and prefetch_factor of a grid, in turns; SPDL with 1, 2, 4, 8 threads where it is installed
-(Grain is not run: its loader takes another kind of source). Writes `benchmarks/results/pipeline_tune.json`;
---quick measures briefly and writes nothing. To be run on a machine that is otherwise idle.
+Five pipelines and a store that answers after 50 ms. For each: `tune` from PyTorch's defaults; then the rate
+of every num_workers and prefetch_factor of a grid, in turns; SPDL with 1, 2, 4, 8 threads where it is
+installed (Grain is not run: its loader takes another kind of source). Writes
+`benchmarks/results/pipeline_tune.json`; --quick measures briefly and writes nothing. To be run on a machine
+that is otherwise idle.
 """
 
 from __future__ import annotations
@@ -122,12 +123,15 @@ def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """One pipeline on the terminal."""
-    print(
-        f"{result['name']:13s} {result['settings']} {'/'.join(result['bottleneck'])}: tuned {result['tuned']:.1f}, "
-        f"defaults {result['defaults']:.1f}, grid {result['grid_best']:.1f}, SPDL {result.get('spdl', 0):.1f} "
-        f"batches/s; error before {result['error_before']:+.1%}, after {result['error_after']:+.1%}; "
-        f"{result['seconds']:.0f} s, {result['trials']} trials; tracing {result['overhead']:+.1%}"
-    )
+    print(f"{result['name']}: {result['settings']}, {' / '.join(result['bottleneck'])}")
+    rates = {
+        key: round(result[key], 1)
+        for key in ("tuned", "defaults", "grid_best", "spdl")
+        if key in result
+    }
+    print(f"    {rates} batches/s; {result['seconds']:.0f} s, {result['trials']} trials")
+    shares = {key: f"{result[key]:+.1%}" for key in ("error_before", "error_after", "overhead")}
+    print(f"    {shares}")
     for row in result["grid"]:
         print(
             f"    {row['settings']}: {row['predicted']:.1f} -> {row['measured']:.1f} ({row['error']:+.0%})"

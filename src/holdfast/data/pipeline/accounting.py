@@ -23,6 +23,9 @@ EXPLAINED = 0.5
 """Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
 FEWEST_CALLS, MOST_CALLS = 5, 300
 
+UNDISTURBED = 0.97
+"""Share of a core from which a computing thread counts as having it alone."""
+
 Record = Mapping[str, Any]
 
 
@@ -87,11 +90,16 @@ def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
     return [_stage(name, records, workers) for name in names]
 
 
-def batch_costs(records: Sequence[Record]) -> FloatArray:
-    """CPU and blocked seconds of each traced batch in its worker, shape [batches, 2]."""
+def batch_costs(records: Sequence[Record], sending: bool = False) -> FloatArray:
+    """CPU and blocked seconds of each traced batch in its worker, shape [batches, 2].
+
+    Args:
+        records: of all workers.
+        sending: with what its process computes outside of the stages.
+    """
     rows = [
         (
-            sum(entry[1] for entry in record["stages"].values()) + record["untraced_ns"],
+            sum(entry[1] for entry in record["stages"].values()) + sending * record["untraced_ns"],
             sum(entry[3] for entry in record["stages"].values()),
         )
         for record in _timed(records)
@@ -102,6 +110,27 @@ def batch_costs(records: Sequence[Record]) -> FloatArray:
 def total_cpu_s(records: Sequence[Record]) -> float:
     """CPU seconds per batch in a worker."""
     return float(batch_costs(records)[:, 0].mean()) if records else 0.0
+
+
+def competitors(records: Sequence[Record], rate: float, cores: float) -> float:
+    """Runnable threads of other processes, from the share of a core that computing threads got.
+
+    Of n own threads and k others on c cores each gets s = c / (n + k); with a core each (s near 1), others
+    cannot be seen and do not matter.
+
+    Args:
+        records: of all workers.
+        rate: batches per second.
+        cores: c.
+    """
+    entries = [entry for record in _timed(records) for entry in record["stages"].values()]
+    cpu, delayed = (
+        sum(entry[1] for entry in entries),
+        sum(entry[2] + entry[4] for entry in entries),
+    )
+    share = cpu / (cpu + delayed) if cpu else 1.0
+    own = max(1.0, rate * (cpu + delayed) / 1e9 / max(1, len(_timed(records))))
+    return max(0.0, cores / share - max(own, cores if share > UNDISTURBED else own))
 
 
 def shared_bandwidth(

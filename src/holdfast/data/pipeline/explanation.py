@@ -129,7 +129,12 @@ class Explanation(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the trace is too short for."""
-        error = relative_error(self.trace)
+        error, others = relative_error(self.trace), self.trace.others
+        if error <= HIGHEST_ERROR and others >= 0.5:
+            load = (
+                f"Other processes kept {number(others, 1)} threads busy: rates hold for that load."
+            )
+            return [Unknown(load, "trace on a quiet machine")]
         if error <= HIGHEST_ERROR:
             return []
         text = (

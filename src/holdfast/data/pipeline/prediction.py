@@ -21,6 +21,8 @@ from holdfast.data.pipeline.stages import FloatArray, Plan, Stage, Trace
 
 MODEL_ERROR = 0.05
 """Relative standard error of the model itself, where settings change."""
+LOADED_ERROR = 0.2
+"""The same where other processes compete for the cores: they will not be the same."""
 PLAYED = 160
 """Batches that are played, and a few more per worker."""
 WORTH = 0.01
@@ -51,7 +53,8 @@ def predict(
         ):  # only costs change: in proportion to what was measured
             rate *= trace.rate / play(trace, settings, trace.stages)
     sampling = relative_error(trace)
-    half = math.hypot(sampling, 0.0 if unchanged else 1.96 * MODEL_ERROR)
+    model = MODEL_ERROR if trace.others < 0.5 else LOADED_ERROR
+    half = math.hypot(sampling, 0.0 if unchanged else 1.96 * model)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
 
 
@@ -127,13 +130,14 @@ def play(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> 
     costs = _scaled(trace, stages)
     shared = min((part.bandwidth_rate for part in groups(stages)), default=math.inf)
     if not workers:
-        alone = costs.sum(axis=1).mean() - trace.send_s
+        share = min(1.0, cores / (1.0 + trace.others))
+        alone = (costs[:, 0].mean() - trace.send_s) / share + costs[:, 1].mean()
         return float(min(1.0 / max(alone + consumer_cpu + consumer_wait, 1e-9), shared))
     used = min(trace.rate * costs[:, 0].mean(), cores) if trace.settings["num_workers"] else 1.0
     costs = costs * [1.0 / _dilation(trace.dilation, used, cores), 1.0]
     chosen = np.random.default_rng(0).integers(len(costs), size=PLAYED + 10 * workers * prefetch)
     main = (consumer_wait, consumer_cpu + trace.receive_s)
-    rate = _played(costs[chosen], main, workers, prefetch, cores, trace.dilation)
+    rate = _played(costs[chosen], main, workers, prefetch, cores, trace.dilation, trace.others)
     return min(rate, shared)
 
 
@@ -166,6 +170,7 @@ def _played(
     prefetch: int,
     cores: float,
     dilation: float,
+    others: float,
 ) -> float:
     """Play the protocol; batches per second without the first of each worker.
 
@@ -208,7 +213,8 @@ def _played(
             begin(workers, *consumer)
             continue
         active = len(computing)
-        speed = min(1.0, cores / active) / _dilation(dilation, active, cores) if active else 0.0
+        speed = min(1.0, cores / (active + others)) if active else 0.0
+        speed /= _dilation(dilation, active, cores)
         ends = now + min(computing.values()) / speed if active else math.inf
         moment = min(ends, asleep[0][0] if asleep else math.inf)
         for who in computing:

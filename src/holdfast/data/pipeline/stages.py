@@ -144,6 +144,8 @@ class Trace:
     """CPU seconds of a batch while all cores work over those of one worker alone (shared caches)."""
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
     """CPU and blocked seconds of batches in a worker process, shape [batches, 2]."""
+    others: float = 0.0
+    """Threads of other processes that competed for the cores, in the mean; 0 on a quiet machine."""
     send_s: float = 0.0
     """The part of a batch's CPU seconds that a worker spends to hand it over."""
     receive_s: float = 0.0

@@ -19,6 +19,7 @@ from holdfast.data.pipeline.accounting import (
     Run,
     account,
     batch_costs,
+    competitors,
     read_records,
     shared_bandwidth,
     total_cpu_s,
@@ -29,6 +30,7 @@ from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray, Trace
 from holdfast.errors import HoldfastError, InputError
 
+OTHER_COST = 0.15
 BLOCKS = 10
 """Blocks of batches from whose rates the error of the rate is estimated."""
 
@@ -96,7 +98,7 @@ def trace(
             remedy="trace longer, or use smaller batches",
         )
     stages = account(records, run, loader.num_workers)
-    costs, dilation, send = batch_costs(records), 1.0, 0.0
+    costs, dilation, send = batch_costs(records, bool(loader.num_workers)), 1.0, 0.0
     receive = run.receive_cpu_s / run.batches
     if loader.num_workers:
         send = next(part.cpu_s for part in stages if part.name == "send")
@@ -108,10 +110,12 @@ def trace(
         slept = sum(part.blocked_s for part in stages[:-1])
         stages = [shared_bandwidth(part, alone, together, count) for part in stages]
         if not loader.num_workers:
-            # What a worker process would take: threads of the main process are not its own.
+            # What a worker process would take, which computes in one thread.
             handed = replayed(loader, calibration_s / 2)
             send, receive = handed.send_s, handed.receive_s
-            costs = np.add(batch_costs(alone), [send, 0.0])
+            ratio = total_cpu_s(alone) / max(float(costs[:, 0].mean()), 1e-9)
+            # Few batches fit into the calibration: it decides only where threads of torch helped here.
+            costs = costs * [ratio if abs(ratio - 1) > OTHER_COST else 1.0, 1.0] + [send, 0.0]
             memory = max(record["private_bytes"] for record in alone)
             stages = [replace(part, worker_bytes=float(memory)) for part in stages]
         elif slept > 0:
@@ -127,6 +131,7 @@ def trace(
         settings=dataloader.settings_of(loader),
         batch_bytes=run.batch_bytes,
         dilation=dilation,
+        others=competitors(records, run.batches / run.seconds, resources().cores),
         costs=costs,
         send_s=send,
         receive_s=receive,
