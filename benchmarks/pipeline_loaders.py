@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import gettext
-import http.server
 import io
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-import threading
-import time
 import urllib.request
 import wave
 import zlib
@@ -245,16 +245,19 @@ def speech() -> DataLoader[Any]:
 # --- Latency -------------------------------------------------------------------------------------
 
 
-class _Slow(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        time.sleep(0.05)
-        self.send_response(200)
-        self.send_header("Content-Length", "4096")
-        self.end_headers()
-        self.wfile.write(bytes(4096))
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    await asyncio.sleep(0.05)
+    writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4096\r\n\r\n" + bytes(4096))
+    await writer.drain()
+    writer.close()
 
-    def log_message(self, *_: Any) -> None:
-        pass
+
+async def serve() -> None:
+    """Serve in a process of its own, and print the port."""
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
 
 
 _server: list[str] = []
@@ -268,10 +271,11 @@ def get(address: str, index: int) -> torch.Tensor:
 def store() -> DataLoader[Any]:
     """A store on the loopback that answers after 50 ms."""
     if not _server:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        _server.append(f"http://127.0.0.1:{server.server_port}")
+        command = [sys.executable, __file__]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        atexit.register(server.kill)
+        assert server.stdout is not None
+        _server.append(f"http://127.0.0.1:{int(server.stdout.readline())}")
     return DataLoader(Samples(partial(get, _server[0]), 100_000, Compose([])), batch_size=4)
 
 
@@ -282,3 +286,6 @@ PIPELINES = {
     "translations": translations,
     "speech": speech,
 }
+
+if __name__ == "__main__":
+    asyncio.run(serve())

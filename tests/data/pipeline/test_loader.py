@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 import torch
 from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
+from synthetic_traces import loader_trace
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.data import pipeline as room
-from holdfast.data.pipeline.tracing import WorkerDiedError
+from holdfast.data.pipeline import tuning
+from holdfast.data.pipeline.accounting import Run
+from holdfast.data.pipeline.tracing import WorkerDiedError, measure
 from holdfast.data.pipeline.tuning import digest
 from holdfast.errors import InputError
 
@@ -27,6 +31,7 @@ class Drawing(Dataset[Any]):
 
     def __init__(self, transform: Callable[[Any], Any], by_index: bool = True, wait: float = 0.0):
         self.transform, self.by_index, self.wait = transform, by_index, wait
+        self.draws = not by_index
 
     def __len__(self) -> int:
         return 64
@@ -43,6 +48,8 @@ class Drawing(Dataset[Any]):
 
 
 class Stream(IterableDataset[Any]):
+    draws = False
+
     def __iter__(self) -> Any:
         return iter(torch.arange(6400.0).split(1))
 
@@ -148,40 +155,84 @@ def test_settings_change_no_sample() -> None:
     assert room.apply(loader(num_workers=2), {"num_workers": 0}).prefetch_factor is None
 
 
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], None]:
+    """Let traces and trials see given rates per number of workers; data are loaded in truth."""
+
+    def install(rate: Callable[[int], float]) -> None:
+        def run(loader: Any, seconds: float, *others: Any, **named: Any) -> Run:
+            truth = measure(loader, 0.0, *others, **named)
+            moments = np.arange(11) / rate(loader.num_workers)
+            return replace(truth, moments=moments)
+
+        monkeypatch.setattr(tuning, "measure", run)
+        monkeypatch.setattr(tuning, "trace", lambda loader, *_, **__: synthetic(loader, rate))
+
+    return install
+
+
+def synthetic(loader: Any, rate: Callable[[int], float]) -> room.Trace:
+    trace = loader_trace(cpu=0.001, blocked=0.039, workers=max(1, loader.num_workers), cores=2.0)
+    settings = {"num_workers": loader.num_workers, "prefetch_factor": 2}
+    stages = tuple(
+        replace(stage, random=loader.dataset.draws, worker_bytes=1e9) for stage in trace.stages
+    )
+    machine = room.Resources(2.0, 6.5e9)  # six workers at most
+    changes = {"rate": rate(loader.num_workers), "settings": settings, "stages": stages}
+    return replace(trace, **changes, resources=machine)
+
+
+def by_index() -> Any:
+    generator = torch.Generator().manual_seed(3)
+    return DataLoader(Drawing(same), batch_size=4, shuffle=True, generator=generator)
+
+
+def by_worker() -> Any:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    return DataLoader(Drawing(drawn, by_index=False), batch_size=4)
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_tuning_keeps_data_and_is_never_slower(tmp_path: Path) -> None:
-    def make() -> Any:
-        generator = torch.Generator().manual_seed(3)
-        return DataLoader(
-            Drawing(same, wait=0.004), batch_size=4, shuffle=True, generator=generator
-        )
-
-    answer = room.tune(make, seconds=5, output=tmp_path / "settings.toml")
-    assert answer.settings["num_workers"] > 1
-    assert answer.after >= answer.before
-    assert answer.data == "identical"
-    assert not answer.rolled_back
-    assert 1 <= len(answer.trials) <= 3
-    assert hashes(room.apply(make(), tmp_path / "settings.toml")) == hashes(make())
+def test_tuning_verifies_and_keeps_the_data(measured: Any, tmp_path: Path) -> None:
+    measured(lambda workers: 25.0 * max(1, workers))
+    answer = room.tune(by_index, output=tmp_path / "settings.toml")
+    assert answer.settings["num_workers"] > 4
+    assert answer.after == pytest.approx(25.0 * answer.settings["num_workers"])
+    assert (answer.data, answer.rolled_back) == ("identical", False)
+    assert answer.interval[0] <= answer.after <= answer.interval[1]
+    assert hashes(room.apply(by_index(), tmp_path / "settings.toml")) == hashes(by_index())
 
 
-def test_seeded_draws_are_kept_unless_any_will_do() -> None:
-    def make() -> Any:
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
-        return DataLoader(Drawing(drawn, by_index=False, wait=0.004), batch_size=4)
+def test_tuning_that_slows_is_rolled_back(measured: Any) -> None:
+    measured(lambda workers: 25.0 if workers == 0 else 20.0)
+    answer = room.tune(by_index)
+    assert (answer.before, answer.after, answer.rolled_back) == (25.0, 25.0, True)
+    assert answer.settings == {"num_workers": 0, "prefetch_factor": 2}
+    assert 1 < len(answer.trials) <= 3
+    assert len({str(trial.settings) for trial in answer.trials}) == len(answer.trials)
 
-    answer = room.tune(make, seconds=4)
+
+def test_hidden_limit_leads_to_fewer_workers(measured: Any) -> None:
+    measured(lambda workers: min(25.0 * max(1, workers), 50.0))
+    answer = room.tune(by_index)
+    assert answer.after == 50.0
+    assert answer.settings["num_workers"] < answer.trials[0].settings["num_workers"]
+
+
+def test_seeded_draws_are_kept_unless_any_will_do(measured: Any) -> None:
+    measured(lambda workers: 25.0 * max(1, workers))
+    answer = room.tune(by_worker)
     assert answer.rolled_back
     assert answer.settings["num_workers"] == 0
-    assert answer.trials[0].data == "different"
-    other = room.tune(make, seconds=4, draws="any")
-    assert other.trials[0].data == "other random draws"
+    assert [trial.data for trial in answer.trials] == ["different"]
+    assert room.tune(by_worker, draws="any").data == "other random draws"
 
 
-def test_streams_keep_their_workers() -> None:
-    answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1), seconds=3)
+def test_streams_keep_their_workers(measured: Any) -> None:
+    measured(lambda workers: 25.0)
+    answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1))
     assert answer.settings["num_workers"] == 1
 
 

@@ -58,8 +58,8 @@ def machine(root: Path, groups: str, files: dict[str, str]) -> Path:
 def test_quotas_bound_the_cores(
     tmp_path: Path, groups: str, files: dict[str, str], cores: float | None
 ) -> None:
-    found = resources(machine(tmp_path, groups, files)).cores
-    assert found == cores if cores else found >= 1
+    result = resources(machine(tmp_path, groups, files)).cores
+    assert result == cores if cores else result >= 1
 
 
 def test_memory_is_what_the_group_leaves(tmp_path: Path) -> None:

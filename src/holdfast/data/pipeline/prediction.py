@@ -23,6 +23,8 @@ MODEL_ERROR = 0.05
 """Relative standard error of the model itself, where settings change."""
 LOADED_ERROR = 0.2
 """The same where other processes compete for the cores: they will not be the same."""
+MOST_PROCESSES = 32
+"""Worker processes, unless there are many cores: each takes a tenth of a second to start."""
 PLAYED = 160
 """Batches that are played, and a few more per worker."""
 WORTH = 0.01
@@ -80,9 +82,15 @@ def plan(trace: Trace) -> Plan:
         trace: of the loader under its present settings.
     """
     stages = worker_stages(trace)
-    best = solve(stages, trace.resources, prefetch=PREFETCH[0], batch_bytes=trace.batch_bytes)
-    near = best.parallelism.get(GROUP, 1)
     most = _most_workers(trace, stages)
+    best = solve(
+        stages,
+        trace.resources,
+        most_workers=most,
+        prefetch=PREFETCH[0],
+        batch_bytes=trace.batch_bytes,
+    )
+    near = best.parallelism.get(GROUP, 1)
     rates: dict[tuple[int, int], float] = {}
     for workers in {near - 1, near, near + 1, near + 2} & set(range(1, most + 1)):
         for prefetch in PREFETCH[:2]:
@@ -234,6 +242,7 @@ def _played(
 
 
 def _most_workers(trace: Trace, stages: Sequence[Stage]) -> int:
-    """Workers that fit into the memory."""
-    each = max(part.worker_bytes for part in stages) + PREFETCH[-1] * trace.batch_bytes
-    return max(1, int(min(trace.resources.memory_bytes / max(each, 1.0), 64)))
+    """Workers that fit into the memory, and that start in seconds."""
+    needed = max(part.worker_bytes for part in stages) + PREFETCH[-1] * trace.batch_bytes
+    most = max(MOST_PROCESSES, 4 * trace.resources.cores)
+    return max(1, int(min(trace.resources.memory_bytes / max(needed, 1.0), most)))

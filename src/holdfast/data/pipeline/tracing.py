@@ -31,6 +31,8 @@ from holdfast.data.pipeline.stages import FloatArray, Trace
 from holdfast.errors import HoldfastError, InputError
 
 OTHER_COST = 0.15
+WARM_UP_S = 20.0
+"""Longest warm-up: starting many workers takes seconds."""
 BLOCKS = 10
 """Blocks of batches from whose rates the error of the rate is estimated."""
 
@@ -163,7 +165,7 @@ def measure(
 
     Args:
         loader: a torch `DataLoader`.
-        seconds: wall time after the warm-up; the warm-up may take as long again.
+        seconds: wall time after the warm-up, which is a batch of every worker.
         consumer: called with every batch.
         folder: where workers record; None: a temporary one.
         timing: whether stages are timed.
@@ -173,7 +175,7 @@ def measure(
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
             return measure(loader, seconds, consumer, Path(name), timing, digest, digests)
-    warm_up = max(1, loader.num_workers)
+    warm_up = max(1, loader.num_workers, digests)
     moments: list[float] = []
     prints: list[str] = []
     waited = receiving = consuming = consumer_cpu = 0.0
@@ -217,11 +219,16 @@ def measure(
                     consumer_cpu += done_cpu - cpu
                 size = size or size_of(batch)
                 del batch
-                base = moments[0] if moments else began + seconds
-                if done - base >= seconds and len(prints) >= digests:
+                # Without a batch of every worker, give up at last.
+                until = moments[0] if moments else began + WARM_UP_S
+                if done >= until + seconds and (moments or seconds > 0):
                     break
         except Exception as error:
-            raise _explained(error, folder) from error
+            try:
+                explained = _explained(error, folder)
+            except RuntimeError:  # torch raises for a dead worker wherever the signal arrives
+                explained = _explained(error, folder)
+            raise explained from error
         finally:
             # At once: the traceback of an error would keep the workers, and a dead one raise again.
             getattr(batches, "_shutdown_workers", lambda: None)()

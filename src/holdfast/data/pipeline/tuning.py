@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Value
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.accounting import GROUP
+from holdfast.data.pipeline.accounting import GROUP, Run
 from holdfast.data.pipeline.prediction import HIGHEST_ERROR, plan, predict, relative_error
 from holdfast.data.pipeline.stages import Trace
 from holdfast.data.pipeline.targets import built
@@ -206,7 +206,7 @@ def tune(
             break
         attempts.append(_try(traced, loader, candidate, original, fixed, consumer, TRIED * seconds))
         candidate = _next(traced, attempts)
-    return _kept(traced, attempts, output, time.perf_counter() - began)
+    return _outcome(traced, attempts, output, time.perf_counter() - began)
 
 
 def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
@@ -236,14 +236,22 @@ def fingerprints(
         settings: to load with.
         count: number of batches.
     """
-    asked: list[str] = []
-    run = measure(
-        dataloader.observed(dataloader.with_settings(loader, settings), asked),
-        seconds=0.0,
-        digest=digest,
-        digests=count,
-    )
-    return list(run.digests), asked[:count]
+    run, samples = _run(loader, settings, 0.0, None, count)
+    return list(run.digests), samples
+
+
+def _run(
+    loader: Any,
+    settings: Mapping[str, int],
+    seconds: float,
+    consumer: Consumer | None,
+    count: int = COMPARED,
+) -> tuple[Run, list[str]]:
+    """A run, with the hashes of its first batches and the samples that they are made of."""
+    samples: list[str] = []
+    observed = dataloader.observed(dataloader.with_settings(loader, settings), samples)
+    run = measure(observed, seconds, consumer, digest=digest, digests=count)
+    return run, samples[:count]
 
 
 def digest(batch: Any) -> str:
@@ -318,18 +326,17 @@ def _try(
     consumer: Consumer | None,
     seconds: float,
 ) -> Trial:
-    """Compare the data, then measure."""
+    """Measure, and compare the data."""
     rate, ends = predict(traced, settings)
     trial = Trial(settings, rate, ends, None, "different")
-    hashes, samples = fingerprints(loader, settings)
-    if hashes == original[0]:
+    run, samples = _run(loader, settings, seconds, consumer)
+    if list(run.digests) == original[0]:
         data: Data = "identical"
     elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
         data = "other random draws"
     else:
         return trial
-    run = measure(dataloader.with_settings(loader, settings), seconds, consumer)
-    return replace(trial, measured=run.batches / max(run.seconds, 1e-9), data=data)
+    return replace(trial, measured=run.batches / run.seconds if run.batches else 0.0, data=data)
 
 
 def _next(traced: Trace, attempts: Sequence[Trial]) -> dict[str, int] | None:
@@ -349,16 +356,19 @@ def _next(traced: Trace, attempts: Sequence[Trial]) -> dict[str, int] | None:
     return {**last.settings, "num_workers": fewer} if fewer != workers else None
 
 
-def _kept(traced: Trace, attempts: Sequence[Trial], output: Path | None, seconds: float) -> Tuning:
-    """The fastest of the trials and the start."""
-    rates = [trial.measured or 0.0 for trial in attempts]
-    best = max(range(len(rates)), key=rates.__getitem__, default=None)
-    faster = best is not None and rates[best] >= traced.rate * (1 + GAIN)
+def _outcome(
+    traced: Trace, attempts: Sequence[Trial], output: Path | None, seconds: float
+) -> Tuning:
+    """The fastest of the trials, with the fewest workers among equals, or the start."""
+    top = max((trial.measured or 0.0 for trial in attempts), default=0.0)
+    fastest = [trial for trial in attempts if (trial.measured or 0.0) >= top * (1 - GAIN)]
+    best = min(fastest, key=lambda trial: trial.settings["num_workers"], default=None)
     settings, after, data = dict(traced.settings), traced.rate, "not tried"
+    faster = best is not None and (best.measured or 0.0) >= traced.rate * (1 + GAIN)
     if not attempts:
         reason = "no other setting is predicted to gain anything"
     elif faster and best is not None:
-        settings, after, data = attempts[best].settings, rates[best], attempts[best].data
+        settings, after, data = best.settings, best.measured or 0.0, best.data
         reason = f"verified, data {data}"
     elif all(trial.measured is None for trial in attempts):
         reason = "other settings change the data (random draws that depend on the worker)"
