@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -187,20 +189,21 @@ def measure(
     ):
         # Workers that wait need no cores: their number is the model's to choose.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-        batches = None
+        batches = handler = None
         began = time.perf_counter()
         arrived = 0
         try:
             while True:
                 if batches is None:
                     batches, before = iter(traced), arrived
+                    handler = handler or _silenced()
                 start, start_cpu = time.perf_counter(), time.thread_time()
                 try:
                     batch = next(batches)
                 except StopIteration:
                     if arrived == before:
                         break  # no batch in a whole epoch
-                    batches = None
+                    batches = handler = None
                     continue
                 now, cpu = time.perf_counter(), time.thread_time()
                 arrived += 1
@@ -224,14 +227,12 @@ def measure(
                 if done >= until + seconds and (moments or seconds > 0):
                     break
         except Exception as error:
-            try:
-                explained = _explained(error, folder)
-            except RuntimeError:  # torch raises for a dead worker wherever the signal arrives
-                explained = _explained(error, folder)
-            raise explained from error
+            raise _explained(error, folder) from error
         finally:
             # At once: the traceback of an error would keep the workers, and a dead one raise again.
             getattr(batches, "_shutdown_workers", lambda: None)()
+            if handler is not None:
+                signal.signal(signal.SIGCHLD, handler)
     return Run(np.array(moments), waited, receiving, consumer_cpu, consuming, size, tuple(prints))
 
 
@@ -246,6 +247,16 @@ def rate_error(moments: FloatArray) -> float:
     per_batch = np.diff(edges) / counts
     relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
     return relative * batches / float(moments[-1] - moments[0])
+
+
+def _silenced() -> Any:
+    """Leave dead workers to the next batch; the handler that was set.
+
+    On the signal itself torch raises wherever the program is, be it in a destructor.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _explained(error: Exception, folder: Path) -> Exception:
