@@ -169,7 +169,7 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
     visits = sum(record["samples"] for record in timed) if name == SOURCE else runs
     per_batch = runs / batches
     random = [part["random"] for part in details if part["random"] is not None]
-    held, free = (
+    locked, free = (
         sum(record["held"].get(name, (0, 0))[side] for record in records) for side in (0, 1)
     )
     out_bytes = calls[:, 2].mean() if len(calls) else 0.0
@@ -182,7 +182,7 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
         visits=visits / batches,
         cpu_s=float(cpu.mean()),
         # Of n samples in which the stage computed; without any, half.
-        gil_s=float(cpu.mean()) * (held + 0.5) / (held + free + 1),
+        gil_s=float(cpu.mean()) * (locked + 0.5) / (locked + free + 1),
         blocked_s=float(blocked.mean()),
         read_bytes=sum(part["read"] for part in details) / max(1, len(examined)),
         out_bytes=float(out_bytes * per_batch),

@@ -153,7 +153,9 @@ class Explanation(Answer):
         stage = trace.stage[self.bottleneck]
         remedy = REMEDIES[self.kind]
         if self.kind == "consumer" and not trace.settings["num_workers"]:
-            remedy = "it takes turns with the loader in one thread: one worker lets both go on"
+            remedy = (
+                "it takes turns with the loader in one thread: one worker lets both run at once"
+            )
         sentence = (
             f"{self.bottleneck} limits the pipeline ({self.kind}): "
             f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."

@@ -176,14 +176,14 @@ def solve(
         elif len(options) == 1:
             low[process[place]] = 1.0
     matrix, right = np.array(rows), np.array(bounds)
-    whole = np.concatenate([[0], np.ones(2 * count), np.zeros(2 * count)])
+    integrality = np.concatenate([[0], np.ones(2 * count), np.zeros(2 * count)])
 
     def run(cost: FloatArray, low: FloatArray) -> FloatArray:
         answer = milp(
             cost,
             constraints=LinearConstraint(matrix, -np.inf, right),
             bounds=Bounds(low, upper),
-            integrality=whole,
+            integrality=integrality,
             options={"mip_rel_gap": 0.0},
         )
         if answer.x is None:
@@ -202,12 +202,12 @@ def solve(
     floor[0] = best[0] * (1 - SLACK)
     fewest = np.zeros(columns)
     fewest[theta], fewest[process] = 1.0, 1e-3
-    chosen = run(fewest, floor)
-    workers = {p.name: round(chosen[column]) for p, column in zip(parts, theta, strict=True)}
+    optimum = run(fewest, floor)
+    workers = {p.name: round(optimum[column]) for p, column in zip(parts, theta, strict=True)}
     places: dict[str, Executor] = {}
     for part, options, column in zip(parts, allowed, process, strict=True):
         local: Executor = "main" if "main" in options else "thread"
-        places[part.name] = "process" if chosen[column] > 0.5 else local
+        places[part.name] = "process" if optimum[column] > 0.5 else local
     limits = rate_limits(parts, resources, workers, places)
     rate = min(limits.values())
     return Plan(

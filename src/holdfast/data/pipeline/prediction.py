@@ -94,8 +94,8 @@ def plan(trace: Trace) -> Plan:
     rates: dict[tuple[int, int], float] = {}
     for workers in {near - 1, near, near + 1, near + 2} & set(range(1, most + 1)):
         for prefetch in PREFETCH[:2]:
-            asked = {"num_workers": workers, "prefetch_factor": prefetch}
-            rates[workers, prefetch] = play(trace, asked, trace.stages)
+            settings = {"num_workers": workers, "prefetch_factor": prefetch}
+            rates[workers, prefetch] = play(trace, settings, trace.stages)
     rates[trace.settings["num_workers"], trace.settings["prefetch_factor"]] = trace.rate
     top = max(rates.values())
     workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
@@ -143,9 +143,9 @@ def play(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> 
         return float(min(1.0 / max(alone + consumer_cpu + consumer_wait, 1e-9), shared))
     used = min(trace.rate * costs[:, 0].mean(), cores) if trace.settings["num_workers"] else 1.0
     costs = costs * [1.0 / _dilation(trace.dilation, used, cores), 1.0]
-    chosen = np.random.default_rng(0).integers(len(costs), size=PLAYED + 10 * workers * prefetch)
+    rows = np.random.default_rng(0).integers(len(costs), size=PLAYED + 10 * workers * prefetch)
     main = (consumer_wait, consumer_cpu + trace.receive_s)
-    rate = _played(costs[chosen], main, workers, prefetch, cores, trace.dilation, trace.others)
+    rate = _played(costs[rows], main, workers, prefetch, cores, trace.dilation, trace.others)
     return min(rate, shared)
 
 

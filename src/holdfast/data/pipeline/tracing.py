@@ -270,14 +270,18 @@ def _explained(error: Exception, folder: Path) -> Exception:
             found=about["error"],
             remedy="load this sample alone, and fix it or leave it out",
         )
-    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset.
-    if isinstance(error, (RuntimeError, OSError, EOFError)):
+    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset; its files
+    # close a little before it ends.
+    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 1.0)
+    while True:
         for path in sorted(folder.glob("worker-*.pid")):
             if _ended(path.read_text()):
                 stage, sample = read_position(path.with_suffix(".position"))
                 number = path.stem.removeprefix("worker-")
                 return WorkerDiedError(number, stage, sample, str(error).partition("\n")[0])
-    return error
+        if time.monotonic() >= until:
+            return error
+        time.sleep(0.01)
 
 
 def _ended(process: str) -> bool:
