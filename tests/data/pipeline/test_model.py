@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,8 @@ def test_plan_takes_no_more_workers_than_gain() -> None:
     waiting = plan(loader_trace(cpu=0.0005, blocked=0.05, cores=2.0))
     assert waiting.rate > 20 * loader_trace(cpu=0.0005, blocked=0.05).rate
     assert plan(loader_trace(consumer=0.02)).parallelism["workers"] == 1
+    short = replace(loader_trace(cpu=0.0005, blocked=0.05), epoch_batches=20)
+    assert plan(short).parallelism["workers"] == 5
 
 
 def test_short_traces_have_wide_intervals() -> None:

@@ -239,6 +239,14 @@ class _Plain:
         return len(self.dataset)
 
 
+def epoch_batches(loader: Any) -> int | None:
+    """Batches of an epoch; None where the sampler does not know."""
+    try:
+        return None if is_iterable(loader) else len(loader)
+    except TypeError:
+        return None
+
+
 def sampled_indices(loader: Any) -> Iterator[Any]:
     """Batches of indices (or indices, where the loader does not batch) in the order of an epoch."""
     return iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)

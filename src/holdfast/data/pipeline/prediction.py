@@ -25,6 +25,8 @@ LOADED_ERROR = 0.2
 """The same where other processes compete for the cores: they will not be the same."""
 MOST_PROCESSES = 32
 """Worker processes, unless there are many cores: each takes a tenth of a second to start."""
+FEWEST_BATCHES = 4
+"""Batches of an epoch that a worker must have."""
 PLAYED = 160
 """Batches that are played, and a few more per worker."""
 WORTH = 0.01
@@ -245,4 +247,8 @@ def _most_workers(trace: Trace, stages: Sequence[Stage]) -> int:
     """Workers that fit into the memory, and that start in seconds."""
     needed = max(part.worker_bytes for part in stages) + PREFETCH[-1] * trace.batch_bytes
     most = max(MOST_PROCESSES, 4 * trace.resources.cores)
+    if (
+        trace.epoch_batches is not None
+    ):  # workers that load a batch or two cost more than they bring
+        most = min(most, trace.epoch_batches // FEWEST_BATCHES)
     return max(1, int(min(trace.resources.memory_bytes / max(needed, 1.0), most)))

@@ -138,6 +138,8 @@ class Trace:
     """The settings in force: ``num_workers``, ``prefetch_factor``, ..."""
     batch_bytes: float = 0.0
     """Size of a batch in memory."""
+    epoch_batches: int | None = None
+    """Batches of an epoch; None: unknown."""
     untraced_cores: float = 0.0
     """Cores that the pipeline used outside of its stages (queues, pickling, other threads)."""
     dilation: float = 1.0

@@ -134,6 +134,7 @@ def trace(
         resources=resources(),
         settings=dataloader.settings_of(loader),
         batch_bytes=run.batch_bytes,
+        epoch_batches=dataloader.epoch_batches(loader),
         dilation=dilation,
         others=competitors(records, run.batches / run.seconds, resources().cores),
         costs=costs,
