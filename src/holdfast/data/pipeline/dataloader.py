@@ -349,7 +349,7 @@ def _reading(method: Callable[..., Any], recorder: Recorder) -> Callable[..., An
     def read(self: Any, index: Any) -> Any:
         if SOURCE in recorder.stack:  # a dataset that reads through itself
             return method(self, index)
-        recorder.sample = index
+        recorder.begin(index)
         return recorder.run(SOURCE, method, self, index)
 
     return read
@@ -360,7 +360,7 @@ def _iterating(method: Callable[..., Any], recorder: Recorder) -> Callable[..., 
         following = iter(method(self)).__next__
         position = 0
         while True:
-            recorder.sample = position
+            recorder.begin(position)
             position += 1
             try:
                 sample = recorder.run(SOURCE, following)

@@ -53,6 +53,7 @@ class Recorder:
         self.every = 1
         self.sample: Any = None
         self.stack: list[str] = []
+        self._numbers: dict[str, int] = {}
         self.changes: deque[tuple[int, str]] = deque(maxlen=512)
         self._queue = _open("/proc/thread-self/schedstat")
         self._io = _open("/proc/thread-self/io")
@@ -218,9 +219,18 @@ class Recorder:
         # calls: blocked seconds, bytes in, bytes out
         return self._details.setdefault(name, {"random": None, "read": 0, "calls": []})
 
+    def begin(self, sample: Any) -> None:
+        """The sample that is worked on from now."""
+        self.sample = sample
+        text = repr(sample).encode()[: POSITION - 2]
+        self._position[1 : len(text) + 2] = text + b"\x01"
+
     def _locate(self, name: str) -> None:
-        text = f"{name}\x00{self.sample!r}".encode()[: POSITION - 1]
-        self._position[: len(text) + 1] = text + b"\x01"
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self._numbers) + 1
+            (self.folder / f"worker-{self.worker}.stages").write_text("\n".join(self._numbers))
+        self._position[0] = min(number, 255)
 
     def _failed(self, name: str, error: Exception) -> None:
         """The innermost stage that raised is remembered for the message."""
@@ -281,8 +291,10 @@ def _position(path: Path) -> mmap.mmap:
 
 def read_position(path: Path) -> tuple[str, str]:
     """Stage and sample of a worker that cannot say it any more."""
-    stage, _, sample = path.read_bytes().partition(b"\x01")[0].partition(b"\x00")
-    return stage.decode(errors="replace"), sample.decode(errors="replace")
+    content, names = path.read_bytes(), path.with_suffix(".stages")
+    stages = names.read_text().split("\n") if names.exists() else []
+    stage = stages[content[0] - 1] if 0 < content[0] <= len(stages) else "none"
+    return stage, content[1:].partition(b"\x01")[0].decode(errors="replace")
 
 
 def _bytes_read(file: int | None) -> int:
