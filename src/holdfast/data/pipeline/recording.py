@@ -78,16 +78,24 @@ class Recorder:
 
     def run(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call a stage, and charge its self time to it."""
+        if not self.active:  # samples may take microseconds: nothing but the place is noted
+            self._locate(name)
+            try:
+                return function(*arguments, **named)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self._failed(name, error)
+                raise
         if (
             self.thread != threading.get_ident()
         ):  # threads of the user's own are in their caller's time
             return function(*arguments, **named)
         outer = self.stack[-1] if self.stack else ""
-        if self.active:
-            self._switch(outer, name)
+        self._switch(outer, name)
         self.stack.append(name)
         self._locate(name)
-        blocked = self._entry(name)[3] if self.active else 0
+        blocked = self._entry(name)[3]
         try:
             result = function(*arguments, **named)
         except StopIteration:
@@ -97,15 +105,13 @@ class Recorder:
             raise
         finally:
             self.stack.pop()
-            if self.active:
-                self._switch(name, outer)
-        if self.active:
-            entry = self._entry(name)
-            entry[0] += 1
-            if self.detailed:
-                sizes = size_of(arguments[0] if arguments else None), size_of(result)
-                self._detail(name)["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
-                self._read_clocks()  # what the examination took is charged to nobody
+            self._switch(name, outer)
+        entry = self._entry(name)
+        entry[0] += 1
+        if self.detailed:
+            sizes = size_of(arguments[0] if arguments else None), size_of(result)
+            self._detail(name)["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
+            self._read_clocks()  # what the examination took is charged to nobody
         if outer:
             self._locate(outer)
         return result
