@@ -65,6 +65,7 @@ FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", 
 
 INNER = {
     "data curation": "holdfast.data.curation.cli",
+    "data pipeline": "holdfast.data.pipeline.cli",
     "lm calibrate-heads": "holdfast.lm.generate.heads_cli",
     "lm generate": "holdfast.lm.generate.cli",
     "lm safety": "holdfast.lm.safety.cli",
@@ -220,11 +221,10 @@ def _dispatch(arguments: list[str]) -> Any:
 def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
     """What says which extra to install; the error itself where a library of holdfast's own is missing."""
     library = (error.name or "").partition(".")[0]
-    inner = {
-        "records": "records",
-        "curation": "curation",
-        "generate": "hf",
-    }  # with an extra of their own
+    inner = {  # parts of `data` and `lm` with an extra of their own
+        **{part: part for part in ("records", "curation", "pipeline")},
+        **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
+    }
     given = [word for word in arguments if word in EXTRAS or word in inner]
     if library in ("", "holdfast") or not given:
         return error

@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import automata as fa
 from holdfast import carbon, fleet, profile, runs, sparse
-from holdfast.data import croissant, curation, records
+from holdfast.data import croissant, curation, pipeline, records
 from holdfast.lm import generate, safety
 from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
@@ -35,6 +35,7 @@ ROOMS: dict[str, ModuleType] = {
     "automata": fa,
     "data.croissant": croissant,
     "data.curation": curation,
+    "data.pipeline": pipeline,
     "data.records": records,
     "profile.numerics": numerics,
     "sparse": sparse,

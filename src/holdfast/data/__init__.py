@@ -1,8 +1,8 @@
 """Training data: described, stored, fed and chosen.
 
-from holdfast.data import croissant, curation, records
+from holdfast.data import croissant, curation, pipeline, records
 """
 
-from holdfast.data import croissant, curation, records
+from holdfast.data import croissant, curation, pipeline, records
 
-__all__ = ["croissant", "curation", "records"]
+__all__ = ["croissant", "curation", "pipeline", "records"]

@@ -17,3 +17,8 @@ app.add_typer(records, name="records", help="Progressive compressed records: rea
 @app.command(help="Choosing data: what to augment, what to buy, and whether random is as good.")
 def curation() -> None:
     """Listed here; `holdfast.cli` runs its commands, which are made from functions."""
+
+
+@app.command(help="Input pipelines: find the stage that limits one, and faster settings.")
+def pipeline() -> None:
+    """Listed here, as `curation` is."""

@@ -1,0 +1,198 @@
+"""Tuned input pipelines beside the exhaustive grid, PyTorch's defaults and SPDL; predicted and measured.
+
+    python benchmarks/pipeline_tune.py [--quick] [--only NAME ...]
+
+Five pipelines and a store that answers after 50 ms. For each: `tune` from PyTorch's defaults; then the rate
+of every num_workers and prefetch_factor of a grid, in turns; SPDL with 1, 2, 4, 8 threads where it is
+installed (Grain is not run: its loader takes another kind of source). Writes
+`benchmarks/results/pipeline_tune.json`; --quick measures briefly and writes nothing. To be run on a machine
+that is otherwise idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pipeline_loaders
+from holdfast.data import pipeline
+from holdfast.data.pipeline.dataloader import with_settings
+from holdfast.data.pipeline.prediction import predict
+from holdfast.data.pipeline.tracing import measure
+from measuring import limited, machine
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "pipeline_tune.json"
+DEFAULTS = {"num_workers": 0, "prefetch_factor": 2}
+
+
+def rate(loader: Any, settings: dict[str, int], seconds: float) -> float:
+    """Batches per second without a trace."""
+    run = measure(with_settings(loader, settings), seconds)
+    return run.batches / run.seconds
+
+
+def spdl_rate(loader: Any, threads: int, seconds: float) -> float:
+    """Batches per second of the same dataset in SPDL, samples in threads."""
+    from spdl.pipeline import PipelineBuilder
+
+    def load(indices: Any) -> Any:
+        return loader.collate_fn([loader.dataset[index] for index in indices])
+
+    builder = PipelineBuilder().add_source(itertools.cycle(list(loader.batch_sampler)))
+    graph = builder.pipe(load, concurrency=threads).add_sink(4).build(num_threads=threads)
+    with graph.auto_stop():
+        batches = iter(graph)
+        for _ in range(threads):
+            next(batches)
+        start, count = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds or count < 2:
+            next(batches)
+            count += 1
+        return count / (time.perf_counter() - start)
+
+
+def overhead(loader: Any, seconds: float, rounds: int) -> float:
+    """Share of the rate that tracing costs, with the default settings; runs in turns."""
+    plain, traced = [], []
+    for _ in range(rounds):
+        plain.append(rate(loader, DEFAULTS, seconds))
+        with tempfile.TemporaryDirectory() as folder:
+            run = measure(loader, seconds, None, Path(folder), timing=True)
+        traced.append(run.batches / run.seconds)
+    return 1 - statistics.median(traced) / statistics.median(plain)
+
+
+def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
+    """Tune one pipeline, measure the grid, compare."""
+    seconds, rounds = (1.5, 1) if quick else (4.0, 5)
+    started = time.perf_counter()
+    tuned = pipeline.tune(make, seconds=15.0 if quick else 30.0)
+    took = time.perf_counter() - started
+    loader = make()
+    trace = pipeline.trace(loader, 3.0 if quick else 8.0)
+    workers = (0, 1, 2, 4) if quick else (0, 1, 2, 3, 4, 6, 8)
+    grid = [
+        {"num_workers": count, "prefetch_factor": prefetch}
+        for count in workers
+        for prefetch in ((2,) if quick or not count else (2, 4))
+    ]
+    if tuned.settings not in grid:
+        grid.append(tuned.settings)
+    # Written before anything of the grid is measured.
+    predicted = [predict(trace, settings)[0] for settings in grid]
+    measured: list[list[float]] = [[] for _ in grid]
+    for _ in range(rounds):
+        for place, settings in enumerate(grid):
+            measured[place].append(rate(loader, settings, seconds))
+    rates = [statistics.median(values) for values in measured]
+    ours = rates[grid.index(tuned.settings)]
+    rows = [
+        {"settings": settings, "predicted": p, "measured": m, "error": p / m - 1}
+        for settings, p, m in zip(grid, predicted, rates, strict=True)
+    ]
+    result: dict[str, Any] = {
+        "name": name,
+        "settings": tuned.settings,
+        "bottleneck": [pipeline.explain(trace).bottleneck, pipeline.explain(trace).kind],
+        "tuned": ours,
+        "defaults": rates[0],
+        "grid_best": max(rates),
+        "error_before": tuned.before / rates[0] - 1,
+        "error_after": tuned.predicted / (tuned.trials[0].measured or tuned.after) - 1
+        if tuned.trials
+        else tuned.predicted / rates[0] - 1,
+        "seconds": took,
+        "trials": len(tuned.trials),
+        "overhead": overhead(loader, seconds, rounds),
+        "grid": rows,
+    }
+    if importlib.util.find_spec("spdl"):
+        result["spdl"] = max(spdl_rate(loader, threads, seconds) for threads in (1, 2, 4, 8))
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    """One pipeline on the terminal."""
+    print(f"{result['name']}: {result['settings']}, {' / '.join(result['bottleneck'])}")
+    rates = {
+        key: round(result[key], 1)
+        for key in ("tuned", "defaults", "grid_best", "spdl")
+        if key in result
+    }
+    print(f"    {rates} batches/s; {result['seconds']:.0f} s, {result['trials']} trials")
+    shares = {key: f"{result[key]:+.1%}" for key in ("error_before", "error_after", "overhead")}
+    print(f"    {shares}")
+    for row in result["grid"]:
+        print(
+            f"    {row['settings']}: {row['predicted']:.1f} -> {row['measured']:.1f} ({row['error']:+.0%})"
+        )
+
+
+def main() -> None:
+    """Measure, print, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--quick", action="store_true", help="short runs, a small grid, no result file"
+    )
+    parser.add_argument("--only", nargs="+", default=[*pipeline_loaders.PIPELINES, "store"])
+    options = parser.parse_args()
+    where = machine()
+    print(where)
+    results = []
+    for name in options.only:
+        make = {**pipeline_loaders.PIPELINES, "store": pipeline_loaders.store}[name]
+        results.append(examine(name, make, options.quick))
+        show(results[-1])
+    if options.quick or len(options.only) < 6:
+        return
+    errors = [abs(r[key]) for r in results for key in ("error_before", "error_after")]
+    comparisons = [
+        {
+            "what": f"{r['name']}: a batch, tuned",
+            "ratio": round(r["tuned"] / r[key], 2),
+            "target": 0.95 if key == "grid_best" else 20.0 if r["name"] == "store" else 1.0,
+            "ours_s": round(1 / r["tuned"], 5),
+            "peer": peer,
+            "peer_s": round(1 / r[key], 5),
+        }
+        for r in results
+        for key, peer in (
+            ("grid_best", "the best of the grid"),
+            ("defaults", "PyTorch's defaults"),
+            ("spdl", "the best of SPDL's 1, 2, 4, 8 threads"),
+        )
+        if key in r and not (r["name"] == "store" and key == "spdl")
+    ]
+    report = {
+        "title": "Tuning input pipelines",
+        "script": "benchmarks/pipeline_tune.py",
+        "input": "images, detection, documents, translations, speech, and a store that answers after 50 ms",
+        "comparisons": comparisons,
+        "limits": [
+            limited("largest error of a prediction", 100 * max(errors), "%", 15),
+            limited("median error of predictions", 100 * statistics.median(errors), "%", 8),
+            limited(
+                "largest overhead of tracing", 100 * max(r["overhead"] for r in results), "%", 3
+            ),
+            limited("longest tuning", max(r["seconds"] for r in results), "s", 30),
+            limited("most trials", max(r["trials"] for r in results), "trials", 3),
+        ],
+        "details": results,
+        "machine": where,
+        "versions": {name: version(name) for name in ("holdfast", "torch", "scipy")},
+    }
+    RESULT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

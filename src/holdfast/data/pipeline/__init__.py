@@ -1,0 +1,47 @@
+"""Input pipelines: which stage limits one, what would change it, and settings that are verified.
+
+traced = pipeline.trace(loader)              # a torch DataLoader, wrapped inside its workers
+pipeline.explain(traced).bottleneck
+tuned = pipeline.tune(make_loader)           # predicts, tries, rolls back
+loader = pipeline.apply(loader, tuned.settings)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.data.pipeline.explanation import Explanation, explain
+    from holdfast.data.pipeline.stages import Plan, Resources, Stage, Trace
+    from holdfast.data.pipeline.tracing import trace
+    from holdfast.data.pipeline.tuning import Tuning, apply, tune
+
+_HOMES = {
+    "Explanation": "explanation",
+    "Plan": "stages",
+    "Resources": "stages",
+    "Stage": "stages",
+    "Trace": "stages",
+    "Tuning": "tuning",
+    "apply": "tuning",
+    "explain": "explanation",
+    "trace": "tracing",
+    "tune": "tuning",
+}
+
+__all__ = [
+    "Explanation",
+    "Plan",
+    "Resources",
+    "Stage",
+    "Trace",
+    "Tuning",
+    "apply",
+    "explain",
+    "trace",
+    "tune",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

@@ -1,0 +1,278 @@
+"""From what workers recorded to stages with costs per batch; latency and bandwidth told apart."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.pipeline.dataloader import COLLATE, SOURCE
+from holdfast.data.pipeline.stages import FloatArray, Stage
+
+GROUP, MAIN = "workers", "main"
+STEADY = 8
+"""With so many batches that were only timed, those that were examined too are left out."""
+GROWTH = 1.5
+"""Waiting that grows by this factor with more workers is for a resource that they share."""
+EXPLAINED = 0.5
+"""Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
+FEWEST_CALLS, MOST_CALLS = 5, 300
+
+UNDISTURBED = 0.97
+"""Share of a core from which a computing thread counts as having it alone."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the consumer saw of one run of a loader."""
+
+    moments: FloatArray
+    """Seconds at which batches were done after the warm-up, shape [batches + 1]; the first is the start."""
+    waited_s: float
+    receive_cpu_s: float
+    """CPU of the consumer's thread inside of ``next()``."""
+    consumer_cpu_s: float
+    consumer_s: float
+    batch_bytes: float
+    digests: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Wall time after the warm-up."""
+        return float(self.moments[-1] - self.moments[0]) if len(self.moments) else 0.0
+
+    @property
+    def batches(self) -> int:
+        """Batches after the warm-up."""
+        return max(0, len(self.moments) - 1)
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Traced batches of all workers, but for the first of each, which loads libraries and opens files."""
+    records: list[Record] = []
+    for path in sorted(folder.glob("worker-*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        private = max((line.get("private_bytes", 0) for line in lines), default=0)
+        records += [line | {"private_bytes": private} for line in (lines[1:] or lines)]
+    return records
+
+
+def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
+    """The stages from the source to the consumer.
+
+    Args:
+        records: of all workers.
+        run: what the consumer saw.
+        workers: worker processes; 0: the consumer's thread does it all.
+    """
+    stages = worker_stages(records, max(1, workers))
+    if workers:
+        stages += [_send(records, workers, stages), _main("receive", run, run.receive_cpu_s)]
+    else:
+        stages = [replace(part, group=MAIN, executor="main") for part in stages]
+    consumer = _main("consumer", run, run.consumer_cpu_s)
+    waiting = max(0.0, run.consumer_s - run.consumer_cpu_s) / run.batches
+    return [*stages, replace(consumer, blocked_s=waiting)]
+
+
+def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
+    """The stages that run in workers, from the source on."""
+    names = list(dict.fromkeys(name for record in records for name in record["stages"]))
+    # The innermost stage ends first; the source ends last of a sample, and comes first in the pipeline.
+    names.sort(key=lambda name: {SOURCE: 0, COLLATE: 2}.get(name, 1))
+    return [_stage(name, records, workers) for name in names]
+
+
+def batch_costs(records: Sequence[Record], sending: bool = False) -> FloatArray:
+    """CPU and blocked seconds of each traced batch in its worker, shape [batches, 2].
+
+    Args:
+        records: of all workers.
+        sending: with what its process computes outside of the stages.
+    """
+    rows = [
+        (
+            sum(entry[1] for entry in record["stages"].values()) + sending * record["untraced_ns"],
+            sum(entry[3] for entry in record["stages"].values()),
+        )
+        for record in _timed(records)
+    ]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2) / 1e9
+
+
+def total_cpu_s(records: Sequence[Record]) -> float:
+    """CPU seconds per batch in a worker."""
+    return float(batch_costs(records)[:, 0].mean()) if records else 0.0
+
+
+def competitors(records: Sequence[Record], rate: float, cores: float) -> float:
+    """Runnable threads of other processes, from the share of a core that computing threads got.
+
+    Of n own threads and k others on c cores each gets s = c / (n + k); with a core each (s near 1), others
+    cannot be seen and do not matter.
+
+    Args:
+        records: of all workers.
+        rate: batches per second.
+        cores: c.
+    """
+    entries = [entry for record in _timed(records) for entry in record["stages"].values()]
+    cpu, delayed = (
+        sum(entry[1] for entry in entries),
+        sum(entry[2] + entry[4] for entry in entries),
+    )
+    share = cpu / (cpu + delayed) if cpu else 1.0
+    own = max(1.0, rate * (cpu + delayed) / 1e9 / max(1, len(_timed(records))))
+    return max(0.0, cores / share - max(own, cores if share > UNDISTURBED else own))
+
+
+def shared_bandwidth(
+    stage: Stage, alone: Sequence[Record], together: Sequence[Record], count: int
+) -> Stage:
+    """The stage with the bandwidth that its workers share, if waiting grows with their number.
+
+    X(theta) = min(theta / L, B / bytes): latency L from one worker, bandwidth B from several.
+
+    Args:
+        stage: as traced.
+        alone: of one worker that runs the stages.
+        together: of several that run at once.
+        count: how many.
+    """
+    if stage.group == MAIN and stage.name in ("receive", "consumer"):
+        return stage
+    one, many = (_cost(stage.name, records, 3)[0].mean() for records in (alone, together))
+    if many < stage.cpu_s or many < GROWTH * max(one, 1e-3) or stage.moved_bytes <= 0:
+        return stage
+    seconds = many + _cost(stage.name, together, 1)[0].mean()
+    return replace(stage, bandwidth_bytes_s=count * stage.moved_bytes / seconds, blocked_s=one)
+
+
+def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
+    timed = _timed(records)
+    cpu, cpu_error = _cost(name, timed, 1)
+    blocked, blocked_error = _cost(name, timed, 3)
+    batches = len(timed)
+    details = [part for record in records if (part := record["details"].get(name))]
+    calls = np.array([call for part in details for call in part["calls"]], dtype=np.float64)
+    calls = calls.reshape(-1, 3)  # blocked seconds, bytes in, bytes out
+    examined = [record for record in records if record["detailed"]]
+    runs = sum(record["stages"].get(name, [0])[0] for record in timed)
+    # The source returns once per sample, also where one call reads a whole batch.
+    visits = sum(record["samples"] for record in timed) if name == SOURCE else runs
+    per_batch = runs / batches
+    random = [part["random"] for part in details if part["random"] is not None]
+    locked, free = (
+        sum(record["held"].get(name, (0, 0))[side] for record in records) for side in (0, 1)
+    )
+    out_bytes = calls[:, 2].mean() if len(calls) else 0.0
+    return Stage(
+        name=name,
+        group=GROUP,
+        executor="process",
+        parallelism=workers,
+        elements=visits,
+        visits=visits / batches,
+        cpu_s=float(cpu.mean()),
+        # Of n samples in which the stage computed; without any, half.
+        gil_s=float(cpu.mean()) * (locked + 0.5) / (locked + free + 1),
+        blocked_s=float(blocked.mean()),
+        read_bytes=sum(part["read"] for part in details) / max(1, len(examined)),
+        out_bytes=float(out_bytes * per_batch),
+        cpu_error_s=cpu_error,
+        blocked_error_s=blocked_error,
+        stream_bytes_s=stream_bandwidth(calls),
+        random=any(random) if random else None,
+        worker_bytes=float(max(record["private_bytes"] for record in records)),
+    )
+
+
+def stream_bandwidth(calls: FloatArray) -> float:
+    """Bytes per second of one worker if waiting grows with the bytes, else infinite.
+
+    Waiting = latency + bytes / bandwidth, with the median of the slopes between pairs of calls (Theil 1950,
+    Sen 1968), which single long calls do not move. Sizes that hardly differ cannot tell the two apart.
+
+    Args:
+        calls: blocked seconds, bytes in, bytes out; shape [calls, 3].
+    """
+    best, bandwidth = EXPLAINED, math.inf
+    calls = calls[:MOST_CALLS]
+    blocked = calls[:, 0]
+    spread = _spread(blocked)
+    for size in calls[:, 1:].T:
+        steps = np.subtract.outer(size, size)
+        pairs = np.abs(steps) > 0.05 * size.mean() if len(calls) >= FEWEST_CALLS else steps > np.inf
+        if not pairs.any() or spread == 0:
+            continue
+        slope = float(np.median(np.subtract.outer(blocked, blocked)[pairs] / steps[pairs]))
+        unexplained = _spread(blocked - slope * size) / spread
+        share = slope * np.median(size) / np.median(blocked) if slope > 0 else 0.0
+        if unexplained < best and share > EXPLAINED:
+            best, bandwidth = unexplained, 1 / slope
+    return bandwidth
+
+
+def _spread(values: FloatArray) -> float:
+    """Median absolute deviation."""
+    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def _send(records: Sequence[Record], workers: int, stages: Sequence[Stage]) -> Stage:
+    """What a worker's process computes outside of its stages: pickling, queues."""
+    outside = np.array([record["untraced_ns"] for record in _timed(records)]) / 1e9
+    return Stage(
+        name="send",
+        group=GROUP,
+        executor="process",
+        parallelism=workers,
+        elements=len(outside),
+        visits=1.0,
+        cpu_s=float(outside.mean()),
+        gil_s=float(outside.mean()),
+        cpu_error_s=_error(outside),
+        worker_bytes=max((part.worker_bytes for part in stages), default=0.0),
+    )
+
+
+def _main(name: str, run: Run, cpu_s: float) -> Stage:
+    """A stage of the consumer's thread."""
+    per_batch = cpu_s / run.batches
+    return Stage(
+        name=name,
+        group=MAIN,
+        executor="main",
+        parallelism=1,
+        elements=run.batches,
+        visits=1.0,
+        cpu_s=per_batch,
+        gil_s=per_batch,
+        out_bytes=run.batch_bytes,
+        sequential=True,
+    )
+
+
+def _timed(records: Sequence[Record]) -> Sequence[Record]:
+    plain = [record for record in records if not record["detailed"]]
+    return plain if len(plain) >= STEADY else records
+
+
+def _cost(name: str, records: Sequence[Record], column: int) -> tuple[FloatArray, float]:
+    """Seconds of a stage in each batch, and the standard error of their mean."""
+    seconds = (
+        np.array([record["stages"].get(name, (0, 0, 0, 0, 0))[column] for record in records]) / 1e9
+    )
+    return seconds, _error(seconds)
+
+
+def _error(values: FloatArray) -> float:
+    if len(values) < 2:
+        return float(values.sum())
+    return float(values.std(ddof=1) / math.sqrt(len(values)))

@@ -1,0 +1,402 @@
+"""PyTorch's `DataLoader`: stages wrapped inside its workers, and the same loader with other settings.
+
+Nothing of the user's loader changes. Its workers are private copies of the process, so that the dataset is
+wrapped in place there, by ``worker_init_fn``; without workers it is wrapped for as long as the trace takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.pipeline.recording import Recorder
+from holdfast.errors import InputError
+
+SOURCE, COLLATE = "source", "collate"
+CHAINS = ("transform", "transforms", "target_transform", "joint_transform", "augment", "preprocess")
+"""Attributes of a dataset that hold a transform, or a Compose of several."""
+SETTINGS = ("num_workers", "prefetch_factor")
+
+Undo = list[Callable[[], None]]
+
+
+def is_loader(thing: Any) -> bool:
+    """Whether it is a torch `DataLoader`."""
+    from torch.utils.data import DataLoader
+
+    return isinstance(thing, DataLoader)
+
+
+def settings_of(loader: Any) -> dict[str, int]:
+    """The settings that tuning may change."""
+    return {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor or 2}
+
+
+def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
+    """The same loader with other settings: same dataset, sampler, generator and collate function.
+
+    Raises:
+        InputError: a setting that a loader does not have, or a value out of range.
+    """
+    for key, value in settings.items():
+        if key not in SETTINGS:
+            raise InputError(
+                "unknown setting of a DataLoader",
+                code="unknown-key",
+                place=key,
+                expected=", ".join(SETTINGS),
+            )
+        if not isinstance(value, int) or value < (key != "num_workers"):
+            raise InputError(
+                "invalid setting of a DataLoader",
+                code="out-of-range",
+                place=key,
+                found=repr(value),
+                expected="0 or more" if key == "num_workers" else "1 or more",
+            )
+    other = copy.copy(loader)
+    workers = settings.get("num_workers", loader.num_workers)
+    prefetch = settings.get("prefetch_factor", loader.prefetch_factor or 2)
+    _set(
+        other,
+        num_workers=workers,
+        prefetch_factor=prefetch if workers else None,
+        persistent_workers=loader.persistent_workers and workers > 0,
+        timeout=loader.timeout if workers else 0,
+        _iterator=None,
+    )
+    return other
+
+
+def observed(loader: Any, asked: list[str]) -> Any:
+    """A copy of the loader that lists the samples of each batch as it asks for them."""
+    other = copy.copy(loader)
+    if not is_iterable(loader):
+        part = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        _set(other, **{part: _Observed(getattr(loader, part), asked)})
+    return other
+
+
+def constant(loader: Any) -> Any:
+    """A loader of one worker that gives the first batch for ever."""
+    with random_state_restored(loader):
+        indices = next(sampled_indices(loader))
+        if loader.batch_sampler is None:
+            samples, order = [loader.dataset[indices]], [0]
+        elif getattr(loader.dataset, "__getitems__", None):
+            samples, order = loader.dataset.__getitems__(indices), [list(range(len(indices)))]
+        else:
+            samples = [loader.dataset[index] for index in indices]
+            order = [list(range(len(indices)))]
+    part = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    other = with_settings(loader, {"num_workers": 1})
+    _set(other, dataset=_Plain(samples), worker_init_fn=None, **{part: order})
+    return other
+
+
+@contextlib.contextmanager
+def random_state_restored(loader: Any) -> Iterator[None]:
+    """Leave the random generators that the loader draws from as they were: its next epoch is the same."""
+    import torch
+
+    generators = {
+        id(part.generator): part.generator
+        for part in (loader, loader.sampler, loader.batch_sampler)
+        if isinstance(getattr(part, "generator", None), torch.Generator)
+    }
+    states = [(generator, generator.get_state()) for generator in generators.values()]
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def recorded(loader: Any, folder: Path, timing: bool, endless: bool) -> Iterator[Any]:
+    """A copy of the loader whose stages are recorded in `folder`.
+
+    Args:
+        loader: the user's; it is not changed.
+        folder: for what the workers record.
+        timing: False: only where each worker is, for messages.
+        endless: begin anew after the last batch, without new workers; for datasets with a length.
+    """
+    traced = copy.copy(loader)
+    _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
+    if endless and not is_iterable(loader):
+        part = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        _set(traced, **{part: _Endless(getattr(loader, part))})
+    if not _patchable(loader.dataset):
+        _set(traced, dataset=_Plain(loader.dataset))
+    if loader.num_workers:
+        traced.worker_init_fn = _Install(loader.worker_init_fn, folder, timing)
+        yield traced
+        return
+    undo: Undo = []
+    recorder = Recorder(folder, 0, timing)
+    try:
+        install(traced.dataset, recorder, undo)
+        _Collate.recorder = recorder
+        yield traced
+    finally:
+        for action in reversed(undo):
+            action()
+        _Collate.recorder = None
+        recorder.close()
+
+
+class _Install:
+    """Runs in a worker, after the user's own `worker_init_fn`."""
+
+    def __init__(self, first: Callable[[int], None] | None, folder: Path, timing: bool) -> None:
+        self.first, self.folder, self.timing = first, folder, timing
+
+    def __call__(self, worker: int) -> None:
+        from torch.utils.data import get_worker_info
+
+        if self.first is not None:
+            self.first(worker)
+        recorder = Recorder(self.folder, worker, self.timing)
+        info = get_worker_info()
+        if info is not None:
+            install(info.dataset, recorder, [])
+        _Collate.recorder = recorder
+
+
+class _Collate:
+    """The user's collate function; it ends a batch."""
+
+    recorder: Recorder | None = None
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, samples: Any) -> Any:
+        recorder = _Collate.recorder
+        if recorder is None:
+            return self.function(samples)
+        count = len(samples) if isinstance(samples, list) else 1
+        batch = recorder.run(COLLATE, self.function, samples)
+        recorder.end_batch(count)
+        return batch
+
+
+class _Endless:
+    """Batches of indices, epoch after epoch."""
+
+    def __init__(self, sampler: Iterable[Any]) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            empty = True
+            for indices in self.sampler:
+                empty = False
+                yield indices
+            if empty:
+                return
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+
+class _Observed:
+    """Batches of indices, written down as they are asked for."""
+
+    def __init__(self, sampler: Iterable[Any], asked: list[str]) -> None:
+        self.sampler, self.asked = sampler, asked
+
+    def __iter__(self) -> Iterator[Any]:
+        for indices in self.sampler:
+            self.asked.append(repr(indices))
+            yield indices
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+
+class _Plain:
+    """A dataset whose class cannot be extended, such as a list."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+def epoch_batches(loader: Any) -> int | None:
+    """Batches of an epoch; None where the sampler does not know."""
+    try:
+        return None if is_iterable(loader) else len(loader)
+    except TypeError:
+        return None
+
+
+def sampled_indices(loader: Any) -> Iterator[Any]:
+    """Batches of indices (or indices, where the loader does not batch) in the order of an epoch."""
+    return iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+
+
+def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
+    """Wrap the dataset's reading and each step of its transforms; the dataset.
+
+    Args:
+        dataset: changed in place; one whose class cannot be extended is wrapped.
+        recorder: of this process.
+        undo: what takes the wrappers off again is added.
+    """
+    if not _patchable(dataset):
+        dataset = _Plain(dataset)
+    kind = type(dataset)
+    body: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    if hasattr(kind, "__getitem__"):
+        body["__getitem__"] = _reading(kind.__getitem__, recorder)
+    if hasattr(kind, "__getitems__"):
+        body["__getitems__"] = _reading(kind.__getitems__, recorder)
+    if hasattr(kind, "__iter__") and _is_iterable_dataset(dataset):
+        body["__iter__"] = _iterating(kind.__iter__, recorder)
+    dataset.__class__ = type(kind.__name__, (kind,), body)
+    undo.append(lambda: setattr(dataset, "__class__", kind))
+    seen: set[int] = set()
+    for owner in _inner(dataset):
+        for name in CHAINS:
+            step = getattr(owner, "__dict__", {}).get(name)
+            if callable(step) and id(step) not in seen:
+                seen.add(id(step))
+                _wrap_chain(owner, name, step, recorder, undo)
+    return dataset
+
+
+def _inner(dataset: Any) -> list[Any]:
+    """The dataset and those that it is made of (Subset, ConcatDataset)."""
+    parts, todo = [], [dataset]
+    while todo:
+        part = todo.pop()
+        if any(part is other for other in parts):
+            continue
+        parts.append(part)
+        below = getattr(part, "__dict__", {})
+        todo += [below["dataset"]] if "dataset" in below else []
+        more = below.get("datasets")
+        todo += list(more) if isinstance(more, (list, tuple)) else []
+    return parts
+
+
+def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo) -> None:
+    """Name and wrap the steps of a Compose, or the one transform."""
+    label = name.removesuffix("s")
+    children = getattr(step, "_modules", None)
+    steps = getattr(step, "transforms", None)
+    if isinstance(steps, (list, tuple)) and all(callable(part) for part in steps):
+        wrapped = [
+            _Step(part, f"{label} {number}: {_name(part)}", recorder)
+            for number, part in enumerate(steps, 1)
+        ]
+        step.transforms = type(steps)(wrapped) if type(steps) in (list, tuple) else wrapped
+        undo.append(lambda: setattr(step, "transforms", steps))
+    elif children and type(step).__name__ == "Sequential":
+        for number, part in enumerate(children.values(), 1):
+            _wrap_forward(part, f"{label} {number}: {_name(part)}", recorder, undo)
+    elif hasattr(step, "forward"):
+        _wrap_forward(step, f"{label}: {_name(step)}", recorder, undo)
+    else:
+        setattr(owner, name, _Step(step, f"{label}: {_name(step)}", recorder))
+        undo.append(lambda: setattr(owner, name, step))
+
+
+def _wrap_forward(module: Any, name: str, recorder: Recorder, undo: Undo) -> None:
+    forward = module.forward
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        return recorder.run(name, forward, *arguments, **named)
+
+    module.forward = timed
+    undo.append(lambda: delattr(module, "forward"))
+
+
+class _Step:
+    """One transform; everything but calling it is the transform's own."""
+
+    def __init__(self, function: Any, name: str, recorder: Recorder) -> None:
+        self.__dict__.update(function=function, name=name, recorder=recorder)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.recorder.run(self.name, self.function, *arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["function"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.function, name, value)
+
+
+def _reading(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    def read(self: Any, index: Any) -> Any:
+        if SOURCE in recorder.stack:  # a dataset that reads through itself
+            return method(self, index)
+        recorder.begin(index)
+        return recorder.run(SOURCE, method, self, index)
+
+    return read
+
+
+def _iterating(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    def iterate(self: Any) -> Iterator[Any]:
+        following = iter(method(self)).__next__
+        position = 0
+        while True:
+            recorder.begin(position)
+            position += 1
+            try:
+                sample = recorder.run(SOURCE, following)
+            except StopIteration:
+                return
+            yield sample
+
+    return iterate
+
+
+def _name(step: Any) -> str:
+    inner = getattr(step, "func", step)  # functools.partial
+    return getattr(inner, "__name__", type(inner).__name__).strip("<>")
+
+
+def _set(loader: Any, **attributes: Any) -> None:
+    """Past the loader's own refusal to change after it was made: this is a copy."""
+    loader.__dict__.update(attributes)
+
+
+def _patchable(dataset: Any) -> bool:
+    kind = type(dataset)
+    try:
+        dataset.__class__ = type(kind.__name__, (kind,), {})
+        dataset.__class__ = kind
+    except TypeError:
+        return False
+    return True
+
+
+def is_iterable(loader: Any) -> bool:
+    """Whether the dataset is a stream: its workers decide what each of them reads."""
+    return _is_iterable_dataset(loader.dataset)
+
+
+def _is_iterable_dataset(dataset: Any) -> bool:
+    from torch.utils.data import IterableDataset
+
+    return isinstance(dataset, IterableDataset)

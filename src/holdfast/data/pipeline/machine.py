@@ -1,0 +1,96 @@
+"""What this process may use of the machine: cores and memory within its control groups (v1 and v2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.data.pipeline.stages import Resources
+
+
+def resources(root: Path = Path("/")) -> Resources:
+    """Cores and memory that are left to this process.
+
+    The number of processors of the machine says nothing inside a container: the processors that the process
+    may run on and the CPU quotas of its control group and of all groups above it do.
+
+    Args:
+        root: where ``proc`` and ``sys`` are.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = float(len(os.sched_getaffinity(0)))
+    else:
+        cores = float(os.cpu_count() or 1)
+    memory = _available(root)
+    for folder in _groups(root):
+        cores = min(cores, _quota(folder))
+        memory = min(memory, _memory_left(folder))
+    return Resources(cores=cores, memory_bytes=max(memory, 0.0))
+
+
+def busy_cores_ns(root: Path = Path("/")) -> int:
+    """CPU nanoseconds that everybody on this machine has used since it started; 0 if unknown."""
+    text = _text(root / "proc/stat").partition("\n")[0].split()
+    if len(text) < 9:
+        return 0
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) for word in text[1:9])
+    return (
+        (user + nice + system + irq + softirq + steal) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    )
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The folders of this process's control groups, from its own up to the root of each hierarchy."""
+    base = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            mounts = [base, base / "unified"]
+        elif {"cpu", "memory"} & set(controllers.split(",")):
+            mounts = [base / controllers, *(base / part for part in controllers.split(","))]
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for mount in mounts:
+            # Inside a container the path may be the host's: then only the mount itself is there.
+            for depth in range(len(parts), -1, -1):
+                yield mount.joinpath(*parts[:depth])
+
+
+def _quota(folder: Path) -> float:
+    """Cores that the group may use; infinite without a limit."""
+    words = _text(folder / "cpu.max").split()  # version 2: "150000 100000" or "max 100000"
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = (
+        _text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    )
+    if quota and period and int(quota) > 0:  # version 1: -1 is no limit
+        return int(quota) / int(period)
+    return float("inf")
+
+
+def _memory_left(folder: Path) -> float:
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        bound = _text(folder / limit).strip()
+        if bound.isdigit():
+            return float(int(bound) - int(_text(folder / used).strip() or 0))
+    return float("inf")
+
+
+def _available(root: Path) -> float:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024.0 * int(line.split()[1])
+    return float("inf")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,264 @@
+"""The model: CPU, the interpreter lock, waiting, bandwidth and memory as constraints of one program.
+
+    maximize X (batches per second), over theta (workers per group) and p (1: processes, 0: threads)
+
+    X sum_{i in g} (C_i + L_i) <= theta_g                      each worker runs its stages one after another
+    X sum_i C_i + sum_g p_g (pickling)  <= cores                all computing
+    X sum_{i in threads} G_i <= 1                               one interpreter lock per process
+    X bytes_i <= bandwidth_i                                    bandwidth that the workers of a stage share
+    sum_{g in processes} theta_g memory_g <= memory
+    theta_g >= 1 whole, theta_g <= 1 if sequential
+
+with C, L, G the CPU, sleeping and lock seconds per batch. The first row is Plumber's X <= R theta (section
+4.3) with latency added; products of X with a choice p are exact as linear rows, because p is 0 or 1 and X
+is bounded. Of all solutions at the best X, one with the fewest workers is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.data.pipeline.stages import Executor, FloatArray, Kind, Plan, Resources, Stage
+from holdfast.errors import InputError
+
+PICKLE_BYTES_S = 1.5e9
+"""Bytes per second and core at which samples go from one process to another."""
+MOST_WORKERS = 64
+"""Workers of a group, whatever the memory."""
+SLACK = 1e-4
+"""Share of the rate that may be given up for fewer workers; well above the tolerance of the solver."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stages that run one after another in the same worker; seconds and bytes per batch."""
+
+    name: str
+    service_s: float
+    cpu_s: float
+    gil_s: float
+    out_bytes: float
+    worker_bytes: float
+    executor: Executor
+    parallelism: int
+    sequential: bool
+    bandwidth_rate: float
+    """Batches per second that the shared bandwidth of its stages lets through."""
+
+
+def groups(stages: Sequence[Stage]) -> list[Group]:
+    """The groups of a pipeline in the order in which they first occur."""
+    names = dict.fromkeys(stage.group for stage in stages)
+    return [_group(name, [stage for stage in stages if stage.group == name]) for name in names]
+
+
+def rate_limits(
+    parts: Sequence[Group],
+    resources: Resources,
+    parallelism: Mapping[str, int],
+    executors: Mapping[str, Executor],
+) -> dict[str, float]:
+    """What each constraint alone allows with these workers, in batches per second.
+
+    Args:
+        parts: the groups.
+        resources: of the machine.
+        parallelism: theta per group.
+        executors: executor per group.
+    """
+    limits = {part.name: _rate(parallelism[part.name], part.service_s) for part in parts}
+    pickled = sum(part.out_bytes for part in parts if executors[part.name] == "process")
+    computing = sum(part.cpu_s for part in parts)
+    if any(executors[part.name] != part.executor for part in parts):
+        computing += pickled / PICKLE_BYTES_S
+    limits["cores"] = _rate(resources.cores, computing)
+    limits["gil"] = _rate(1.0, sum(p.gil_s for p in parts if executors[p.name] != "process"))
+    limits["bandwidth"] = min((part.bandwidth_rate for part in parts), default=math.inf)
+    return limits
+
+
+def solve(
+    stages: Sequence[Stage],
+    resources: Resources,
+    *,
+    executors: Mapping[str, Sequence[Executor]] | None = None,
+    most_workers: int = MOST_WORKERS,
+    prefetch: int = 2,
+    batch_bytes: float = 0.0,
+) -> Plan:
+    """The workers and executors of the highest rate, as few as reach it (HiGHS).
+
+    Args:
+        stages: with their costs per batch.
+        resources: what the machine has.
+        executors: what each group may run on; by default where it runs now.
+        most_workers: of one group.
+        prefetch: batches in flight per worker process, for its memory.
+        batch_bytes: size of a batch.
+
+    Raises:
+        InputError: stages that do not fit into the memory with one worker each.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    parts = groups(stages)
+    count = len(parts)
+    # Columns: X, theta [count], p [count], u = X p [count],
+    # and w = theta p [count], workers that are processes.
+    theta, process, product, remote = (1 + np.arange(count) + n * count for n in range(4))
+    columns = 1 + 4 * count
+    allowed = [tuple((executors or {}).get(part.name, (part.executor,))) for part in parts]
+    moved = [
+        len(options) > 1 or options[0] != part.executor
+        for part, options in zip(parts, allowed, strict=True)
+    ]
+    memory = [
+        part.worker_bytes + prefetch * batch_bytes if "process" in options else 0.0
+        for part, options in zip(parts, allowed, strict=True)
+    ]
+    high = np.array(
+        [
+            1 if part.sequential or "main" in options else most_workers
+            for part, options in zip(parts, allowed, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact.
+    top = min(
+        [
+            _rate(resources.cores, sum(part.cpu_s for part in parts)),
+            *(_rate(h, part.service_s) for h, part in zip(high, parts, strict=True)),
+            *(part.bandwidth_rate for part in parts),
+        ]
+    )
+    if not math.isfinite(top):
+        top = 1e9
+    rows: list[FloatArray] = []
+    bounds: list[float] = []
+
+    def at_most(row: Mapping[int, float], bound: float) -> None:
+        line = np.zeros(columns)
+        line[list(row)] = list(row.values())
+        rows.append(line)
+        bounds.append(bound)
+
+    # X is counted in units of `top`, so that all numbers are near one.
+    for place, part in enumerate(parts):
+        at_most({0: top * part.service_s, int(theta[place]): -1.0}, 0.0)
+        at_most({int(product[place]): 1.0, int(process[place]): -1.0}, 0.0)
+        at_most({int(product[place]): 1.0, 0: -1.0}, 0.0)
+        at_most({0: 1.0, int(product[place]): -1.0, int(process[place]): 1.0}, 1.0)
+    cpu = {0: top * sum(part.cpu_s for part in parts)}
+    lock = {0: top * sum(part.gil_s for part in parts)}
+    for place, part in enumerate(parts):
+        if moved[place]:
+            cpu[int(product[place])] = top * part.out_bytes / PICKLE_BYTES_S
+        lock[int(product[place])] = -top * part.gil_s
+    at_most(cpu, resources.cores)
+    at_most(lock, 1.0)
+    if math.isfinite(resources.memory_bytes):
+        for place in range(count):
+            most = high[place]  # w >= theta - most (1 - p)
+            at_most(
+                {int(theta[place]): 1.0, int(remote[place]): -1.0, int(process[place]): most}, most
+            )
+        share = [needed / max(resources.memory_bytes, 1.0) for needed in memory]
+        at_most(dict(zip(remote.tolist(), share, strict=True)), 1.0)
+    low = np.concatenate([[0.0], np.ones(count), np.zeros(3 * count)])
+    upper = np.concatenate([[1.0], high, np.ones(2 * count), high])
+    for place, options in enumerate(allowed):
+        if "process" not in options:
+            upper[process[place]] = 0.0
+        elif len(options) == 1:
+            low[process[place]] = 1.0
+    matrix, right = np.array(rows), np.array(bounds)
+    integrality = np.concatenate([[0], np.ones(2 * count), np.zeros(2 * count)])
+
+    def run(cost: FloatArray, low: FloatArray) -> FloatArray:
+        answer = milp(
+            cost,
+            constraints=LinearConstraint(matrix, -np.inf, right),
+            bounds=Bounds(low, upper),
+            integrality=integrality,
+            options={"mip_rel_gap": 0.0},
+        )
+        if answer.x is None:
+            raise InputError(
+                "one worker of each group does not fit into the memory",
+                code="out-of-range",
+                place="memory",
+                found=f"{resources.memory_bytes / 2**20:.0f} MiB free",
+                remedy="use smaller batches, or allow more memory",
+            )
+        return np.asarray(answer.x)
+
+    best = run(-np.eye(columns)[0], low)
+    # The same rate with the fewest workers, and processes only where they are needed.
+    floor = low.copy()
+    floor[0] = best[0] * (1 - SLACK)
+    fewest = np.zeros(columns)
+    fewest[theta], fewest[process] = 1.0, 1e-3
+    optimum = run(fewest, floor)
+    workers = {p.name: round(optimum[column]) for p, column in zip(parts, theta, strict=True)}
+    places: dict[str, Executor] = {}
+    for part, options, column in zip(parts, allowed, process, strict=True):
+        local: Executor = "main" if "main" in options else "thread"
+        places[part.name] = "process" if optimum[column] > 0.5 else local
+    limits = rate_limits(parts, resources, workers, places)
+    rate = min(limits.values())
+    return Plan(
+        rate=rate,
+        interval=(rate, rate),
+        parallelism=workers,
+        executors=places,
+        limit=min(limits, key=lambda name: limits[name]),
+        prefetch=prefetch,
+    )
+
+
+def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage, Kind]:
+    """The stage that limits the rate now, and what limits it: argmin R theta in the slowest group.
+
+    Args:
+        stages: with their costs per batch; one called ``"consumer"`` is what takes the batches.
+        cores: of the machine: more workers than cores compute no faster.
+    """
+
+    def limit(part: Group) -> float:
+        return min(
+            _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
+        )
+
+    # Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
+    slowest = min(groups(stages), key=limit)
+    inside = [stage for stage in stages if stage.group == slowest.name]
+    stage = min(inside, key=lambda part: limit_of(part, cores))
+    return stage, "consumer" if stage.name == "consumer" else stage.kind
+
+
+def limit_of(stage: Stage, cores: float) -> float:
+    """Batches per second if this stage alone were to limit, on so many cores."""
+    return min(stage.rate_limit, _rate(cores, stage.cpu_s))
+
+
+def _group(name: str, stages: Sequence[Stage]) -> Group:
+    return Group(
+        name=name,
+        service_s=sum(stage.service_s for stage in stages),
+        cpu_s=sum(stage.cpu_s for stage in stages),
+        gil_s=sum(stage.gil_s for stage in stages),
+        out_bytes=stages[-1].out_bytes,
+        worker_bytes=max(stage.worker_bytes for stage in stages),
+        executor=stages[0].executor,
+        parallelism=stages[0].parallelism,
+        sequential=any(stage.sequential for stage in stages),
+        bandwidth_rate=min(_rate(stage.bandwidth_bytes_s, stage.moved_bytes) for stage in stages),
+    )
+
+
+def _rate(amount: float, per_batch: float) -> float:
+    return amount / per_batch if per_batch > 0 else math.inf

@@ -1,0 +1,177 @@
+"""The data of this room: a stage and what it costs, the trace of a pipeline, the machine, a plan.
+
+Every cost is **per batch at the root** (what the consumer gets from one ``next()``): a stage that runs V
+times per batch (its visit ratio) has V times the cost of one run. After Kuchnik et al., "Plumber:
+diagnosing and removing performance bottlenecks in machine learning data pipelines", MLSys 2022 (arXiv
+2111.04131).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+Kind = Literal["cpu", "gil", "latency", "bandwidth", "consumer"]
+"""What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer."""
+
+LOCKED = 0.7
+"""Share of its CPU time with the lock held from which a stage is limited by the lock; it is sampled."""
+
+Executor = Literal["main", "thread", "process"]
+"""Where a stage runs: in the consumer's thread, in threads of its process, or in worker processes."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a pipeline and its cost per batch at the root, in seconds and bytes."""
+
+    name: str
+    """Unique in the pipeline: ``"source"``, ``"transform 1: Normalize"``, ``"collate"``."""
+    group: str
+    """Stages of one group run one after another in the same worker and share its parallelism."""
+    executor: Executor
+    parallelism: int
+    """theta: workers of the group, at least 1."""
+    elements: int
+    """C: elements produced while traced."""
+    visits: float
+    """V: elements per batch."""
+    cpu_s: float
+    """Thread CPU seconds per batch, never wall time."""
+    gil_s: float = 0.0
+    """The part of `cpu_s` during which the interpreter lock is held."""
+    blocked_s: float = 0.0
+    """Seconds per batch asleep (I/O, locks, timers): neither on a core nor in the run queue."""
+    read_bytes: float = 0.0
+    """Bytes read from files or sockets per batch."""
+    out_bytes: float = 0.0
+    """Bytes handed to the next stage per batch; what a process would have to pickle."""
+    cpu_error_s: float = 0.0
+    """Standard error of `cpu_s`."""
+    blocked_error_s: float = 0.0
+    """Standard error of `blocked_s`."""
+    bandwidth_bytes_s: float = math.inf
+    """Bytes per second that all workers of the stage share; infinite where no limit was seen."""
+    stream_bytes_s: float = math.inf
+    """Bytes per second of one worker, where its waiting grows with the bytes; else infinite."""
+    sequential: bool = False
+    """Cannot run in parallel with itself (a generator, a file that is read from front to back)."""
+    random: bool | None = None
+    """Draws from a global random generator; None: not examined."""
+    worker_bytes: float = 0.0
+    """Memory of one more worker process of the group, without the batches in flight."""
+
+    @property
+    def service_s(self) -> float:
+        """Seconds per batch that the stage occupies a worker that never waits for a core."""
+        return self.cpu_s + self.blocked_s
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds asleep per element."""
+        return self.blocked_s / self.visits if self.visits else 0.0
+
+    @property
+    def resource_rate(self) -> float:
+        """R: batches per core-second, (C / V) / P (Plumber, section 4.2); infinite without CPU time."""
+        return 1.0 / self.cpu_s if self.cpu_s > 0 else math.inf
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes per batch that count against the bandwidth of the stage."""
+        return max(self.read_bytes, self.out_bytes)
+
+    @property
+    def rate_limit(self) -> float:
+        """Batches per second if this stage alone were to limit: R theta, with waiting and bandwidth."""
+        limit = self.parallelism / self.service_s if self.service_s > 0 else math.inf
+        if self.executor != "process" and self.gil_s > 0:  # threads of one process share one lock
+            limit = min(limit, 1.0 / (self.gil_s + self.blocked_s / self.parallelism))
+        if self.moved_bytes > 0:
+            limit = min(limit, self.bandwidth_bytes_s / self.moved_bytes)
+        return limit
+
+    @property
+    def kind(self) -> Kind:
+        """What its time goes into."""
+        if self.blocked_s > self.cpu_s:
+            limited = min(self.bandwidth_bytes_s, self.stream_bytes_s) < math.inf
+            return "bandwidth" if limited else "latency"
+        return "gil" if self.gil_s > LOCKED * self.cpu_s else "cpu"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the machine lets this process use: quotas of its control group, not what is built in."""
+
+    cores: float
+    """CPU seconds per second, less what others use."""
+    memory_bytes: float
+    """Free memory within the limits."""
+    network_bytes_s: float = math.inf
+    disk_bytes_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a pipeline did while it was traced: stages from the source to the consumer."""
+
+    stages: tuple[Stage, ...]
+    seconds: float
+    """Wall time traced, without the warm-up."""
+    batches: int
+    rate: float
+    """Batches per second that the consumer received."""
+    rate_error: float
+    """Standard error of `rate`, from blocks of batches."""
+    starved: float
+    """Share of `seconds` in which the consumer waited for a batch."""
+    resources: Resources
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """The settings in force: ``num_workers``, ``prefetch_factor``, ..."""
+    batch_bytes: float = 0.0
+    """Size of a batch in memory."""
+    epoch_batches: int | None = None
+    """Batches of an epoch; None: unknown."""
+    untraced_cores: float = 0.0
+    """Cores that the pipeline used outside of its stages (queues, pickling, other threads)."""
+    dilation: float = 1.0
+    """CPU seconds of a batch while all cores work over those of one worker alone (shared caches)."""
+    costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
+    """CPU and blocked seconds of batches in a worker process, shape [batches, 2]."""
+    others: float = 0.0
+    """Threads of other processes that competed for the cores, in the mean; 0 on a quiet machine."""
+    send_s: float = 0.0
+    """The part of a batch's CPU seconds that a worker spends to hand it over."""
+    receive_s: float = 0.0
+    """CPU seconds of the consumer's thread to take a batch from a worker."""
+
+    @property
+    def stage(self) -> Mapping[str, Stage]:
+        """The stages by name."""
+        return {stage.name: stage for stage in self.stages}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings of a pipeline and the rate that the model predicts for them."""
+
+    rate: float
+    """Batches per second."""
+    interval: tuple[float, float]
+    """95 %."""
+    parallelism: Mapping[str, int]
+    """theta per group."""
+    executors: Mapping[str, Executor]
+    """Executor per group."""
+    limit: str
+    """What binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or the name of a group or stage."""
+    prefetch: int = 2
+    """Batches in flight per worker."""

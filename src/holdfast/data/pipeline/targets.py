@@ -1,0 +1,65 @@
+"""``module:function`` on the command line: the function that builds and returns the loader."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+
+
+def load(target: str) -> Callable[[], Any]:
+    """Import the function; the current folder is searched first.
+
+    Args:
+        target: ``package.module:function`` or ``path/to/file.py:function``.
+
+    Raises:
+        InputError: ``invalid-syntax``, or ``not-found`` for a module or function that does not exist.
+    """
+    module, colon, name = target.partition(":")
+    if not colon or not module or not name:
+        raise InputError(
+            "invalid target",
+            code="invalid-syntax",
+            place="MODULE:FUNCTION",
+            found=target,
+            expected="package.module:function or path/to/file.py:function",
+        )
+    folder = Path.cwd()
+    if module.endswith(".py"):  # worker processes must be able to import it too
+        path = Path(module).resolve()
+        folder, module = path.parent, path.stem
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or " "):
+            raise  # the module exists and lacks a library
+        raise InputError(
+            "module not found",
+            code="not-found",
+            place="MODULE:FUNCTION",
+            found=module,
+            remedy="run in the folder that contains it, or install it",
+        ) from error
+    if not callable(function):
+        raise InputError(
+            f"{module} has no function {name}",
+            code="not-found",
+            place="MODULE:FUNCTION",
+            found=target,
+        )
+    return function
+
+
+def built(make: Callable[[], Any]) -> tuple[Any, Callable[[Any], object] | None]:
+    """The loader that a function returns, and the consumer of its batches if it returns both."""
+    loader = make()
+    if isinstance(loader, tuple) and len(loader) == 2 and callable(loader[1]):
+        return loader
+    return loader, None

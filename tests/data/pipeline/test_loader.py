@@ -1,0 +1,306 @@
+"""Tracing and tuning of real loaders: slow stages are named, data stay the same, failures are located."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
+from synthetic_traces import loader_trace
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from holdfast.data import pipeline as room
+from holdfast.data.pipeline import tuning
+from holdfast.data.pipeline.accounting import Run
+from holdfast.data.pipeline.tracing import WorkerDiedError, measure
+from holdfast.data.pipeline.tuning import digest
+from holdfast.errors import InputError
+
+
+class Drawing(Dataset[Any]):
+    """Samples with an augmentation: drawn by index, or from the global generators."""
+
+    def __init__(self, transform: Callable[[Any], Any], by_index: bool = True, wait: float = 0.0):
+        self.transform, self.by_index, self.wait = transform, by_index, wait
+        self.draws = not by_index
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        threading.Event().wait(self.wait)
+        generator = torch.Generator().manual_seed(index) if self.by_index else None
+        sample = {
+            "x": torch.rand(8, generator=generator),
+            "index": index,
+            "name": f"sample {index}",
+        }
+        return self.transform(sample)
+
+
+class Stream(IterableDataset[Any]):
+    draws = False
+
+    def __iter__(self) -> Any:
+        return iter(torch.arange(6400.0).split(1))
+
+
+def same(sample: Any) -> Any:
+    return sample
+
+
+def drawn(sample: Any) -> Any:
+    return {**sample, "noise": torch.rand(1), "choice": random.random(), "shift": np.random.rand()}  # noqa: NPY002
+
+
+def hashes(loader: Any) -> list[str]:
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    return [digest(batch) for batch in loader]
+
+
+# --- Injected slow stages ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_slow_stage_is_named(kind: str, position: str) -> None:
+    traced = room.trace(pipeline(kind, position, workers=0), 0.5, calibration_s=0)
+    answer = room.explain(traced)
+    assert (answer.bottleneck, answer.kind) == (position, kind)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_slow_stage_is_named_in_workers(kind: str, position: str) -> None:
+    answer = room.explain(room.trace(pipeline(kind, position, workers=2), 1.5))
+    assert (answer.bottleneck, answer.kind) == (position, kind)
+
+
+def test_slow_consumer_is_named() -> None:
+    loader = DataLoader(Drawing(same), batch_size=4)
+    wait = threading.Event().wait
+    answer = room.explain(room.trace(loader, 0.3, lambda _: wait(0.02), calibration_s=0))
+    assert (answer.bottleneck, answer.kind) == ("consumer", "consumer")
+    assert answer.trace.starved < 0.5
+
+
+def test_shared_bandwidth_is_seen_by_more_workers() -> None:
+    lock = torch.multiprocessing.get_context("fork").Lock()
+
+    def fetch(_: int, __: int) -> None:
+        with lock:  # one at a time, whatever the number of workers
+            threading.Event().wait(0.003)
+
+    loader = DataLoader(Samples(Compose([]), fetch), batch_size=4, collate_fn=list)
+    traced = room.trace(loader, 0.3, calibration_s=0.2)
+    source = traced.stage["source"]
+    assert source.kind == "bandwidth"
+    answer = room.explain(traced)
+    assert all(row["rate"] < 2.5 * traced.rate for row in answer.predicted)
+
+
+def test_costs_are_accounted_per_batch() -> None:
+    traced = room.trace(
+        DataLoader(Drawing(Compose([same, drawn])), batch_size=8), 0.3, calibration_s=0
+    )
+    assert [stage.name for stage in traced.stages] == [
+        "source", "transform 1: same", "transform 2: drawn", "collate", "consumer",
+    ]  # fmt: skip
+    assert traced.stage["source"].visits == pytest.approx(8)
+    assert traced.stage["collate"].visits == pytest.approx(1)
+    assert traced.stage["transform 1: same"].out_bytes >= 8 * 32
+    # The draw by index touches no global generator.
+    assert [stage.random for stage in traced.stages[:4]] == [False, False, True, False]
+
+
+# --- The data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_tracing_changes_nothing(by_index: bool) -> None:
+    chain = Compose([same, drawn])
+    dataset = Drawing(chain, by_index)
+    loader = DataLoader(dataset, batch_size=4, shuffle=True)
+    before = hashes(loader)
+    torch.manual_seed(9)
+    state = torch.get_rng_state()
+    room.trace(loader, 0.2, calibration_s=0.1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert chain.transforms == [same, drawn]
+    assert type(dataset) is Drawing
+    assert hashes(loader) == before
+
+
+def test_settings_change_no_sample() -> None:
+    def loader(**settings: int) -> Any:
+        generator = torch.Generator().manual_seed(3)
+        dataset = Drawing(same)
+        return DataLoader(dataset, batch_size=4, shuffle=True, generator=generator, **settings)
+
+    tuned = room.apply(loader(), {"num_workers": 2, "prefetch_factor": 3})
+    assert (tuned.num_workers, tuned.prefetch_factor) == (2, 3)
+    assert hashes(tuned) == hashes(loader()) == hashes(loader(num_workers=1))
+    assert room.apply(loader(num_workers=2), {"num_workers": 0}).prefetch_factor is None
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], None]:
+    """Let traces and trials see given rates per number of workers; data are loaded in truth."""
+
+    def install(rate: Callable[[int], float]) -> None:
+        def run(loader: Any, seconds: float, *others: Any, **named: Any) -> Run:
+            truth = measure(loader, 0.0, *others, **named)
+            moments = np.arange(11) / rate(loader.num_workers)
+            return replace(truth, moments=moments)
+
+        monkeypatch.setattr(tuning, "measure", run)
+        monkeypatch.setattr(tuning, "trace", lambda loader, *_, **__: synthetic(loader, rate))
+
+    return install
+
+
+def synthetic(loader: Any, rate: Callable[[int], float]) -> room.Trace:
+    trace = loader_trace(cpu=0.001, blocked=0.039, workers=max(1, loader.num_workers), cores=2.0)
+    settings = {"num_workers": loader.num_workers, "prefetch_factor": 2}
+    stages = tuple(
+        replace(stage, random=loader.dataset.draws, worker_bytes=1e9) for stage in trace.stages
+    )
+    machine = room.Resources(2.0, 6.5e9)  # six workers at most
+    changes = {"rate": rate(loader.num_workers), "settings": settings, "stages": stages}
+    return replace(trace, **changes, resources=machine)
+
+
+def by_index() -> Any:
+    generator = torch.Generator().manual_seed(3)
+    return DataLoader(Drawing(same), batch_size=4, shuffle=True, generator=generator)
+
+
+def by_worker() -> Any:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    return DataLoader(Drawing(drawn, by_index=False), batch_size=4)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_tuning_verifies_and_keeps_the_data(measured: Any, tmp_path: Path) -> None:
+    measured(lambda workers: 25.0 * max(1, workers))
+    answer = room.tune(by_index, output=tmp_path / "settings.toml")
+    assert answer.settings["num_workers"] > 4
+    assert answer.after == pytest.approx(25.0 * answer.settings["num_workers"])
+    assert (answer.data, answer.rolled_back) == ("identical", False)
+    assert answer.interval[0] <= answer.after <= answer.interval[1]
+    assert hashes(room.apply(by_index(), tmp_path / "settings.toml")) == hashes(by_index())
+
+
+def test_tuning_that_slows_is_rolled_back(measured: Any) -> None:
+    measured(lambda workers: 25.0 if workers == 0 else 20.0)
+    answer = room.tune(by_index)
+    assert (answer.before, answer.after, answer.rolled_back) == (25.0, 25.0, True)
+    assert answer.settings == {"num_workers": 0, "prefetch_factor": 2}
+    assert 1 < len(answer.trials) <= 3
+    assert len({str(trial.settings) for trial in answer.trials}) == len(answer.trials)
+
+
+def test_hidden_limit_leads_to_fewer_workers(measured: Any) -> None:
+    measured(lambda workers: min(25.0 * max(1, workers), 50.0))
+    answer = room.tune(by_index)
+    assert answer.after == 50.0
+    assert answer.settings["num_workers"] < answer.trials[0].settings["num_workers"]
+
+
+def test_seeded_draws_are_kept_unless_any_will_do(measured: Any) -> None:
+    measured(lambda workers: 25.0 * max(1, workers))
+    answer = room.tune(by_worker)
+    assert answer.rolled_back
+    assert answer.settings["num_workers"] == 0
+    assert [trial.data for trial in answer.trials] == ["different"]
+    assert room.tune(by_worker, draws="any").data == "other random draws"
+
+
+def test_streams_keep_their_workers(measured: Any) -> None:
+    measured(lambda workers: 25.0)
+    answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1))
+    assert answer.settings["num_workers"] == 1
+
+
+# --- Failures ------------------------------------------------------------------------------------
+
+
+def broken(sample: Any) -> Any:
+    if sample["index"] == 21:
+        raise ValueError("truncated")
+    return sample
+
+
+def deadly(sample: Any) -> Any:
+    if sample["index"] == 21 and os.getpid() != MAIN:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+MAIN = os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_names_stage_and_sample(workers: int) -> None:
+    loader = DataLoader(Drawing(Compose([same, broken])), batch_size=4, num_workers=workers)
+    with pytest.raises(InputError) as error:
+        room.trace(loader, 5)
+    assert error.value.code == "stage-failed"
+    assert error.value.place == "stage 'transform 2: broken', sample 21"
+    assert "truncated" in str(error.value.found)
+
+
+def test_dead_worker_names_stage_and_sample() -> None:
+    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=1)
+    with pytest.raises(WorkerDiedError) as error:
+        room.trace(loader, 5)
+    assert error.value.code == "worker-died"
+    assert (error.value.stage, error.value.sample) == ("transform 2: deadly", "21")
+
+
+def test_short_trace_is_not_tuned_by() -> None:
+    loader = DataLoader(
+        Samples(Compose([]), lambda _, __: threading.Event().wait(0.1)),
+        batch_size=4,
+        collate_fn=list,
+    )
+    with pytest.raises(InputError) as error:
+        room.tune(lambda: loader, seconds=1)
+    assert error.value.code == "trace-too-short"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [({"workers": 2}, "unknown-key"), ({"num_workers": -1}, "out-of-range")],
+)
+def test_wrong_settings_are_refused(settings: dict[str, int], code: str) -> None:
+    with pytest.raises(InputError) as error:
+        room.apply(DataLoader(Drawing(same)), settings)
+    assert error.value.code == code
+
+
+def test_only_loaders_are_traced() -> None:
+    with pytest.raises(InputError) as error:
+        room.trace([1, 2, 3])
+    assert error.value.code == "unsupported"
+
+
+def test_loader_over_a_list_is_traced() -> None:
+    traced = room.trace(
+        DataLoader([float(n) for n in range(64)], batch_size=4), 0.1, calibration_s=0.05
+    )
+    assert traced.stage["source"].visits == pytest.approx(4)

@@ -1,0 +1,161 @@
+"""The program against closed forms and brute force; predictions against deterministic pipelines."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic_traces import loader_trace, stage
+
+from holdfast.data.pipeline.model import bottleneck, groups, rate_limits, solve
+from holdfast.data.pipeline.prediction import plan, predict, relative_error
+from holdfast.data.pipeline.stages import Resources
+from holdfast.errors import InputError
+
+# --- The program ---------------------------------------------------------------------------------
+
+
+def test_cores_are_shared_in_proportion_to_cost() -> None:
+    best = solve([stage("a", 0.010), stage("b", 0.030)], Resources(4.0, 1e9))
+    # 40 ms of CPU on 4 cores; theta rounds up, never to 0
+    assert best.rate == pytest.approx(100.0, rel=1e-3)
+    assert best.parallelism == {"a": 1, "b": 3}
+    assert best.limit in ("cores", "a", "b")
+
+
+def test_latency_needs_workers_without_cores() -> None:
+    best = solve([stage("get", 0.0001, 0.050), stage("work", 0.001)], Resources(1.0, 1e9))
+    assert best.rate == pytest.approx(1 / 0.0011, rel=1e-3)
+    assert best.parallelism["get"] == math.ceil(best.rate * 0.0501 * (1 - 1e-4))
+
+
+def test_lock_bounds_threads_and_moves_a_stage_to_processes() -> None:
+    stages = [stage("python", 0.010, gil_s=0.010, out_bytes=1e5), stage("decode", 0.010)]
+    resources = Resources(8.0, 1e12)
+    assert solve(stages, resources).rate == pytest.approx(100.0, rel=1e-3)
+    free = solve(stages, resources, executors={"python": ("thread", "process")})
+    assert free.executors == {"python": "process", "decode": "thread"}
+    assert free.rate == pytest.approx(8 / (0.020 + 1e5 / 1.5e9), rel=1e-2)
+
+
+def test_bandwidth_and_memory_bound_the_rate() -> None:
+    read = stage("read", 0.001, 0.01, out_bytes=1e6, bandwidth_bytes_s=5e7)
+    assert solve([read], Resources(8.0, 1e9)).rate == pytest.approx(50.0, rel=1e-3)
+    assert solve([read], Resources(8.0, 1e9)).parallelism == {"read": 1}
+    heavy = stage("heavy", 0.01, executor="process", worker_bytes=1e9)
+    assert solve([heavy], Resources(8.0, 3.5e9)).parallelism == {"heavy": 3}
+    with pytest.raises(InputError) as error:
+        solve([heavy], Resources(8.0, 5e8))
+    assert error.value.code == "out-of-range"
+
+
+def test_sequential_stages_have_one_worker() -> None:
+    best = solve([stage("stream", 0.01, sequential=True), stage("b", 0.001)], Resources(8.0, 1e9))
+    assert best.parallelism["stream"] == 1
+    assert best.rate == pytest.approx(100.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_program_finds_what_brute_force_finds(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    stages = []
+    for name in "abc":
+        cpu = float(random.uniform(0.001, 0.02))
+        stages.append(
+            stage(
+                name,
+                cpu,
+                float(random.choice([0.0, 0.03])),
+                gil_s=cpu * float(random.uniform(0, 1)),
+                out_bytes=float(random.choice([1e4, 5e6])),
+                worker_bytes=1e8,
+                bandwidth_bytes_s=float(random.choice([math.inf, 4e8])),
+            )
+        )
+    resources = Resources(float(random.choice([1.5, 4.0])), float(random.choice([2e8, 1e10])))
+    options = ("thread", "process")
+    best = solve(stages, resources, executors=dict.fromkeys("abc", options), most_workers=5)
+
+    def rate(workers: tuple[int, ...], places: tuple[str, ...]) -> float:
+        used = sum(w * 1e8 for w, place in zip(workers, places, strict=True) if place == "process")
+        limits = rate_limits(
+            groups(stages),
+            resources,
+            dict(zip("abc", workers, strict=True)),
+            dict(zip("abc", places, strict=True)),  # type: ignore[arg-type]
+        )
+        return min(limits.values()) if used <= resources.memory_bytes else 0.0
+
+    exhaustive = max(
+        rate(workers, places)
+        for workers in itertools.product(range(1, 6), repeat=3)
+        for places in itertools.product(options, repeat=3)
+    )
+    assert best.rate == pytest.approx(exhaustive, rel=3e-4)
+
+
+# --- The bottleneck ------------------------------------------------------------------------------
+
+
+def test_bottleneck_is_the_stage_with_the_lowest_limit() -> None:
+    shared = {"group": "workers", "executor": "process", "parallelism": 4}
+    main = {"group": "main", "executor": "main"}
+    stages = [
+        stage("source", 0.002, 0.030, **shared),
+        stage("work", 0.020, **shared),
+        stage("consumer", 0.0, 0.005, **main),
+    ]
+    assert bottleneck(stages)[0].name == "source"
+    assert bottleneck(stages)[1] == "latency"
+    # 4 workers on one core compute no faster than one
+    assert bottleneck(stages, cores=1.0)[0].name == "work"
+    slow = [*stages[:2], stage("consumer", 0.0, 0.1, **main)]
+    assert bottleneck(slow)[1] == "consumer"
+
+
+# --- The loader ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(("cpu", "blocked"), [(0.01, 0.0), (0.002, 0.03), (0.01, 0.01)])
+def test_equal_batches_run_at_the_bound(workers: int, cpu: float, blocked: float) -> None:
+    rate, (low, high) = predict(loader_trace(cpu, blocked), {"num_workers": workers})
+    bound = min(workers / (cpu + blocked), 4 / cpu)
+    assert rate <= bound * 1.02
+    assert rate >= bound * (0.85 if workers * cpu / (cpu + blocked) > 3 else 0.97)
+    assert low <= rate <= high
+
+
+def test_consumer_and_unequal_batches_lower_the_rate() -> None:
+    assert predict(loader_trace(consumer=0.02), {"num_workers": 8})[0] == pytest.approx(
+        50, rel=0.03
+    )
+    even, uneven = (
+        predict(loader_trace(0.001, 0.03, spread=share), {"num_workers": 4})[0] for share in (0, 1)
+    )
+    assert uneven < 0.95 * even
+    # more batches in flight even them out
+    more = predict(loader_trace(0.001, 0.03, spread=1), {"num_workers": 4, "prefetch_factor": 8})
+    assert more[0] > 1.03 * uneven
+
+
+def test_plan_takes_no_more_workers_than_gain() -> None:
+    best = plan(loader_trace(cpu=0.01, cores=2.0))
+    assert best.parallelism["workers"] == 2
+    assert best.rate == pytest.approx(200, rel=0.05)
+    waiting = plan(loader_trace(cpu=0.0005, blocked=0.05, cores=2.0))
+    assert waiting.rate > 20 * loader_trace(cpu=0.0005, blocked=0.05).rate
+    assert plan(loader_trace(consumer=0.02)).parallelism["workers"] == 1
+    short = replace(loader_trace(cpu=0.0005, blocked=0.05), epoch_batches=20)
+    assert plan(short).parallelism["workers"] == 5
+
+
+def test_short_traces_have_wide_intervals() -> None:
+    assert relative_error(loader_trace(batches=1)) == math.inf
+    few, many = (loader_trace(spread=1.0, batches=count) for count in (4, 400))
+    assert relative_error(few) > 5 * relative_error(many)
+    low, high = predict(few, {"num_workers": 2})[1]
+    assert high > 2 * low
