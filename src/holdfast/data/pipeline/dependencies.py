@@ -1,6 +1,6 @@
 """What a function depends on: the code, constants and objects reachable from it.
 
-Two questions are answered from the same walk: is a stage random, and has it changed since a cache was written.
+Two questions are answered from one walk: is a stage random, and has it changed since a cache was written.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ from holdfast.data.pipeline.encoding import encode
 from holdfast.errors import InputError
 
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
+_BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
 _RANDOM_NAMES = frozenset(
-    "random randint randrange rand randn randperm rand_like randn_like bernoulli multinomial default_rng"
-    " shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
+    [
+        *("random", "randint", "randrange", "rand", "randn", "randperm", "rand_like", "randn_like"),
+        *("bernoulli", "multinomial", "default_rng", "shuffle", "uuid1", "uuid4", "urandom"),
+        *("token_bytes", "token_hex"),
+    ]
 )
 _GENERATORS = frozenset({"Generator", "RandomState", "Random", "SystemRandom"})
 _RANDOM_LIBRARIES = frozenset({"numpy", "random", "torch"})
@@ -36,10 +40,12 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(...), type(NotImplemented)
 
 def _is_library(module: str | None) -> bool:
     """Whether a module belongs to an installed library: then its version stands for its code."""
-    if not module or module.split(".")[0] == "holdfast":
+    if not module:
+        return False
+    if module.split(".")[0] == "holdfast":
         return True
     file = getattr(sys.modules.get(module), "__file__", None)
-    return file.startswith(_LIBRARIES) if file else module != "__main__"
+    return file.startswith(_LIBRARIES) if file else module in _BUILT_IN
 
 
 def _version(module: str | None) -> str:
@@ -150,7 +156,9 @@ def _inside(part: Any, kind: type) -> tuple[list[str | bytes], list[Any]] | None
 
 
 def _class(part: type) -> tuple[list[str | bytes], list[Any]]:
-    label: list[str | bytes] = [f"{part.__module__}.{part.__qualname__} {_version(part.__module__)}"]
+    label: list[str | bytes] = [
+        f"{part.__module__}.{part.__qualname__} {_version(part.__module__)}"
+    ]
     if _is_library(part.__module__):
         return label, []
     own = [
@@ -211,9 +219,9 @@ def randomness(
 ) -> str:
     """Why a function counts as random; empty if nothing shows that it is.
 
-    Evidence, any of which is enough: it is declared; a generator or the name of a source of random numbers is
-    reachable from it (unless it is declared as not random); a run changes the state of a global generator; two
-    runs of a sample differ. The states of the global generators are restored.
+    Evidence, any of which is enough: it is declared; a generator or the name of a source of random numbers
+    is reachable from it (unless it is declared as not random); a run changes the state of a global
+    generator; two runs of a sample differ. The states of the global generators are restored.
 
     Args:
         function: the stage.

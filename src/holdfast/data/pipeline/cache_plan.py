@@ -1,0 +1,156 @@
+"""Where to cache the samples of a pipeline: nearest to the root, before anything random, in the budget.
+
+The greedy rule of Plumber (Kuchnik et al., arXiv 2111.04131, section 4.4): a cache saves all work below it,
+so the one nearest to the root is worth most; one behind a random transform would return the same "random"
+sample in every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from holdfast.answer import Answer, How, Section, Table, Unknown, Value
+from holdfast.data.pipeline.stages import Stage
+from holdfast.numbers import size
+from holdfast.report.page import ColumnFormat
+
+SHARE = 0.5
+"""Share of the free memory that a cache may take, by default."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The output of a stage, as a place for a cache."""
+
+    stage: str
+    bytes: float | None
+    """Of a whole epoch: bytes seen times total / seen; None if unknown."""
+    excluded: str
+    """Why there can be no cache here; empty if there can."""
+
+
+@dataclass(frozen=True)
+class CachePlan(Answer):
+    """Where a cache goes, and why not elsewhere."""
+
+    candidates: tuple[Candidate, ...]
+    """From the source to the root."""
+    memory_bytes: float
+    """Budget in memory."""
+    disk_bytes: float
+    """Budget on disk."""
+    stage: str | None
+    """The stage whose output is cached; None: no cache."""
+    store: Literal["memory", "disk", ""]
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Cache of an input pipeline"
+
+    def sections(self) -> Sequence[Section]:
+        """The candidates."""
+        rows = [
+            {
+                "stage": part.stage,
+                "bytes": None if part.bytes is None else part.bytes / 1e6,
+                "verdict": f"cached ({self.store})" if part.stage == self.stage else part.excluded,
+            }
+            for part in self.candidates
+        ]
+        schema = pa.schema(
+            [("stage", pa.string()), ("bytes", pa.float64()), ("verdict", pa.string())]
+        )
+        return [
+            Section(
+                "cache",
+                "Where should the cache go?",
+                self._sentence(),
+                tables=[
+                    Table(
+                        pa.Table.from_pylist(rows, schema=schema),
+                        {
+                            "stage": ColumnFormat("After stage"),
+                            "bytes": ColumnFormat("Epoch", "MB", 3),
+                            "verdict": ColumnFormat("Verdict"),
+                        },
+                        caption="One row per stage, from the source to the root.",
+                    )
+                ],
+                how=How(
+                    "bytes = bytes seen x elements in total / elements seen",
+                    {"memory": size(self.memory_bytes), "disk": size(self.disk_bytes)},
+                    "Kuchnik et al., Plumber, MLSys 2022, section 4.4",
+                ),
+            )
+        ]
+
+    def _sentence(self) -> str:
+        if self.stage is None:
+            return f"No cache: {self.candidates[0].excluded if self.candidates else 'no stages'}."
+        chosen = next(part for part in self.candidates if part.stage == self.stage)
+        return f"Cache the output of {self.stage} in {self.store}: {size(chosen.bytes)} per epoch."
+
+    def values(self) -> Sequence[Value]:
+        """The size of the cache."""
+        sizes = {part.stage: part.bytes for part in self.candidates}
+        chosen = sizes.get(self.stage) if self.stage else 0.0
+        return [Value("cache_bytes", chosen, "bytes", how="bytes seen x total / seen")]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Stages that nobody examined."""
+        return [
+            Unknown(f"Whether {part.stage} is random.", "trace it with its randomness examined")
+            for part in self.candidates
+            if part.excluded.startswith("not examined")
+        ]
+
+
+def plan_cache(
+    stages: Sequence[Stage],
+    total_batches: float | None,
+    *,
+    memory_bytes: float,
+    disk_bytes: float = 0.0,
+) -> CachePlan:
+    """Choose the cache nearest to the root that fits into memory, or else onto the disk.
+
+    Args:
+        stages: of a trace, from the source to the root, without the consumer.
+        total_batches: batches of an epoch; None or infinite if unknown: then there is no cache.
+        memory_bytes: budget in memory, such as `SHARE` of what is free.
+        disk_bytes: budget on disk; 0: no cache on disk.
+    """
+    known = total_batches is not None and total_batches < float("inf")
+    candidates: list[Candidate] = []
+    random = ""
+    for stage in stages:
+        if not random and stage.random is not False:
+            # A stage that nobody examined may be random: it is no place for a cache.
+            random = f"{'not examined' if stage.random is None else 'random'}: {stage.name}"
+        total = stage.out_bytes * total_batches if known and total_batches is not None else None
+        if random:
+            excluded = random
+        elif total is None:
+            excluded = "the length of an epoch is unknown"
+        elif stage.out_bytes <= 0:
+            excluded = "its size is unknown"
+        elif total > max(memory_bytes, disk_bytes):
+            excluded = f"larger than the budget of {size(max(memory_bytes, disk_bytes))}"
+        else:
+            excluded = ""
+        candidates.append(Candidate(stage.name, total, excluded))
+    for place, part in reversed(list(enumerate(candidates))):
+        if not part.excluded and part.bytes is not None:
+            store: Literal["memory", "disk"] = "memory" if part.bytes <= memory_bytes else "disk"
+            for lower in range(place):
+                if not candidates[lower].excluded:
+                    candidates[lower] = Candidate(
+                        candidates[lower].stage, candidates[lower].bytes, f"below {part.stage}"
+                    )
+            return CachePlan(tuple(candidates), memory_bytes, disk_bytes, part.stage, store)
+    return CachePlan(tuple(candidates), memory_bytes, disk_bytes, None, "")

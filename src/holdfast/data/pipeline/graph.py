@@ -1,0 +1,390 @@
+"""A pipeline as a graph of stages, each in threads or processes of its own.
+
+pipeline = (
+    Pipeline(paths, shuffle=True, seed=7)
+    .map(read, threads=8)
+    .map(decode, threads=2)
+    .cache("cache", budget=20e9)
+    .map(crop, threads=2, random=True)  # crop(image, generator)
+    .batch(64, collate)
+)
+for batch in pipeline:
+    ...
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache
+from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
+from holdfast.data.pipeline.dependencies import fingerprint
+from holdfast.data.pipeline.running import Run, Sample, SampleFailures, Step, Workers
+from holdfast.data.pipeline.stages import Executor
+from holdfast.errors import InputError
+
+_PROBED = 8
+"""Samples that are run twice to find random stages and measure sizes."""
+
+
+class Pipeline:
+    """Stages from a source to batches; each method returns a new pipeline with one more stage.
+
+    Samples come in the order of the source, whatever the executors. In every epoch (one iteration) a
+    random stage draws from a generator per sample, seeded by (seed, epoch, stage, position): the same
+    batches with any number of threads or processes.
+
+    Args:
+        source: a sequence (with a length and ``[i]``), or an iterable; only a sequence can be shuffled,
+            cached or read by several threads.
+        threads: threads that read the source.
+        shuffle: a new order of the sequence in each epoch.
+        seed: of the order and of random stages.
+        chunk: samples that stages hand over together; more for stages of less than a millisecond.
+        on_error: ``"raise"`` a `SampleFailures` after the last batch, or ``"skip"`` failed samples.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Any],
+        *,
+        threads: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        chunk: int = 1,
+        on_error: str = "raise",
+    ) -> None:
+        self._indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+        if not self._indexed and (shuffle or threads != 1):
+            raise _needs_sequence("to be shuffled or read by several threads", source)
+        self.source, self.shuffle, self.seed, self.chunk = source, shuffle, seed, chunk
+        self.on_error = on_error
+        self.epoch = 0
+        """Number of the next epoch; set it to resume."""
+        self.failures: tuple[Any, ...] = ()
+        """Of the last epoch."""
+        read = source.__getitem__ if self._indexed else _same
+        self.steps = (Step("source", "source", read, concurrency=_at_least_one(threads)),)
+        self.prefetch_size = 2
+        self._cache: tuple[int, Path | None, float, str | None] | None = None
+        self._store: Store | None = None
+        self._workers: dict[str, Workers] = {}
+
+    # --- Stages ----------------------------------------------------------------------------------
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        threads: int = 0,
+        processes: int = 0,
+        random: bool | None = None,
+    ) -> Pipeline:
+        """Apply a function to each sample.
+
+        Args:
+            function: of a sample; of a sample and a NumPy generator if `random`.
+            name: of the stage; by default the function's.
+            threads: threads of the stage (default 1).
+            processes: worker processes instead of threads; the function must be importable.
+            random: True gives the function a seeded generator; False declares that it is not random.
+
+        Raises:
+            InputError: `conflict` with both threads and processes, `unsupported` if the function cannot be
+                sent to a process.
+        """
+        return self._with_step("map", function, name, threads, processes, random)
+
+    def filter(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        threads: int = 0,
+        processes: int = 0,
+        random: bool | None = None,
+    ) -> Pipeline:
+        """Keep the samples for which a function is true; arguments as of `map`."""
+        return self._with_step("filter", function, name, threads, processes, random)
+
+    def batch(
+        self,
+        size: int,
+        collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        threads: int = 1,
+        drop_last: bool = False,
+    ) -> Pipeline:
+        """Group samples, and apply a function to each list of them."""
+        function = collate or _same
+        name = _unique("batch", self.steps)
+        step = Step(
+            name, "batch", function, "thread", _at_least_one(threads), None, _at_least_one(size)
+        )
+        return self._with(steps=(*self.steps, dataclasses.replace(step, drop_last=drop_last)))
+
+    def prefetch(self, size: int) -> Pipeline:
+        """Let so many elements wait for the consumer (default 2)."""
+        return self._with(prefetch_size=_at_least_one(size))
+
+    def cache(
+        self, folder: str | Path | None = None, *, budget: float, version: str | None = None
+    ) -> Pipeline:
+        """Compute samples up to here only once.
+
+        Args:
+            folder: on disk; None: in memory.
+            budget: bytes; samples beyond it are computed in every epoch.
+            version: what identifies source and stages where they cannot be looked into; needed only then,
+                and to be changed whenever they change.
+
+        Raises:
+            InputError: `conflict` after a batch, a random stage or another cache; `unknown-length` if the
+                source is not a sequence.
+        """
+        if not self._indexed:
+            raise _needs_sequence("for its samples to be cached", self.source, "unknown-length")
+        if self._cache:
+            raise InputError("a pipeline has one cache", code="conflict", place="cache")
+        for step in self.steps:
+            if step.random or step.kind == "batch":
+                raise InputError(
+                    "no cache is possible here",
+                    code="conflict",
+                    place="cache",
+                    found=f"{'random stage' if step.random else 'batches'} before it: {step.name}",
+                    remedy=f"place the cache before {step.name}",
+                )
+        place = len(self.steps) - 1
+        where = None if folder is None else Path(folder)
+        return self._with(_cache=(place, where, budget, version))
+
+    def with_concurrency(
+        self, parallelism: Mapping[str, int], executors: Mapping[str, Executor] | None = None
+    ) -> Pipeline:
+        """The same pipeline with other numbers of workers, and executors, by the name of the stage."""
+        for name in parallelism:
+            if name not in {step.name for step in self.steps}:
+                raise InputError(
+                    "no such stage",
+                    code="unknown-name",
+                    place=name,
+                    expected=", ".join(step.name for step in self.steps),
+                )
+        steps = []
+        for step in self.steps:
+            workers = _at_least_one(parallelism.get(step.name, step.concurrency))
+            kind = (executors or {}).get(step.name, step.executor)
+            executor = "process" if kind == "process" and step.kind != "source" else "thread"
+            if step.kind == "source" and not self._indexed:
+                workers = 1
+            if executor == "process":
+                _check_picklable(step.function)
+            steps.append(dataclasses.replace(step, concurrency=workers, executor=executor))
+        return self._with(steps=tuple(steps))
+
+    # --- Running ---------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        run = self.run(epoch)
+        try:
+            yield from run
+        finally:
+            self.failures = tuple(run.failures)
+        if self.failures and self.on_error == "raise":
+            raise SampleFailures(self.failures)
+
+    def run(self, epoch: int, ceiling: int = 0) -> Run:
+        """An epoch, not yet started; `ceiling` is the concurrency that stages may be raised to."""
+        for step in self.steps:
+            if step.executor == "process" and step.name not in self._workers:
+                self._workers[step.name] = Workers(step)
+        return Run(
+            self.steps,
+            self._order(epoch),
+            (self.seed, epoch),
+            chunk=self.chunk,
+            prefetch=self.prefetch_size,
+            workers=self._workers,
+            store=self._open_cache(),
+            cached=self._cache[0] if self._cache else -1,
+            ceiling=ceiling,
+        )
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of the source in an epoch; None if unknown."""
+        return len(self.source) if hasattr(self.source, "__len__") else None  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        count = self.samples
+        if count is None or any(step.kind == "filter" for step in self.steps):
+            raise TypeError("the length of this pipeline is unknown")
+        for step in self.steps:
+            if step.kind == "batch":
+                count = count // step.size if step.drop_last else -(-count // step.size)
+        return count
+
+    def _order(self, epoch: int) -> Iterator[Sample]:
+        if not self._indexed:
+            return (Sample(place, element) for place, element in enumerate(self.source))
+        order: Iterable[int] = range(self.samples or 0)
+        if self.shuffle:
+            order = (
+                np.random.default_rng((self.seed, epoch)).permutation(self.samples or 0).tolist()
+            )
+        return (Sample(place, place) for place in order)
+
+    # --- Cache -----------------------------------------------------------------------------------
+
+    @property
+    def cache_store(self) -> Store | None:
+        """The open cache: what it holds, and how many entries were torn or stale."""
+        return self._store
+
+    def plan_cache(self, *, memory_bytes: float, disk_bytes: float = 0.0) -> CachePlan:
+        """Where a cache would go, from a probe of some samples.
+
+        Args:
+            memory_bytes: budget in memory.
+            disk_bytes: budget on disk.
+        """
+        from holdfast.data.pipeline.graph_trace import stage_probe
+
+        per_sample = [step for step in self.steps if step.kind != "batch"]
+        before = list(itertools.takewhile(lambda step: step.kind != "batch", self.steps))
+        total = self.samples if self._indexed else None
+        return plan_cache(
+            stage_probe(self, before, _PROBED) if per_sample else [],
+            total,
+            memory_bytes=memory_bytes,
+            disk_bytes=disk_bytes,
+        )
+
+    def with_cache(
+        self, plan: CachePlan, folder: str | Path | None = None, *, version: str | None = None
+    ) -> Pipeline:
+        """The pipeline with the cache of a plan; unchanged if the plan has none."""
+        if plan.stage is None:
+            return self
+        place = next(i for i, step in enumerate(self.steps) if step.name == plan.stage)
+        disk = plan.store == "disk"
+        if disk and folder is None:
+            raise InputError(
+                "this plan caches on disk", code="missing-key", place="folder", expected="a folder"
+            )
+        head = self._with(steps=self.steps[: place + 1])
+        budget = plan.disk_bytes if disk else plan.memory_bytes
+        head = head.cache(folder if disk else None, budget=budget, version=version)
+        return head._with(steps=self.steps)
+
+    def _open_cache(self) -> Store | None:
+        if self._cache is None or self._store is not None:
+            return self._store
+        place, folder, budget, version = self._cache
+        if folder is None:
+            self._store = MemoryStore(budget)
+        else:
+            key = self._key(self.steps[: place + 1], version)
+            self._store = DiskStore(folder, key, budget, self.samples or 0)
+        return self._store
+
+    def _key(self, steps: Sequence[Step], version: str | None) -> str:
+        parts = [(step.name, step.kind, step.function) for step in steps]
+        key = fingerprint(self.source, parts)
+        if key is None and version is None:
+            raise InputError(
+                "source or stages hold objects that cannot be looked into, so that a change to them"
+                " would not be noticed",
+                code="missing-key",
+                place="version",
+                remedy='name their version: cache(..., version="1")',
+            )
+        return hashlib.sha256(f"{key} {version}".encode()).hexdigest()
+
+    # --- Construction ----------------------------------------------------------------------------
+
+    def _with(self, **changes: Any) -> Pipeline:
+        other = copy.copy(self)
+        other.__dict__.update(changes, _workers={}, _store=None, failures=())
+        return other
+
+    def _with_step(
+        self,
+        kind: Any,
+        function: Callable[..., Any],
+        name: str | None,
+        threads: int,
+        processes: int,
+        random: bool | None,
+    ) -> Pipeline:
+        if threads and processes:
+            raise InputError("a stage has threads or processes", code="conflict", place=name)
+        if processes:
+            _check_picklable(function)
+        inner = getattr(function, "func", function)  # functools.partial
+        base = name or getattr(inner, "__name__", type(inner).__name__).strip("<>")
+        step = Step(
+            _unique(base, self.steps),
+            kind,
+            function,
+            "process" if processes else "thread",
+            _at_least_one(processes or threads or 1),
+            random,
+        )
+        return self._with(steps=(*self.steps, step))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unique(name: str, steps: Sequence[Step]) -> str:
+    taken = {step.name for step in steps}
+    return next(
+        n
+        for n in itertools.chain([name], (f"{name} {i}" for i in itertools.count(2)))
+        if n not in taken
+    )
+
+
+def _at_least_one(count: int) -> int:
+    if count < 1:
+        raise InputError(
+            "a count is too small", code="out-of-range", found=str(count), expected="1 or more"
+        )
+    return int(count)
+
+
+def _check_picklable(function: Callable[..., Any]) -> None:
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            "this function cannot be sent to another process",
+            code="unsupported",
+            found=str(error),
+            expected="a function or object that other processes can import",
+            remedy="define it at the top of a module, or use threads",
+        ) from None
+
+
+def _needs_sequence(purpose: str, source: Any, code: str = "unsupported") -> InputError:
+    return InputError(
+        f"the source must be a sequence {purpose}",
+        code=code,
+        place="source",
+        found=type(source).__name__,
+        expected="an object with __len__ and __getitem__",
+    )

@@ -1,0 +1,373 @@
+"""Running a stage graph on SPDL: threads or processes per stage, in order, with failures set aside.
+
+SPDL (https://github.com/facebookresearch/spdl) moves chunks of samples from stage to stage. Here is what a
+stage does with a chunk: pass the gate, call the function for each sample, count what it took, and set a
+sample aside that raised, so that the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.data.pipeline.cache_store import Store
+from holdfast.errors import HoldfastError, MissingExtraError
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage of a graph."""
+
+    name: str
+    """Unique in the graph."""
+    kind: Literal["source", "map", "filter", "batch"]
+    function: Callable[..., Any]
+    executor: Literal["thread", "process"] = "thread"
+    concurrency: int = 1
+    random: bool | None = None
+    """True: the function takes a seeded generator as its second argument."""
+    size: int = 0
+    """Samples of a batch."""
+    drop_last: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A sample that a stage could not process."""
+
+    sample: int
+    """Its position in the source; of a batch, that of its first sample."""
+    stage: str
+    error: str
+    """Type and message of the exception, or that the worker died."""
+
+
+class SampleFailures(HoldfastError):
+    """Samples failed; all others were delivered.
+
+    Args:
+        failures: one per sample.
+    """
+
+    code = "failed-samples"
+    exit_code = 1
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        self.failures = tuple(failures)
+        shown = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
+        rest = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
+        super().__init__(
+            "\n".join([f"{len(failures)} samples failed; all others were delivered", *shown, *rest])
+            + "\n  remedy: fix the samples, or skip them with on_error='skip'"
+        )
+
+
+_MOST_DEATHS = 8  # in a row, of the processes of a stage
+
+
+class Gate:
+    """At most `limit` chunks at a time in a stage; the limit may change while it runs."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._inside = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside < self.limit)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify()
+
+    def set(self, limit: int) -> None:
+        """Change the limit; those inside stay."""
+        with self._changed:
+            self.limit = limit
+            self._changed.notify_all()
+
+
+class Meter:
+    """What a stage did until now."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.elements = 0
+        self.busy_s = 0.0
+        """Seconds that workers spent inside, waiting included."""
+        self._lock = threading.Lock()
+
+    def add(self, elements: int, busy_s: float) -> None:
+        """Count a chunk."""
+        with self._lock:
+            self.elements += elements
+            self.busy_s += busy_s
+
+
+class Sample:
+    """A sample, or the value of a batch, on its way."""
+
+    __slots__ = ("cached", "position", "value")
+
+    def __init__(self, position: int, value: Any, cached: bool = False) -> None:
+        self.position = position
+        self.value = value
+        self.cached = cached
+        """It came out of the cache: the stages below the cache pass it on."""
+
+
+Chunk = list[Sample]
+
+
+class Workers:
+    """Processes of a stage. A worker that dies takes only its own sample with it."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._died = 0
+        """Processes that died since one last answered."""
+
+    def _new(self, count: int) -> ProcessPoolExecutor:
+        # Not forked: this process has threads. The stage travels once, not with each sample.
+        return ProcessPoolExecutor(count, get_context("forkserver"), _install, (self._step,))
+
+    def call(self, value: Any, seed: tuple[int, ...]) -> Any:
+        """What the stage does with a sample, computed in a worker."""
+        with self._lock:
+            pool = self._pool = self._pool or self._new(self._step.concurrency)
+        try:
+            return self._result(pool, value, seed)
+        except BrokenProcessPool:
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = None
+        if self._died > _MOST_DEATHS:  # all of them: there is something wrong with the stage
+            raise ChildProcessError("the worker processes of this stage die")
+        # Any of the calls in flight may have killed it: this one is tried again, alone.
+        with self._new(1) as alone:
+            try:
+                return self._result(alone, value, seed)
+            except BrokenProcessPool:
+                raise ChildProcessError("the worker process died") from None
+
+    def _result(self, pool: ProcessPoolExecutor, value: Any, seed: tuple[int, ...]) -> Any:
+        try:
+            result = pool.submit(_call_installed, value, seed).result()
+        except BrokenProcessPool:
+            self._died += 1
+            raise
+        self._died = 0
+        return result
+
+
+_installed: list[Step] = []
+
+
+def _install(step: Step) -> None:
+    _installed[:] = [step]
+
+
+def _call_installed(value: Any, seed: tuple[int, ...]) -> Any:
+    return call_stage(_installed[0], value, seed)
+
+
+def call_stage(step: Step, value: Any, seed: tuple[int, ...]) -> Any:
+    """What a stage does with one sample, whatever the executor.
+
+    A random stage draws from a generator of the sample's own: the executor and the order do not change it.
+    """
+    if step.random:
+        return step.function(value, np.random.default_rng(seed))
+    return step.function(value)
+
+
+class Run:
+    """One epoch of a graph.
+
+    Args:
+        steps: source first.
+        order: what the source stage gets, in the order of the epoch.
+        seed: of random stages; includes the epoch.
+        chunk: samples that stages hand over together.
+        prefetch: elements that wait for the consumer.
+        workers: processes by the name of the stage.
+        store: the cache, if any.
+        cached: index of the step whose output is cached.
+        ceiling: highest concurrency that a gate may be raised to.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        order: Iterator[Sample],
+        seed: tuple[int, ...],
+        *,
+        chunk: int,
+        prefetch: int,
+        workers: dict[str, Workers],
+        store: Store | None = None,
+        cached: int = -1,
+        ceiling: int = 0,
+    ) -> None:
+        self.steps = steps
+        self.failures: list[Failure] = []
+        self.meters = {step.name: Meter(Gate(step.concurrency)) for step in steps}
+        self.call = call_stage
+        self._order, self._seed, self._chunk, self._prefetch = order, seed, chunk, prefetch
+        self._workers, self._store, self._cached, self._ceiling = workers, store, cached, ceiling
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            from spdl.pipeline import PipelineBuilder
+        except ImportError:
+            raise MissingExtraError("spdl", "pipeline") from None
+
+        builder = PipelineBuilder().add_source(_chunks(self._source(), self._chunk))
+        with contextlib.ExitStack() as stack:
+            if self._store is not None:
+                stack.callback(self._store.flush)
+            for place, step in enumerate(self.steps):
+                width = max(step.concurrency, self._ceiling)
+                threads = ThreadPoolExecutor(width, f"holdfast {step.name}")
+                stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+                if step.kind == "batch":
+                    builder.aggregate(_batcher(step.size), drop_last=step.drop_last)
+                builder.pipe(
+                    self._operation(place, step),
+                    concurrency=width,
+                    executor=threads,
+                    name=step.name,
+                    output_order="input",
+                )
+            engine = builder.add_sink(self._prefetch).build(num_threads=1)
+            stack.enter_context(engine.auto_stop())
+            for chunk in engine:
+                for sample in chunk:
+                    yield sample.value
+
+    def serial(self) -> Iterator[Any]:
+        """The same elements, one after another in this thread: for probes, and to compare with."""
+
+        def stream(place: int) -> Iterator[Sample]:
+            step = self.steps[place]
+            below = stream(place - 1) if place else self._source()
+            if step.kind == "batch":
+                below = _batches(below, step)
+            for sample in below:
+                if self._process(place, step, sample):
+                    yield sample
+
+        for sample in stream(len(self.steps) - 1):
+            yield sample.value
+
+    def _source(self) -> Iterator[Sample]:
+        """The elements of the epoch; a source that raises ends it, and the rest is delivered."""
+        position = -1
+        try:
+            for sample in self._order:
+                position = sample.position
+                yield sample
+        except Exception as error:
+            self._fail(position + 1, self.steps[0].name, error)
+
+    def _fail(self, position: int, stage: str, error: Exception) -> None:
+        reason = traceback.format_exception_only(error)[-1].strip()
+        self.failures.append(Failure(position, stage, reason))
+
+    def _operation(self, place: int, step: Step) -> Callable[[Chunk], Chunk | None]:
+        meter = self.meters[step.name]
+
+        def process(chunk: Chunk) -> Chunk | None:
+            with meter.gate:
+                start = time.perf_counter()
+                done = [s for s in chunk if self._process(place, step, s)]
+                meter.add(len(done), time.perf_counter() - start)
+            return done or None  # SPDL drops None
+
+        return process
+
+    def _process(self, place: int, step: Step, sample: Sample) -> bool:
+        """Advance a sample in place; False if it goes no further."""
+        try:
+            if self._store is not None and place == 0 and place <= self._cached:
+                hit = self._store.get(sample.position)
+                sample.cached = hit is not None
+                if hit is not None:
+                    sample.value = hit[0]
+            if sample.cached and place <= self._cached:
+                return True
+            seed = (*self._seed, place, sample.position)
+            workers = self._workers.get(step.name)
+            if workers is None:
+                value = self.call(step, sample.value, seed)
+            else:
+                value = workers.call(sample.value, seed)
+            if step.kind == "filter":
+                if not value:
+                    return False
+            else:
+                sample.value = value
+            if self._store is not None and place == self._cached:
+                self._store.put(sample.position, sample.value)
+        except Exception as error:
+            self._fail(sample.position, step.name, error)
+            return False
+        return True
+
+
+def _chunks(order: Iterator[Sample], size: int) -> Iterator[Chunk]:
+    chunk: Chunk = []
+    for sample in order:
+        chunk.append(sample)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _batches(samples: Iterator[Sample], step: Step) -> Iterator[Sample]:
+    while batch := list(itertools.islice(samples, step.size)):
+        if len(batch) == step.size or not step.drop_last:
+            yield _batch(batch)
+
+
+def _batch(samples: Chunk) -> Sample:
+    return Sample(samples[0].position, [sample.value for sample in samples])
+
+
+def _batcher(size: int) -> Any:
+    """Regroups chunks of samples into chunks of batches."""
+    from spdl.pipeline.defs import Aggregator
+
+    class Batcher(Aggregator):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.waiting: Chunk = []
+
+        def accumulate(self, item: Chunk) -> Chunk | None:
+            self.waiting += item
+            full = len(self.waiting) // size * size
+            batches = [_batch(self.waiting[i : i + size]) for i in range(0, full, size)]
+            self.waiting = self.waiting[full:]
+            return batches or None
+
+        def flush(self) -> Chunk | None:
+            return [_batch(self.waiting)] if self.waiting else None
+
+    return Batcher()

@@ -1,0 +1,352 @@
+"""Where a cache goes, against brute force; and that what it returns is never wrong."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.data.pipeline import cache_store
+from holdfast.data.pipeline.cache_plan import plan_cache
+from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore
+from holdfast.data.pipeline.dependencies import fingerprint, randomness
+from holdfast.data.pipeline.encoding import decode, encode
+from holdfast.data.pipeline.stages import Stage
+from holdfast.errors import InputError
+
+# --- Choice --------------------------------------------------------------------------------------
+
+
+def stage(name: str, out_bytes: float, is_random: bool | None) -> Stage:
+    return Stage(name, name, "thread", 1, 10, 1.0, 0.0, out_bytes=out_bytes, random=is_random)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.sampled_from([False, False, False, True, None])),
+        max_size=7,
+    ),
+    st.one_of(st.none(), st.integers(0, 20)),
+    st.integers(0, 600),
+    st.integers(0, 600),
+)
+def test_choice_against_brute_force(
+    chain: list[tuple[int, bool | None]], total: int | None, memory: int, disk: int
+) -> None:
+    stages = [stage(str(i), size, flag) for i, (size, flag) in enumerate(chain)]
+    plan = plan_cache(stages, total, memory_bytes=memory, disk_bytes=disk)
+    possible = [
+        i
+        for i, (size, _) in enumerate(chain)
+        if total is not None
+        and size > 0
+        and all(flag is False for _, flag in chain[: i + 1])
+        and (size * total <= memory or size * total <= disk)
+    ]
+    if not possible:
+        assert plan.stage is None
+        assert plan.store == ""
+    else:
+        best = max(possible)
+        assert plan.stage == str(best)
+        assert plan.store == ("memory" if chain[best][0] * (total or 0) <= memory else "disk")
+    if total is not None:  # bytes = seen x total / seen
+        assert [part.bytes for part in plan.candidates] == [size * total for size, _ in chain]
+    plan.document()
+
+
+# --- Randomness and identity ---------------------------------------------------------------------
+
+GENERATOR = np.random.default_rng(0)
+FACTOR = 2
+
+
+def scaled(x: float) -> float:
+    return x * FACTOR
+
+
+def jitter(x: float) -> float:
+    return x + random.random()
+
+
+def rarely(x: float, chance: float = 0.001) -> float:
+    """Differs between two runs too seldom to be seen."""
+    draw = getattr(random, "ran" + "dom")
+    return x + 1 if draw() < chance else x
+
+
+class Chain:
+    def __init__(self, *steps: Any) -> None:
+        self.steps = steps
+
+    def __call__(self, x: float) -> float:
+        return functools.reduce(lambda value, step: step(value), self.steps, x)
+
+
+class Counter:
+    count = 0
+
+    def __call__(self, x: float) -> float:
+        self.count += 1
+        return x + self.count
+
+
+@pytest.mark.parametrize(
+    ("function", "declared", "reason"),
+    [
+        (scaled, None, ""),
+        (Chain(scaled, abs), None, ""),
+        (scaled, True, "declared"),
+        (Chain(scaled, Chain(functools.partial(jitter))), None, "jitter uses random"),
+        (jitter, False, "draws from a global generator"),
+        (Chain(rarely), False, "draws from a global generator"),
+        (lambda x: x + GENERATOR.normal(), None, "holds a generator (Generator)"),
+        (Counter(), None, "two runs of one sample differ"),
+    ],
+)
+def test_randomness(function: Any, declared: bool | None, reason: str) -> None:
+    before = random.getstate()
+    assert randomness(function, [1.0, 2.0], declared) == reason
+    assert random.getstate() == before
+
+
+def test_fingerprint_changes_with_what_a_stage_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"1")
+    table = np.arange(4)
+
+    def key() -> str | None:
+        return fingerprint([str(path)], Chain(scaled, lambda x: x + table[0]))
+
+    first = key()
+    assert first == key()
+    assert first is not None
+    keys = {first}
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3)
+    keys.add(key())
+    table[3] = 9
+    keys.add(key())
+    path.write_bytes(b"22")
+    keys.add(key())
+    assert len(keys) == 4
+    with path.open("rb") as file:
+        assert fingerprint(file) is None
+
+
+def test_fingerprint_is_the_same_in_another_process() -> None:
+    code = (
+        "from holdfast.data.pipeline.dependencies import fingerprint\n"
+        "def f(x): return x in {'a', 'b', 'c'}\n"
+        "print(fingerprint(f, {'d', 'e'}, [1, 2.5, 'x']))"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(keys) == 1
+
+
+# --- Samples as bytes ----------------------------------------------------------------------------
+
+plain = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.one_of(st.text(), st.integers()), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_values_come_back(value: Any) -> None:
+    assert repr(decode(encode(value))) == repr(value)
+
+
+def test_arrays_tensors_and_images_come_back() -> None:
+    arrays = [
+        np.zeros((0, 2), "f4"),
+        np.array(5, ">i2"),
+        np.asfortranarray(np.ones((2, 3))),
+        np.array(["ab", "c"]),
+        np.array(["2026-01-01"], "M8[D]"),
+        np.float32(3),
+        np.bool_(True),
+    ]
+    for array in arrays:
+        back = decode(encode(array))
+        assert type(back) is type(array)
+        assert back.dtype == array.dtype
+        assert np.array_equal(back, array)
+    decode(encode(arrays[2]))[0] = 7  # writable
+    image = pytest.importorskip("PIL.Image").new("RGB", (3, 2), (1, 2, 3))
+    image.info["exif"] = b"rotated"
+    back = decode(encode(image))
+    assert (back.mode, back.size, back.tobytes(), back.info) == (
+        image.mode,
+        image.size,
+        image.tobytes(),
+        image.info,
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [object(), np.array([{}]), np.zeros(1, [("a", "i4")]), {1, 2}, np.ma.masked_array([1])]
+)
+def test_other_types_are_refused(value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        encode([value])
+    assert caught.value.code == "unsupported"
+
+
+# --- Stores --------------------------------------------------------------------------------------
+
+TOTAL = 40
+
+
+def sample(position: int) -> dict[str, Any]:
+    return {"id": position, "x": np.full(position % 7, position, np.int32)}
+
+
+def fill(folder: Path, key: str = "k", budget: float = 1e6) -> DiskStore:
+    store = DiskStore(folder, key, budget, TOTAL)
+    for position in range(TOTAL):
+        store.put(position, sample(position))
+    store.flush()
+    return store
+
+
+def present(store: Any) -> list[int]:
+    """Positions that are in the store; what it returns must be right."""
+    positions = []
+    for position in range(TOTAL):
+        hit = store.get(position)
+        if hit is not None:
+            assert encode(hit[0]) == encode(sample(position))
+            positions.append(position)
+    return positions
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_store, "SEGMENT_BYTES", 256)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_disk_cache_is_read_again(tmp_path: Path) -> None:
+    assert present(fill(tmp_path / "cache")) == list(range(TOTAL))
+    assert len(list((tmp_path / "cache").iterdir())) > 3
+    again = DiskStore(tmp_path / "cache", "k", 1e6, TOTAL)
+    assert present(again) == list(range(TOTAL))
+    assert (again.torn, again.stale) == (0, 0)
+
+
+def test_stale_cache_is_removed(tmp_path: Path) -> None:
+    fill(tmp_path).close()
+    other = DiskStore(tmp_path, "other", 1e6, TOTAL)
+    assert present(other) == []
+    assert other.stale == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_torn_cache_is_found_and_rebuilt(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    fill(folder).close()
+    (segment,) = folder.iterdir()
+    content = bytearray(segment.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    kind = data.draw(st.sampled_from(["flip", "cut", "zeros", "longer"]))
+    if kind == "flip":
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+    elif kind == "cut":
+        del content[at:]
+    elif kind == "zeros":
+        content[at:] = bytes(len(content) - at)
+    else:
+        content += b"x"
+    damaged = bytes(content) != segment.read_bytes()
+    segment.write_bytes(content)
+    torn = DiskStore(folder, "k", 1e6, TOTAL)
+    survivors = present(torn)
+    assert (torn.torn > 0) == damaged == (len(survivors) < TOTAL)
+    for position in set(range(TOTAL)) - set(survivors):
+        torn.put(position, sample(position))
+    torn.close()
+    assert present(DiskStore(folder, "k", 1e6, TOTAL)) == list(range(TOTAL))
+
+
+def test_killed_between_write_and_rename(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib\n"
+        "from holdfast.data.pipeline.cache_store import DiskStore\n"
+        f"store = DiskStore(pathlib.Path({str(tmp_path)!r}), 'k', 1e6, {TOTAL})\n"
+        "store.put(0, {'id': 0, 'x': None}); store.flush()\n"
+        "pathlib.Path.replace = lambda *_: os._exit(9)\n"
+        "store.put(1, 'never seen'); store.flush()"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == 9
+    assert len([path for path in tmp_path.iterdir() if path.suffix == ".part"]) == 1
+    store = DiskStore(tmp_path, "k", 1e6, TOTAL)
+    assert store.get(0) == ({"id": 0, "x": None},)
+    assert store.get(1) is None
+    assert [path.suffix for path in tmp_path.iterdir()] == [".segment"]
+
+
+def test_budgets_hold(tmp_path: Path) -> None:
+    store = fill(tmp_path, budget=1000)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert 500 < size <= 1000
+    assert 0 < len(present(store)) < TOTAL
+    memory = MemoryStore(2000)
+    for position in range(TOTAL):
+        memory.put(position, sample(position))
+    assert 0 < len(present(memory)) < TOTAL
+    memory.get(0)[0]["id"] = "changed in place"  # type: ignore[index]
+    assert memory.get(0)[0]["id"] == 0  # type: ignore[index]
+
+
+def test_two_writers_share_a_folder(tmp_path: Path) -> None:
+    first, second = (DiskStore(tmp_path, "k", 1e6, TOTAL) for _ in range(2))
+    for position in range(TOTAL):
+        (first, second)[position % 2].put(position, sample(position))
+    first.close(), second.close()
+    assert present(DiskStore(tmp_path, "k", 1e6, TOTAL)) == list(range(TOTAL))
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(InputError) as caught:
+        DiskStore(tmp_path, "k", 1e6, TOTAL)
+    assert caught.value.code == "conflict"
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_type_that_cannot_be_stored_ends_the_cache_only(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, "k", 1e6, TOTAL)
+    store.put(0, object())
+    assert store.refused == "builtins.object"
