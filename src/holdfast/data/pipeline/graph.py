@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import itertools
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,15 @@ import numpy as np
 from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache
 from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
 from holdfast.data.pipeline.dependencies import fingerprint
+from holdfast.data.pipeline.retuning import Climb
 from holdfast.data.pipeline.running import Run, Sample, SampleFailures, Step, Workers
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
 _PROBED = 8
 """Samples that are run twice to find random stages and measure sizes."""
+_WINDOW_ELEMENTS = 8
+"""Elements that a window has at least."""
 
 
 class Pipeline:
@@ -78,6 +82,8 @@ class Pipeline:
         self._cache: tuple[int, Path | None, float, str | None] | None = None
         self._store: Store | None = None
         self._workers: dict[str, Workers] = {}
+        self._climb: Climb | None = None
+        self._ceiling, self._window_s = 0, 0.0
 
     # --- Stages ----------------------------------------------------------------------------------
 
@@ -169,6 +175,21 @@ class Pipeline:
         where = None if folder is None else Path(folder)
         return self._with(_cache=(place, where, budget, version))
 
+    def live(self, ceiling: int, window_s: float = 2.0) -> Pipeline:
+        """Raise the concurrency of stages while they run, when the consumer starves.
+
+        Args:
+            ceiling: highest concurrency of a stage.
+            window_s: seconds over which a rate is measured.
+        """
+        limits = {
+            step.name: step.concurrency
+            for step in self.steps
+            if step.kind != "source" or self._indexed
+        }
+        climb = Climb(limits, max([_at_least_one(ceiling), *limits.values()]))
+        return self._with(_climb=climb, _ceiling=ceiling, _window_s=window_s)
+
     def with_concurrency(
         self, parallelism: Mapping[str, int], executors: Mapping[str, Executor] | None = None
     ) -> Pipeline:
@@ -199,17 +220,49 @@ class Pipeline:
         epoch, self.epoch = self.epoch, self.epoch + 1
         run = self.run(epoch)
         try:
-            yield from run
+            yield from run if self._climb is None else self._retuned(run, self._climb)
         finally:
             self.failures = tuple(run.failures)
         if self.failures and self.on_error == "raise":
             raise SampleFailures(self.failures)
 
-    def run(self, epoch: int, ceiling: int = 0) -> Run:
-        """An epoch, not yet started; `ceiling` is the concurrency that stages may be raised to."""
+    def _retuned(self, run: Run, climb: Climb) -> Iterator[Any]:
+        """The elements of a run; after every window, the gates follow the climb."""
+        self.steps = tuple(
+            dataclasses.replace(step, concurrency=climb.limits.get(step.name, step.concurrency))
+            for step in self.steps
+        )
+        elements = iter(run)
+        start, count, waited = time.perf_counter(), 0, 0.0
+        busy = {name: meter.busy_s for name, meter in run.meters.items()}
+        while True:
+            before = time.perf_counter()
+            try:
+                element = next(elements)
+            except StopIteration:
+                return
+            waited += time.perf_counter() - before
+            count += 1
+            yield element
+            span = time.perf_counter() - start
+            if span < self._window_s or count < _WINDOW_ELEMENTS:
+                continue
+            occupancy = {
+                name: (meter.busy_s - busy[name]) / (span * meter.gate.limit)
+                for name, meter in run.meters.items()
+            }
+            if climb.observe(count / span, waited / span, occupancy):
+                for name, limit in climb.limits.items():
+                    run.meters[name].gate.set(limit)
+            start, count, waited = time.perf_counter(), 0, 0.0
+            busy = {name: meter.busy_s for name, meter in run.meters.items()}
+
+    def run(self, epoch: int) -> Run:
+        """An epoch, not yet started."""
         for step in self.steps:
             if step.executor == "process" and step.name not in self._workers:
-                self._workers[step.name] = Workers(step)
+                count = max(step.concurrency, self._ceiling)
+                self._workers[step.name] = Workers(step, count)
         return Run(
             self.steps,
             self._order(epoch),
@@ -219,7 +272,7 @@ class Pipeline:
             workers=self._workers,
             store=self._open_cache(),
             cached=self._cache[0] if self._cache else -1,
-            ceiling=ceiling,
+            ceiling=self._ceiling,
         )
 
     @property

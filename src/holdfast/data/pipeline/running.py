@@ -136,8 +136,8 @@ Chunk = list[Sample]
 class Workers:
     """Processes of a stage. A worker that dies takes only its own sample with it."""
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self, step: Step, count: int) -> None:
+        self._step, self._count = step, count
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
         self._died = 0
@@ -150,7 +150,7 @@ class Workers:
     def call(self, value: Any, seed: tuple[int, ...]) -> Any:
         """What the stage does with a sample, computed in a worker."""
         with self._lock:
-            pool = self._pool = self._pool or self._new(self._step.concurrency)
+            pool = self._pool = self._pool or self._new(self._count)
         try:
             return self._result(pool, value, seed)
         except BrokenProcessPool:
