@@ -20,6 +20,7 @@ from holdfast.data.pipeline.cache_plan import plan_cache
 from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore
 from holdfast.data.pipeline.dependencies import fingerprint, randomness
 from holdfast.data.pipeline.encoding import decode, encode
+from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.stages import Stage
 from holdfast.errors import InputError
 
@@ -350,3 +351,126 @@ def test_a_type_that_cannot_be_stored_ends_the_cache_only(tmp_path: Path) -> Non
     store = DiskStore(tmp_path, "k", 1e6, TOTAL)
     store.put(0, object())
     assert store.refused == "builtins.object"
+
+
+# --- In a graph ----------------------------------------------------------------------------------
+
+
+class Reads:
+    """Counts how often samples are computed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, position: int) -> np.ndarray:
+        if position in (3, 9) and self.count < 25:
+            self.count += 1
+            raise OSError("try again later")
+        self.count += 1
+        return np.full(5, position)
+
+
+def noisy(value: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    value += 1  # in place: the cache must not see it
+    return value + generator.normal(size=value.shape)
+
+
+def batches(pipeline: Pipeline) -> list[bytes]:
+    return [batch.tobytes() for batch in pipeline]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("budget", [1e6, 900.0])
+def test_a_cached_pipeline_delivers_the_same(tmp_path: Path, on_disk: bool, budget: float) -> None:
+    def build(folder: Path | None, cached: bool) -> tuple[Pipeline, Reads]:
+        reads = Reads()
+        reads.count = 25
+        head = Pipeline(range(25), shuffle=True, seed=2).map(reads, name="read", threads=2)
+        head = head.cache(folder, budget=budget, version="1") if cached else head
+        return head.map(noisy, random=True, threads=2).batch(4, np.stack), reads
+
+    plain_pipeline, _ = build(None, cached=False)
+    expected = [batches(plain_pipeline) for _ in range(3)]
+    pipeline, reads = build(tmp_path / "cache" if on_disk else None, cached=True)
+    assert [batches(pipeline) for _ in range(3)] == expected
+    computed = reads.count - 25
+    assert computed == 25 if budget == 1e6 else 25 < computed < 75
+
+
+def test_a_sample_that_failed_is_tried_again() -> None:
+    reads = Reads()
+    pipeline = Pipeline(range(25), on_error="skip").map(reads).cache(budget=1e6)
+    counts = [len(list(pipeline)) for _ in range(2)]
+    assert counts == [23, 25]
+
+
+def test_a_cache_survives_the_process_and_notices_other_stages(tmp_path: Path) -> None:
+    def state(factor: int) -> tuple[int, int]:
+        pipeline = Pipeline(range(10)).map(lambda x: x * factor, name="times")
+        pipeline = pipeline.cache(tmp_path, budget=1e6)
+        assert list(pipeline) == [x * factor for x in range(10)]
+        store = pipeline.cache_store
+        assert isinstance(store, DiskStore)
+        store.close()
+        return store.stale, store.torn
+
+    assert [state(2), state(2), state(3)] == [(0, 0), (0, 0), (1, 0)]
+
+
+def test_what_cannot_be_looked_into_needs_a_version(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("w") as file:
+        pipeline = Pipeline([1]).map(lambda x: (x, file.name)).cache(tmp_path / "c", budget=1e6)
+        with pytest.raises(InputError) as caught:
+            next(iter(pipeline))
+    assert (caught.value.code, caught.value.place) == ("missing-key", "version")
+
+
+def test_plan_of_a_graph(tmp_path: Path) -> None:
+    def decode_all(position: int) -> np.ndarray:
+        return np.zeros(1000, np.uint8)
+
+    def enlarge(value: np.ndarray) -> np.ndarray:
+        return np.zeros(10_000, np.uint8)
+
+    graph = Pipeline(range(500)).map(decode_all).map(enlarge).map(noisy, random=True).batch(4)
+    plans = [
+        graph.plan_cache(memory_bytes=memory, disk_bytes=disk)
+        for memory, disk in [(1e7, 0), (1e6, 1e7), (1e6, 0), (3e3, 0), (10, 10)]
+    ]
+    assert [(plan.stage, plan.store) for plan in plans] == [
+        ("enlarge", "memory"),
+        ("enlarge", "disk"),
+        ("decode_all", "memory"),
+        ("source", "memory"),
+        (None, ""),
+    ]
+    assert [part.stage for part in plans[0].candidates] == [
+        "source",
+        "decode_all",
+        "enlarge",
+        "noisy",
+    ]
+    decoded = plans[0].candidates[1].bytes
+    assert decoded is not None
+    assert 500_000 < decoded < 520_000  # 500 x (1,000 bytes and a header)
+    cached = graph.with_cache(plans[1], tmp_path)
+    assert len(list(cached)) == 125
+    unknown = Pipeline(x for x in range(3)).map(abs).plan_cache(memory_bytes=1e9)
+    assert (unknown.stage, {part.bytes for part in unknown.candidates}) == (None, {None})
+
+
+def test_memory_stays_within_the_budget() -> None:
+    """Samples of 1 MB, a budget of 20 MB: the process may not grow by the 200 MB of the epoch."""
+    code = (
+        "import resource, numpy as np\n"
+        "from holdfast.data.pipeline.graph import Pipeline\n"
+        "read = lambda i: np.full(1 << 20, i % 251, np.uint8)\n"
+        "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "sum(1 for _ in Pipeline(range(40)).map(read, threads=2))\n"
+        "before = rss()\n"
+        "pipeline = Pipeline(range(200)).map(read, threads=2).cache(budget=20e6)\n"
+        "assert [int(x[0]) for _ in range(2) for x in pipeline] == [i % 251 for i in range(200)] * 2\n"
+        "print(rss() - before)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 20e6 + 15e6  # and a few samples on their way

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from holdfast.data.pipeline.graph import Pipeline
+from holdfast.data.pipeline.graph_trace import trace_graph
 from holdfast.data.pipeline.running import Failure, SampleFailures
 from holdfast.errors import InputError
 
@@ -159,3 +160,52 @@ def test_refused_graphs(build: Any, code: str) -> None:
     with pytest.raises(InputError) as caught:
         build()
     assert caught.value.code == code
+
+
+def test_a_stage_that_fails_everywhere_ends_the_epoch() -> None:
+    taken = []
+
+    def source(position: int) -> int:
+        taken.append(position)
+        raise KeyError(position)
+
+    with pytest.raises(SampleFailures) as caught:
+        list(Pipeline(range(10_000)).map(source))
+    assert 100 <= len(caught.value.failures) == len(taken) < 200
+
+
+def test_trace_of_a_graph(stages: Any) -> None:
+    """Counts and places are exact, whatever the clock says."""
+    pipeline = (
+        Pipeline(range(80), shuffle=True, threads=2)
+        .map(stages.read, threads=3)
+        .filter(stages.odd)
+        .map(stages.crop, random=True, threads=2)
+        .batch(4, np.stack)
+    )
+    expected = contents(pipeline.run(0).serial())
+    trace = trace_graph(pipeline, seconds=0.1)
+    assert contents(pipeline) == expected  # tracing does not count as an epoch
+    *costs, engine, consumer = trace.stages
+    assert [(s.name, s.group, s.executor, s.parallelism, s.random) for s in costs] == [
+        ("source", "source", "thread", 2, False),
+        ("read", "read", "thread", 3, False),
+        ("odd", "odd", "thread", 1, False),
+        ("crop", "crop", "thread", 2, True),
+        ("batch", "batch", "thread", 1, False),
+    ]
+    visits = {stage.name: stage.visits for stage in costs}
+    assert visits["crop"] == 4
+    assert visits["batch"] == 1
+    assert visits["source"] == visits["read"] == visits["odd"] >= 7  # every second one is filtered
+    assert trace.stage["read"].out_bytes == 24 * visits["read"]
+    assert trace.batch_bytes == 4 * 4 * 4
+    assert (engine.name, consumer.name) == ("engine", "consumer")
+    assert trace.settings == {"source": 2, "read": 3, "odd": 1, "crop": 2, "batch": 1}
+    assert trace.batches >= 2
+
+
+def test_a_source_that_tracing_would_use_up_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        trace_graph(Pipeline(iter([1, 2, 3])))
+    assert caught.value.code == "unsupported"

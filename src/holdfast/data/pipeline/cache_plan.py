@@ -7,19 +7,29 @@ sample in every epoch.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, How, Section, Table, Unknown, Value
+from holdfast.data.pipeline.dependencies import randomness
+from holdfast.data.pipeline.encoding import encode
+from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
+from holdfast.errors import InputError
 from holdfast.numbers import size
 from holdfast.report.page import ColumnFormat
 
 SHARE = 0.5
 """Share of the free memory that a cache may take, by default."""
+_SIZED = 64
+"""Samples whose sizes are measured."""
+_PROBED = 8
+"""Samples that are run twice to find random stages."""
 
 
 @dataclass(frozen=True)
@@ -154,3 +164,53 @@ def plan_cache(
                     )
             return CachePlan(tuple(candidates), memory_bytes, disk_bytes, part.stage, store)
     return CachePlan(tuple(candidates), memory_bytes, disk_bytes, None, "")
+
+
+def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
+    """Bytes per sample of the source, and randomness, of stages, from samples spread over the source.
+
+    Args:
+        steps: from the source on, without batches.
+        total: samples of the source; None: unknown.
+        seed: of random stages.
+    """
+    if total is None:
+        return [Stage("source", "source", "thread", 1, 0, 1.0, 0.0, random=False)]
+    values: dict[int, Any] = {
+        place: place for place in np.linspace(0, total - 1, min(total, _SIZED)).astype(int).tolist()
+    }
+    sampled = max(1, len(values))
+    stages = []
+    for order, step in enumerate(steps):
+        reason = randomness(step.function, list(values.values())[:_PROBED], step.random)
+        sizes, outputs = [], {}
+        for place, value in values.items():
+            try:
+                output = call_stage(value, step, (seed, 0, order, place))
+                if step.kind != "filter" or output:
+                    outputs[place] = value if step.kind == "filter" else output
+                    sizes.append(_stored_bytes(outputs[place]))
+            except Exception:  # a run of the pipeline names it
+                continue
+        values = outputs
+        stages.append(
+            Stage(
+                step.name,
+                step.name,
+                step.executor,
+                step.concurrency,
+                len(sizes),
+                len(sizes) / sampled,
+                0.0,
+                out_bytes=sum(sizes) / sampled,
+                random=bool(reason),
+            )
+        )
+    return stages
+
+
+def _stored_bytes(value: Any) -> int:
+    try:
+        return len(encode(value))
+    except InputError:
+        return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))

@@ -68,7 +68,7 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if part is None or kind in _PLAIN:
             yield "text", f"{name} {part!r}"
-            if kind is str and (state := _file_state(part)):
+            if isinstance(part, str) and (state := _file_state(part)):
                 yield "text", state
             continue
         if id(part) in seen:

@@ -18,6 +18,7 @@ import copy
 import dataclasses
 import hashlib
 import itertools
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache
+from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
 from holdfast.data.pipeline.dependencies import fingerprint
 from holdfast.data.pipeline.retuning import Climb
@@ -34,8 +35,8 @@ from holdfast.data.pipeline.running import Run, Sample, SampleFailures, Step, Wo
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
-_PROBED = 8
-"""Samples that are run twice to find random stages and measure sizes."""
+_MOST_FAILURES = 100
+"""With so many, the epoch ends: it is the stage that is wrong, not a sample."""
 _WINDOW_ELEMENTS = 8
 """Elements that a window has at least."""
 
@@ -54,7 +55,7 @@ class Pipeline:
         shuffle: a new order of the sequence in each epoch.
         seed: of the order and of random stages.
         chunk: samples that stages hand over together; more for stages of less than a millisecond.
-        on_error: ``"raise"`` a `SampleFailures` after the last batch, or ``"skip"`` failed samples.
+        on_error: ``"raise"`` a `SampleFailures` after the last batch (or 100 failures), or ``"skip"`` them.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class Pipeline:
         chunk: int = 1,
         on_error: str = "raise",
     ) -> None:
-        self._indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-        if not self._indexed and (shuffle or threads != 1):
+        self.indexed: bool = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+        if not self.indexed and (shuffle or threads != 1):
             raise _needs_sequence("to be shuffled or read by several threads", source)
         self.source, self.shuffle, self.seed, self.chunk = source, shuffle, seed, chunk
         self.on_error = on_error
@@ -76,8 +77,10 @@ class Pipeline:
         """Number of the next epoch; set it to resume."""
         self.failures: tuple[Any, ...] = ()
         """Of the last epoch."""
-        read = source.__getitem__ if self._indexed else _same
-        self.steps = (Step("source", "source", read, concurrency=_at_least_one(threads)),)
+        read: Callable[[Any], Any] = getattr(source, "__getitem__") if self.indexed else _same  # noqa: B009
+        self.steps: tuple[Step, ...] = (
+            Step("source", "source", read, concurrency=_at_least_one(threads)),
+        )
         self.prefetch_size = 2
         self._cache: tuple[int, Path | None, float, str | None] | None = None
         self._store: Store | None = None
@@ -158,7 +161,7 @@ class Pipeline:
             InputError: `conflict` after a batch, a random stage or another cache; `unknown-length` if the
                 source is not a sequence.
         """
-        if not self._indexed:
+        if not self.indexed:
             raise _needs_sequence("for its samples to be cached", self.source, "unknown-length")
         if self._cache:
             raise InputError("a pipeline has one cache", code="conflict", place="cache")
@@ -185,7 +188,7 @@ class Pipeline:
         limits = {
             step.name: step.concurrency
             for step in self.steps
-            if step.kind != "source" or self._indexed
+            if step.kind != "source" or self.indexed
         }
         climb = Climb(limits, max([_at_least_one(ceiling), *limits.values()]))
         return self._with(_climb=climb, _ceiling=ceiling, _window_s=window_s)
@@ -207,7 +210,7 @@ class Pipeline:
             workers = _at_least_one(parallelism.get(step.name, step.concurrency))
             kind = (executors or {}).get(step.name, step.executor)
             executor = "process" if kind == "process" and step.kind != "source" else "thread"
-            if step.kind == "source" and not self._indexed:
+            if step.kind == "source" and not self.indexed:
                 workers = 1
             if executor == "process":
                 _check_picklable(step.function)
@@ -257,10 +260,10 @@ class Pipeline:
             start, count, waited = time.perf_counter(), 0, 0.0
             busy = {name: meter.busy_s for name, meter in run.meters.items()}
 
-    def run(self, epoch: int) -> Run:
-        """An epoch, not yet started."""
+    def run(self, epoch: int, in_processes: bool = True) -> Run:
+        """An epoch, not yet started; without processes, all stages run in this one."""
         for step in self.steps:
-            if step.executor == "process" and step.name not in self._workers:
+            if in_processes and step.executor == "process" and step.name not in self._workers:
                 count = max(step.concurrency, self._ceiling)
                 self._workers[step.name] = Workers(step, count)
         return Run(
@@ -269,10 +272,11 @@ class Pipeline:
             (self.seed, epoch),
             chunk=self.chunk,
             prefetch=self.prefetch_size,
-            workers=self._workers,
+            workers=self._workers if in_processes else {},
             store=self._open_cache(),
             cached=self._cache[0] if self._cache else -1,
             ceiling=self._ceiling,
+            most_failures=_MOST_FAILURES if self.on_error == "raise" else math.inf,
         )
 
     @property
@@ -290,7 +294,7 @@ class Pipeline:
         return count
 
     def _order(self, epoch: int) -> Iterator[Sample]:
-        if not self._indexed:
+        if not self.indexed:
             return (Sample(place, element) for place, element in enumerate(self.source))
         order: Iterable[int] = range(self.samples or 0)
         if self.shuffle:
@@ -313,13 +317,10 @@ class Pipeline:
             memory_bytes: budget in memory.
             disk_bytes: budget on disk.
         """
-        from holdfast.data.pipeline.graph_trace import stage_probe
-
-        per_sample = [step for step in self.steps if step.kind != "batch"]
+        total = self.samples if self.indexed else None
         before = list(itertools.takewhile(lambda step: step.kind != "batch", self.steps))
-        total = self.samples if self._indexed else None
         return plan_cache(
-            stage_probe(self, before, _PROBED) if per_sample else [],
+            probe(before, total, self.seed),
             total,
             memory_bytes=memory_bytes,
             disk_bytes=disk_bytes,

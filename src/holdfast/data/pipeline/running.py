@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 import traceback
@@ -23,6 +24,7 @@ import numpy as np
 
 from holdfast.data.pipeline.cache_store import Store
 from holdfast.errors import HoldfastError, MissingExtraError
+from holdfast.numbers import counted
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,13 @@ class SampleFailures(HoldfastError):
         shown = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
         rest = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
         super().__init__(
-            "\n".join([f"{len(failures)} samples failed; all others were delivered", *shown, *rest])
+            "\n".join(
+                [
+                    f"{counted(len(failures), 'sample')} failed; the others were delivered",
+                    *shown,
+                    *rest,
+                ]
+            )
             + "\n  remedy: fix the samples, or skip them with on_error='skip'"
         )
 
@@ -184,10 +192,10 @@ def _install(step: Step) -> None:
 
 
 def _call_installed(value: Any, seed: tuple[int, ...]) -> Any:
-    return call_stage(_installed[0], value, seed)
+    return call_stage(value, _installed[0], seed)
 
 
-def call_stage(step: Step, value: Any, seed: tuple[int, ...]) -> Any:
+def call_stage(value: Any, step: Step, seed: tuple[int, ...]) -> Any:
     """What a stage does with one sample, whatever the executor.
 
     A random stage draws from a generator of the sample's own: the executor and the order do not change it.
@@ -195,6 +203,10 @@ def call_stage(step: Step, value: Any, seed: tuple[int, ...]) -> Any:
     if step.random:
         return step.function(value, np.random.default_rng(seed))
     return step.function(value)
+
+
+def _call(_name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 class Run:
@@ -210,6 +222,7 @@ class Run:
         store: the cache, if any.
         cached: index of the step whose output is cached.
         ceiling: highest concurrency that a gate may be raised to.
+        most_failures: with so many, nothing more is taken from the source.
     """
 
     def __init__(
@@ -224,12 +237,17 @@ class Run:
         store: Store | None = None,
         cached: int = -1,
         ceiling: int = 0,
+        most_failures: float = math.inf,
     ) -> None:
         self.steps = steps
         self.failures: list[Failure] = []
         self.meters = {step.name: Meter(Gate(step.concurrency)) for step in steps}
-        self.call = call_stage
+        self.call: Callable[..., Any] = _call
+        """How stages are called: (name of the stage, function, arguments)."""
+        self.taken = 0
+        """Elements taken from the source."""
         self._order, self._seed, self._chunk, self._prefetch = order, seed, chunk, prefetch
+        self._most_failures = most_failures
         self._workers, self._store, self._cached, self._ceiling = workers, store, cached, ceiling
 
     def __iter__(self) -> Iterator[Any]:
@@ -281,7 +299,10 @@ class Run:
         position = -1
         try:
             for sample in self._order:
+                if len(self.failures) >= self._most_failures:
+                    return
                 position = sample.position
+                self.taken += 1
                 yield sample
         except Exception as error:
             self._fail(position + 1, self.steps[0].name, error)
@@ -306,7 +327,7 @@ class Run:
         """Advance a sample in place; False if it goes no further."""
         try:
             if self._store is not None and place == 0 and place <= self._cached:
-                hit = self._store.get(sample.position)
+                hit = self.call(step.name, self._store.get, sample.position)
                 sample.cached = hit is not None
                 if hit is not None:
                     sample.value = hit[0]
@@ -315,7 +336,7 @@ class Run:
             seed = (*self._seed, place, sample.position)
             workers = self._workers.get(step.name)
             if workers is None:
-                value = self.call(step, sample.value, seed)
+                value = self.call(step.name, call_stage, sample.value, step, seed)
             else:
                 value = workers.call(sample.value, seed)
             if step.kind == "filter":
