@@ -10,15 +10,16 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.accounting import Record, Run, account, batch_costs, read_records
+from holdfast.data.pipeline.accounting import Run, account, batch_costs, read_records
 from holdfast.data.pipeline.graph import Pipeline
+from holdfast.data.pipeline.loaders import Again, Place, rewrite
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.recording import Recorder, size_of
 from holdfast.data.pipeline.stages import Stage, Trace
@@ -45,6 +46,38 @@ def trace_graph(
     Raises:
         InputError: `no-data` with fewer than 3 batches, `unsupported` if tracing would use up the source.
     """
+    places = {
+        step.name: Place(
+            step.name,
+            step.executor,
+            step.concurrency,
+            step.kind == "source" and not pipeline.indexed,
+        )
+        for step in pipeline.steps
+    }
+    return _trace(pipeline, places, _private(pipeline), seconds, consumer)
+
+
+def trace_loader(
+    loader: Any, seconds: float = 10.0, consumer: Consumer | None = None
+) -> Trace | None:
+    """As `trace_graph`, of a torchdata `Loader` or node, or a Grain dataset; None for anything else."""
+    rewritten = rewrite(loader)
+    if rewritten is None:
+        return None
+    # A node of torchdata is its own iterator.
+    again = Again(lambda: _reset(loader)) if hasattr(loader, "reset") else loader
+    return _trace(rewritten.pipeline, rewritten.places, again, seconds, consumer)
+
+
+def _trace(
+    pipeline: Pipeline,
+    places: Mapping[str, Place],
+    loader: Iterable[Any],
+    seconds: float,
+    consumer: Consumer | None,
+) -> Trace:
+    """Costs from the graph's stages, the rate from the loader."""
     if iter(pipeline.source) is pipeline.source:
         raise InputError(
             "tracing would use up the source",
@@ -55,52 +88,41 @@ def trace_graph(
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as folder:
         _run_stages(_private(pipeline), seconds / 2, Path(folder))
         records = read_records(Path(folder))
-    run, process_s = _run_graph(_private(pipeline), seconds / 2, consumer)
+    run, process_s = _run_loader(loader, seconds / 2, consumer)
     if run.batches < 2 or len(records) < 2:
         raise InputError(
             "the pipeline gave too few batches to trace", code="no-data", found=f"{run.batches}"
         )
-    return _trace(pipeline, records, run, process_s)
-
-
-def _trace(pipeline: Pipeline, records: list[Record], run: Run, process_s: float) -> Trace:
-    *stages, consumer = account(records, run, workers=0)
-    stages = [_placed(pipeline, stage) for stage in stages]
-    explained = sum(part.cpu_s for part in stages if part.executor == "thread") + consumer.cpu_s
+    *stages, sink = account(records, run, workers=0)
+    stages = [_placed(pipeline, stage, places[stage.name]) for stage in stages]
+    explained = sum(part.cpu_s for part in stages if part.executor != "process") + sink.cpu_s
     engine = max(0.0, process_s / run.batches - explained)
-    # One event loop moves all chunks, and it is Python.
-    loop = replace(
-        consumer,
-        name=ENGINE,
-        group=ENGINE,
-        cpu_s=engine,
-        gil_s=engine,
-        blocked_s=0.0,
-        out_bytes=0.0,
+    # What moves samples between the stages is Python, and mostly one thread.
+    moving = replace(
+        sink, name=ENGINE, group=ENGINE, cpu_s=engine, gil_s=engine, blocked_s=0.0, out_bytes=0.0
     )
     return Trace(
-        stages=(*stages, loop, consumer),
+        stages=(*stages, moving, sink),
         seconds=run.seconds,
         batches=run.batches,
         rate=run.batches / run.seconds,
         rate_error=rate_error(run.moments),
         starved=min(1.0, run.waited_s / run.seconds),
         resources=resources(),
-        settings={step.name: step.concurrency for step in pipeline.steps},
+        settings={place.group: place.parallelism for place in places.values()},
         batch_bytes=run.batch_bytes,
         costs=batch_costs(records),
     )
 
 
-def _placed(pipeline: Pipeline, stage: Stage) -> Stage:
-    """A stage with its place in the graph, where each is a group of its own."""
+def _placed(pipeline: Pipeline, stage: Stage, place: Place) -> Stage:
     step = next(part for part in pipeline.steps if part.name == stage.name)
     return replace(
         stage,
-        group=step.name,
-        executor=step.executor,
-        parallelism=step.concurrency,
-        sequential=step.kind == "source" and not pipeline.indexed,
+        group=place.group,
+        executor=place.executor,
+        parallelism=place.parallelism,
+        sequential=place.sequential,
         random=True if step.random else stage.random,
     )
 
@@ -112,11 +134,11 @@ def _private(pipeline: Pipeline) -> Pipeline:
     return other
 
 
-def _endless(pipeline: Pipeline, epoch: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+def _endless(loader: Iterable[Any]) -> Iterator[Any]:
     """Elements of epoch after epoch, until one is empty."""
     while True:
         empty = True
-        for element in epoch():
+        for element in loader:
             empty = False
             yield element
         if empty:
@@ -140,21 +162,23 @@ def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
 
     until = time.perf_counter() + seconds
     try:
-        for count, _ in enumerate(_endless(pipeline, epoch), 1):
+        for _ in _endless(Again(epoch)):
             recorder.end_batch(taken)
-            if count >= _LEAST and time.perf_counter() >= until:
+            if recorder.traced >= _LEAST and time.perf_counter() >= until:
                 break
     finally:
         recorder.close()
 
 
-def _run_graph(pipeline: Pipeline, seconds: float, consumer: Consumer | None) -> tuple[Run, float]:
-    """The graph as it is; what the consumer saw, and CPU seconds of this process."""
+def _run_loader(
+    loader: Iterable[Any], seconds: float, consumer: Consumer | None
+) -> tuple[Run, float]:
+    """The loader as it is; what the consumer saw, and CPU seconds of this process."""
     moments: list[float] = []
     waited = consuming = consumer_cpu = started_cpu = 0.0
     size = 0
     before = time.perf_counter()
-    for batch in _endless(pipeline, lambda: iter(pipeline)):
+    for batch in _endless(loader):
         arrived, cpu = time.perf_counter(), time.thread_time()
         if consumer is not None:
             consumer(batch)
@@ -172,3 +196,8 @@ def _run_graph(pipeline: Pipeline, seconds: float, consumer: Consumer | None) ->
             break
     run = Run(np.array(moments), waited, 0.0, consumer_cpu, consuming, size)
     return run, time.process_time() - started_cpu
+
+
+def _reset(node: Any) -> Iterator[Any]:
+    node.reset()
+    return iter(node)

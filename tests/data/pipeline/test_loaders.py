@@ -1,0 +1,103 @@
+"""Loaders of other libraries as stage graphs: the same batches, and stages in their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.data.pipeline.graph_trace import trace_loader
+from holdfast.data.pipeline.loaders import rewrite
+from holdfast.errors import InputError
+
+
+def read(position: int) -> np.ndarray:
+    return np.full(4, position)
+
+
+def double(value: Any) -> Any:
+    return value * 2
+
+
+def places(trace: Any) -> list[tuple[Any, ...]]:
+    return [(s.name, s.group, s.executor, s.parallelism, s.sequential) for s in trace.stages]
+
+
+def test_torchdata_nodes() -> None:
+    nodes = pytest.importorskip("torchdata.nodes")
+
+    def build() -> Any:
+        node = nodes.IterableWrapper(range(30))
+        node = nodes.ParallelMapper(node, read, num_workers=3)
+        node = nodes.Batcher(node, batch_size=4, drop_last=False)
+        node = nodes.ParallelMapper(node, np.stack, num_workers=2, prebatch=2)
+        return nodes.Prefetcher(nodes.Mapper(node, double), prefetch_factor=2)
+
+    rewritten = rewrite(build())
+    assert rewritten is not None
+    loader = nodes.Loader(build())
+    expected = [batch.tolist() for batch in loader]
+    assert len(expected) == 8
+    assert [batch.tolist() for batch in rewritten.pipeline] == expected
+    for thing in (loader, build()):
+        trace = trace_loader(thing, seconds=0.1)
+        assert trace is not None
+        assert places(trace) == [
+            ("source", "reader 3", "thread", 1, True),
+            ("read", "mapper 3", "thread", 3, False),
+            ("batch", "reader 2", "thread", 1, True),
+            ("stack", "mapper 2", "thread", 2, False),
+            ("double", "prefetcher 1", "thread", 1, True),
+            ("engine", "engine", "main", 1, True),
+            ("consumer", "main", "main", 1, True),
+        ]
+        assert 2 <= trace.stage["read"].visits <= 4  # the last batch is smaller
+    assert [batch.tolist() for batch in loader] == expected
+
+
+def jitter(value: Any, generator: np.random.Generator) -> Any:
+    return value + generator.normal(size=4)
+
+
+def small(value: Any) -> bool:
+    return bool(value[0] < 20)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_grain() -> None:
+    grain = pytest.importorskip("grain")
+
+    def build(random: bool) -> Any:
+        dataset = grain.MapDataset.source(range(30)).shuffle(seed=3).map(read)
+        dataset = dataset.seed(1).random_map(jitter) if random else dataset
+        reading = dataset.to_iter_dataset(grain.ReadOptions(num_threads=5, prefetch_buffer_size=8))
+        return reading.filter(small).batch(4).map(double)
+
+    rewritten = rewrite(build(False))
+    assert rewritten is not None
+    batches = [batch.tolist() for batch in build(False)]
+    assert [batch.tolist() for batch in rewritten.pipeline] == batches
+    trace = trace_loader(build(True), seconds=0.1)
+    assert trace is not None
+    assert places(trace) == [
+        ("source", "read", "thread", 5, False),
+        ("read", "read", "thread", 5, False),
+        ("jitter", "read", "thread", 5, False),
+        ("small", "main", "main", 1, True),
+        ("batch", "main", "main", 1, True),
+        ("double", "main", "main", 1, True),
+        ("engine", "engine", "main", 1, True),
+        ("consumer", "main", "main", 1, True),
+    ]
+    assert trace.stage["jitter"].random
+    assert not trace.stage["read"].random
+    workers = grain.MultiprocessingOptions(num_workers=1)
+    with pytest.raises(InputError) as caught:
+        rewrite(build(False).mp_prefetch(workers))
+    assert caught.value.code == "unsupported"
+
+
+def test_anything_else_is_left_to_others() -> None:
+    assert rewrite([1, 2]) is None
+    assert trace_loader(range(3)) is None
