@@ -13,33 +13,46 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache
     from holdfast.data.pipeline.explanation import Explanation, explain
+    from holdfast.data.pipeline.graph import Pipeline
+    from holdfast.data.pipeline.running import Failure, SampleFailures
     from holdfast.data.pipeline.stages import Plan, Resources, Stage, Trace
     from holdfast.data.pipeline.tracing import trace
     from holdfast.data.pipeline.tuning import Tuning, apply, tune
 
 _HOMES = {
+    "CachePlan": "cache_plan",
     "Explanation": "explanation",
+    "Failure": "running",
+    "Pipeline": "graph",
     "Plan": "stages",
     "Resources": "stages",
+    "SampleFailures": "running",
     "Stage": "stages",
     "Trace": "stages",
     "Tuning": "tuning",
     "apply": "tuning",
     "explain": "explanation",
+    "plan_cache": "cache_plan",
     "trace": "tracing",
     "tune": "tuning",
 }
 
 __all__ = [
+    "CachePlan",
     "Explanation",
+    "Failure",
+    "Pipeline",
     "Plan",
     "Resources",
+    "SampleFailures",
     "Stage",
     "Trace",
     "Tuning",
     "apply",
     "explain",
+    "plan_cache",
     "trace",
     "tune",
 ]

@@ -20,6 +20,7 @@ from holdfast.answer import (
     Unknown,
     Value,
 )
+from holdfast.data.pipeline.graph_model import is_graph, plan_settings
 from holdfast.data.pipeline.model import bottleneck, limit_of
 from holdfast.data.pipeline.prediction import HIGHEST_ERROR, WORTH, plan, predict, relative_error
 from holdfast.data.pipeline.stages import Kind, Stage, Trace
@@ -278,10 +279,13 @@ def explain(trace: Trace, target: str = "") -> Explanation:
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
     """Predictions for the best settings, for as many workers as cores, and for a faster bottleneck."""
     best = plan(trace)
-    settings = {"num_workers": best.parallelism["workers"], "prefetch_factor": best.prefetch}
-    cores = max(1, math.ceil(trace.resources.cores))
-    candidates = [settings]
-    candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]
+    if is_graph(trace):
+        candidates = [plan_settings(trace, best)]
+    else:
+        settings = {"num_workers": best.parallelism["workers"], "prefetch_factor": best.prefetch}
+        cores = max(1, math.ceil(trace.resources.cores))
+        candidates = [settings]
+        candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]
     rows: list[dict[str, Any]] = []
     for candidate in candidates:
         changes = {k: v for k, v in candidate.items() if v != trace.settings[k]}

@@ -421,17 +421,29 @@ def _at_least_one(count: int) -> int:
     return int(count)
 
 
-def _check_picklable(function: Callable[..., Any]) -> None:
+def is_picklable(function: Callable[..., Any]) -> bool:
+    """Whether a function can be sent to another process."""
+    return not _pickling_error(function)
+
+
+def _pickling_error(function: Callable[..., Any]) -> str:
     try:
         pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return str(error)
+    return ""
+
+
+def _check_picklable(function: Callable[..., Any]) -> None:
+    problem = _pickling_error(function)
+    if problem:
         raise InputError(
             "this function cannot be sent to another process",
             code="unsupported",
-            found=str(error),
+            found=problem,
             expected="a function or object that other processes can import",
             remedy="define it at the top of a module, or use threads",
-        ) from None
+        )
 
 
 def _needs_sequence(purpose: str, source: Any, code: str = "unsupported") -> InputError:

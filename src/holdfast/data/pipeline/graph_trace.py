@@ -61,7 +61,9 @@ def trace_graph(
 def trace_loader(
     loader: Any, seconds: float = 10.0, consumer: Consumer | None = None
 ) -> Trace | None:
-    """As `trace_graph`, of a torchdata `Loader` or node, or a Grain dataset; None for anything else."""
+    """As `trace_graph`; also of torchdata's loaders and nodes and Grain's datasets. None for others."""
+    if isinstance(loader, Pipeline):
+        return trace_graph(loader, seconds, consumer)
     rewritten = rewrite(loader)
     if rewritten is None:
         return None
@@ -88,7 +90,7 @@ def _trace(
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as folder:
         _run_stages(_private(pipeline), seconds / 2, Path(folder))
         records = read_records(Path(folder))
-    run, process_s = _run_loader(loader, seconds / 2, consumer)
+    run, process_s = run_loader(loader, seconds / 2, consumer)
     if run.batches < 2 or len(records) < 2:
         raise InputError(
             "the pipeline gave too few batches to trace", code="no-data", found=f"{run.batches}"
@@ -170,7 +172,7 @@ def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
         recorder.close()
 
 
-def _run_loader(
+def run_loader(
     loader: Iterable[Any], seconds: float, consumer: Consumer | None
 ) -> tuple[Run, float]:
     """The loader as it is; what the consumer saw, and CPU seconds of this process."""

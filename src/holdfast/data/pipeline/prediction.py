@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast.data.pipeline.accounting import GROUP
+from holdfast.data.pipeline.graph_model import graph_plan, graph_rate, is_graph, plan_settings
 from holdfast.data.pipeline.model import groups, solve
 from holdfast.data.pipeline.stages import FloatArray, Plan, Stage, Trace
 
@@ -83,6 +84,10 @@ def plan(trace: Trace) -> Plan:
     Args:
         trace: of the loader under its present settings.
     """
+    if is_graph(trace):
+        best = graph_plan(trace)
+        rate, interval = predict(trace, plan_settings(trace, best))
+        return replace(best, rate=rate, interval=interval)
     stages = worker_stages(trace)
     most = _most_workers(trace, stages)
     best = solve(
@@ -133,6 +138,8 @@ def play(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> 
         settings: ``num_workers`` and ``prefetch_factor``.
         stages: whose costs, in the mean, the batches are scaled to.
     """
+    if is_graph(trace):
+        return graph_rate(trace, settings, stages)
     workers, prefetch = settings["num_workers"], settings["prefetch_factor"]
     cores = trace.resources.cores
     consumer = next((part for part in stages if part.name == "consumer"), None)

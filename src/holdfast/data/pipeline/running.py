@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from typing import Any, Literal
 
 import numpy as np
@@ -251,6 +251,7 @@ class Run:
         self._workers, self._store, self._cached, self._ceiling = workers, store, cached, ceiling
 
     def __iter__(self) -> Iterator[Any]:
+        _refuse_in_bootstrap()
         try:
             from spdl.pipeline import PipelineBuilder
         except ImportError:
@@ -281,6 +282,7 @@ class Run:
 
     def serial(self) -> Iterator[Any]:
         """The same elements, one after another in this thread: for probes, and to compare with."""
+        _refuse_in_bootstrap()
 
         def stream(place: int) -> Iterator[Sample]:
             step = self.steps[place]
@@ -350,6 +352,15 @@ class Run:
             self._fail(sample.position, step.name, error)
             return False
         return True
+
+
+def _refuse_in_bootstrap() -> None:
+    # A worker process imports the user's script; without a guard that would start workers of its own.
+    if getattr(current_process(), "_inheriting", False):
+        raise HoldfastError(
+            "a worker process must not run the pipeline that started it\n"
+            '  remedy: put what the script does under `if __name__ == "__main__":`'
+        )
 
 
 def _chunks(order: Iterator[Sample], size: int) -> Iterator[Chunk]:

@@ -74,7 +74,7 @@ def trace(
     one another until the time is over.
 
     Args:
-        loader: a torch `DataLoader`.
+        loader: a torch `DataLoader`, a `Pipeline`, a torchdata loader or node, a Grain dataset.
         seconds: wall time after the warm-up (one batch of every worker).
         consumer: called with every batch, such as a training step; None: batches are dropped.
         calibration_s: seconds of each of two runs of the stages outside of the loader, in one process and
@@ -84,12 +84,17 @@ def trace(
         InputError: not a loader, no batches, or a stage that raised, with stage and sample.
         WorkerDiedError: a worker process that ended, with stage and sample.
     """
+    from holdfast.data.pipeline.graph_trace import trace_loader
+
+    graph = trace_loader(loader, seconds, consumer)
+    if graph is not None:
+        return graph
     if not dataloader.is_loader(loader):
         raise InputError(
-            "only a torch DataLoader can be traced",
+            "this loader cannot be traced",
             code="unsupported",
             found=type(loader).__name__,
-            expected="a torch.utils.data.DataLoader",
+            expected="a torch DataLoader, a Pipeline, a torchdata loader or a Grain dataset",
         )
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
         run = measure(loader, seconds, consumer, Path(name), timing=True)

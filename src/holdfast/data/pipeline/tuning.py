@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import random
 import time
@@ -183,18 +184,15 @@ def tune(
         InputError: ``trace-too-short``: the rate is not known well enough; and those of `trace`.
     """
     began = time.perf_counter()
+    from holdfast.data.pipeline.graph import Pipeline
+
     loader, consumer = built(make_loader)
+    if isinstance(loader, Pipeline):
+        from holdfast.data.pipeline.graph_tuning import tune_graph
+
+        return tune_graph(loader, consumer, seconds, trials, output)
     traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.0, seconds / 30))
-    error = relative_error(traced)
-    if traced.batches < FEWEST or error > HIGHEST_ERROR:
-        raise InputError(
-            "the trace is too short to tune by",
-            code="trace-too-short",
-            place=f"{traced.batches} batches in {traced.seconds:.1f} s",
-            found=f"the rate is known to ±{100 * error:.0f} %" if error < math.inf else None,
-            expected=f"at least {FEWEST} batches and ±{100 * HIGHEST_ERROR:.0f} %",
-            remedy="tune longer (--seconds), or use smaller batches",
-        )
+    require_precise(traced)
     original = fingerprints(loader, traced.settings)
     fixed = draws == "keep" and _seeded(make_loader, original)
     attempts: list[Trial] = []
@@ -206,23 +204,46 @@ def tune(
             break
         attempts.append(_try(traced, loader, candidate, original, fixed, consumer, TRIED * seconds))
         candidate = _next(traced, attempts)
-    return _outcome(traced, attempts, output, time.perf_counter() - began)
+    return outcome(traced, attempts, output, time.perf_counter() - began)
+
+
+def require_precise(traced: Trace) -> None:
+    """Refuse to tune by a trace that does not know the rate.
+
+    Raises:
+        InputError: ``trace-too-short``.
+    """
+    error = relative_error(traced)
+    if traced.batches < FEWEST or error > HIGHEST_ERROR:
+        raise InputError(
+            "the trace is too short to tune by",
+            code="trace-too-short",
+            place=f"{traced.batches} batches in {traced.seconds:.1f} s",
+            found=f"the rate is known to ±{100 * error:.0f} %" if error < math.inf else None,
+            expected=f"at least {FEWEST} batches and ±{100 * HIGHEST_ERROR:.0f} %",
+            remedy="tune longer (--seconds), or use smaller batches",
+        )
 
 
 def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
     """A copy of a loader with the settings that tuning found; the loader itself is not changed.
 
     Args:
-        loader: a torch `DataLoader`.
+        loader: a torch `DataLoader` or a `Pipeline`.
         settings: the TOML file of ``tune -o``, or its content.
 
     Raises:
         InputError: a file that cannot be read, an unknown setting or a value out of range.
     """
     from holdfast.config import parse_config
+    from holdfast.data.pipeline.graph import Pipeline
 
     if not isinstance(settings, Mapping):
         settings = parse_config(settings, "the settings of a pipeline")
+    if isinstance(loader, Pipeline):
+        from holdfast.data.pipeline.graph_tuning import with_graph_settings
+
+        return with_graph_settings(loader, settings)
     return dataloader.with_settings(loader, settings)
 
 
@@ -356,13 +377,13 @@ def _next(traced: Trace, attempts: Sequence[Trial]) -> dict[str, int] | None:
     return {**last.settings, "num_workers": fewer} if fewer != workers else None
 
 
-def _outcome(
+def outcome(
     traced: Trace, attempts: Sequence[Trial], output: Path | None, seconds: float
 ) -> Tuning:
     """The fastest of the trials, with the fewest workers among equals, or the start."""
     top = max((trial.measured or 0.0 for trial in attempts), default=0.0)
     fastest = [trial for trial in attempts if (trial.measured or 0.0) >= top * (1 - GAIN)]
-    best = min(fastest, key=lambda trial: trial.settings["num_workers"], default=None)
+    best = min(fastest, key=lambda trial: sum(trial.settings.values()), default=None)
     settings, after, data = dict(traced.settings), traced.rate, "not tried"
     faster = best is not None and (best.measured or 0.0) >= traced.rate * (1 + GAIN)
     if not attempts:
@@ -377,7 +398,7 @@ def _outcome(
         reason, data = "what was tried is not faster", "identical"
     rate, ends = (attempts[0].predicted, attempts[0].interval) if attempts else predict(traced, {})
     if output is not None:
-        lines = [f"{key} = {value}" for key, value in settings.items()]
+        lines = [f"{_key(key)} = {value}" for key, value in settings.items()]
         write_whole(output, ("\n".join(lines) + "\n").encode())
     return Tuning(
         before=traced.rate,
@@ -392,3 +413,8 @@ def _outcome(
         reason=reason,
         output=output,
     )
+
+
+def _key(name: str) -> str:
+    """A key of TOML: stages may have any name."""
+    return name if name.isidentifier() else json.dumps(name)
