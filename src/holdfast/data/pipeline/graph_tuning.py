@@ -25,6 +25,9 @@ from holdfast.data.pipeline.tuning import (
     require_precise,
 )
 
+WORTH = 1.1
+"""Processes must be predicted to be so many times as fast as threads: samples are copied to them."""
+
 
 def with_graph_settings(pipeline: Pipeline, settings: Mapping[str, int]) -> Pipeline:
     """The pipeline with other workers and executors."""
@@ -47,8 +50,7 @@ def tune_graph(
     traced = trace_graph(pipeline, seconds * 0.4, consumer)
     require_precise(traced)
     original = _digests(pipeline)
-    # First with processes where the functions can go there, then with threads alone. Functions of the
-    # script itself stay: processes would import it, and it may have no guard.
+    # Functions of the script itself stay in threads: processes would import it, and it may have no guard.
     free: dict[str, tuple[Executor, ...]] = {
         step.name: ("thread", "process")
         for step in pipeline.steps
@@ -56,7 +58,9 @@ def tune_graph(
         and is_picklable(step.function)
         and getattr(step.function, "__module__", "") != "__main__"
     }
-    candidates = [plan_settings(traced, graph_plan(traced, choice)) for choice in (free, None)]
+    threads, processes = (plan_settings(traced, graph_plan(traced, e)) for e in (None, free))
+    worth = predict(traced, processes)[0] > WORTH * predict(traced, threads)[0]
+    candidates = [processes, threads] if worth else [threads]
     attempts: list[Trial] = []
     for settings in candidates[:trials]:
         rate, ends = predict(traced, settings)
