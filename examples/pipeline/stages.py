@@ -6,7 +6,7 @@ import numpy as np
 
 from holdfast.data.pipeline import Pipeline
 
-VOCABULARY = {word: number for number, word in enumerate("a b c d e f g h i j".split())}
+VOCABULARY = {word: number for number, word in enumerate(map(chr, range(97, 107)))}
 
 
 def fetch(number: int) -> str:

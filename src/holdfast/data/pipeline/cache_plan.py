@@ -15,14 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table
 from holdfast.data.pipeline.dependencies import randomness
 from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
 from holdfast.errors import InputError
 from holdfast.numbers import size
-from holdfast.report.page import ColumnFormat
 
 SHARE = 0.5
 """Share of the free memory that a cache may take, by default."""
@@ -38,7 +37,7 @@ class Candidate:
 
     stage: str
     bytes: float | None
-    """Of a whole epoch: bytes seen times total / seen; None if unknown."""
+    """Size of a whole epoch: bytes seen times total / seen; None if unknown."""
     excluded: str
     """Why there can be no cache here; empty if there can."""
 
@@ -64,16 +63,15 @@ class CachePlan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The candidates."""
-        rows = [
+        data = pa.table(
             {
-                "stage": part.stage,
-                "bytes": None if part.bytes is None else part.bytes / 1e6,
-                "verdict": f"cached ({self.store})" if part.stage == self.stage else part.excluded,
+                "stage": [part.stage for part in self.candidates],
+                "bytes": pa.array([part.bytes for part in self.candidates], pa.float64()),
+                "verdict": [
+                    f"cached ({self.store})" if part.stage == self.stage else part.excluded
+                    for part in self.candidates
+                ],
             }
-            for part in self.candidates
-        ]
-        schema = pa.schema(
-            [("stage", pa.string()), ("bytes", pa.float64()), ("verdict", pa.string())]
         )
         return [
             Section(
@@ -82,12 +80,8 @@ class CachePlan(Answer):
                 self._sentence(),
                 tables=[
                     Table(
-                        pa.Table.from_pylist(rows, schema=schema),
-                        {
-                            "stage": ColumnFormat("After stage"),
-                            "bytes": ColumnFormat("Epoch", "MB", 3),
-                            "verdict": ColumnFormat("Verdict"),
-                        },
+                        data,
+                        {"bytes": ColumnFormat("Epoch", "bytes", 0)},
                         caption="One row per stage, from the source to the root.",
                     )
                 ],
@@ -104,20 +98,6 @@ class CachePlan(Answer):
             return f"No cache: {self.candidates[0].excluded if self.candidates else 'no stages'}."
         chosen = next(part for part in self.candidates if part.stage == self.stage)
         return f"Cache the output of {self.stage} in {self.store}: {size(chosen.bytes)} per epoch."
-
-    def values(self) -> Sequence[Value]:
-        """The size of the cache."""
-        sizes = {part.stage: part.bytes for part in self.candidates}
-        chosen = sizes.get(self.stage) if self.stage else 0.0
-        return [Value("cache_bytes", chosen, "bytes", how="bytes seen x total / seen")]
-
-    def unknowns(self) -> Sequence[Unknown]:
-        """Stages that nobody examined."""
-        return [
-            Unknown(f"Whether {part.stage} is random.", "trace it with its randomness examined")
-            for part in self.candidates
-            if part.excluded.startswith("not examined")
-        ]
 
 
 def plan_cache(

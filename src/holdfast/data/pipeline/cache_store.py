@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,31 +37,8 @@ _MAGIC = b"holdfast-cache-1"
 _HEAD = struct.Struct("<16sII")  # magic, length of the header, its checksum
 
 
-class Store(Protocol):
-    """A cache of samples."""
-
-    torn: int
-    """Entries or segments that failed their checksum."""
-    stale: int
-    """Segments of another source or other stages."""
-
-    def get(self, position: int) -> tuple[Any] | None:
-        """The sample, in a tuple of one; None if it is absent."""
-        ...
-
-    def put(self, position: int, sample: Any) -> None:
-        """Store a sample, if there is room."""
-        ...
-
-    def flush(self) -> None:
-        """Keep what was put until now."""
-        ...
-
-
 class MemoryStore:
     """A cache in the memory of this process, of at most `budget` bytes."""
-
-    torn = stale = 0
 
     def __init__(self, budget: float) -> None:
         self._left = budget
@@ -69,12 +46,12 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def get(self, position: int) -> tuple[Any] | None:
-        """As of `Store`."""
+        """The sample, in a tuple of one; None if it is absent."""
         data = self._entries.get(position)
         return None if data is None else (pickle.loads(data),)
 
     def put(self, position: int, sample: Any) -> None:
-        """As of `Store`."""
+        """Store a sample, if there is room."""
         data = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if position not in self._entries and len(data) + OVERHEAD <= self._left:
@@ -82,7 +59,7 @@ class MemoryStore:
                 self._entries[position] = data
 
     def flush(self) -> None:
-        """As of `Store`."""
+        """Nothing waits."""
 
 
 class _Header(msgspec.Struct):
@@ -121,6 +98,7 @@ class DiskStore:
         self._draft_bytes = 0
         self._lock = threading.Lock()
         self.torn = self.stale = 0
+        """Entries or segments that failed their checksum; segments of another key."""
         self.refused: str | None = None
         """The type of a sample that cannot be stored: nothing more is stored."""
         try:
@@ -175,7 +153,7 @@ class DiskStore:
         self._segments.append(path)
 
     def get(self, position: int) -> tuple[Any] | None:
-        """As of `Store`."""
+        """As of `MemoryStore`."""
         draft = self._draft.get(position)
         if draft is not None:
             return (decode(draft),)
@@ -194,7 +172,7 @@ class DiskStore:
         return (decode(data),)
 
     def put(self, position: int, sample: Any) -> None:
-        """As of `Store`."""
+        """As of `MemoryStore`."""
         try:
             data = encode(sample)
         except InputError as error:
@@ -239,6 +217,9 @@ class DiskStore:
         else:
             self._register(path, header, _HEAD.size + len(packed))
         self._draft, self._draft_bytes = {}, 0
+
+
+Store = MemoryStore | DiskStore
 
 
 def _read_header(path: Path) -> tuple[_Header, int] | None:

@@ -1,4 +1,4 @@
-"""A pipeline as a graph of stages, each in threads or processes of its own.
+"""A pipeline as a graph of stages, each in separate threads or processes.
 
 pipeline = (
     Pipeline(paths, shuffle=True, seed=7)
@@ -31,7 +31,7 @@ from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
 from holdfast.data.pipeline.dependencies import fingerprint
 from holdfast.data.pipeline.retuning import Climb
-from holdfast.data.pipeline.running import Run, Sample, SampleFailures, Step, Workers
+from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures, Step, Workers
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
@@ -75,8 +75,8 @@ class Pipeline:
         self.on_error = on_error
         self.epoch = 0
         """Number of the next epoch; set it to resume."""
-        self.failures: tuple[Any, ...] = ()
-        """Of the last epoch."""
+        self.failures: tuple[Failure, ...] = ()
+        """Failures of the last epoch."""
         read: Callable[[Any], Any] = getattr(source, "__getitem__") if self.indexed else _same  # noqa: B009
         self.steps: tuple[Step, ...] = (
             Step("source", "source", read, concurrency=_at_least_one(threads)),
@@ -112,19 +112,25 @@ class Pipeline:
             InputError: `conflict` with both threads and processes, `unsupported` if the function cannot be
                 sent to a process.
         """
-        return self._with_step("map", function, name, threads, processes, random)
+        if threads and processes:
+            raise InputError("a stage has threads or processes", code="conflict", place=name)
+        if processes:
+            _check_picklable(function)
+        inner = getattr(function, "func", function)  # functools.partial
+        base = name or getattr(inner, "__name__", type(inner).__name__).strip("<>")
+        step = Step(
+            _unique(base, self.steps),
+            "map",
+            function,
+            "process" if processes else "thread",
+            _at_least_one(processes or threads or 1),
+            random,
+        )
+        return self._with(steps=(*self.steps, step))
 
-    def filter(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        threads: int = 0,
-        processes: int = 0,
-        random: bool | None = None,
-    ) -> Pipeline:
-        """Keep the samples for which a function is true; arguments as of `map`."""
-        return self._with_step("filter", function, name, threads, processes, random)
+    def filter(self, function: Callable[..., Any], **options: Any) -> Pipeline:
+        """Keep the samples for which a function is true; options as of `map`."""
+        return self.map(function, **options)._as_filter()
 
     def batch(
         self,
@@ -374,30 +380,9 @@ class Pipeline:
         other.__dict__.update(changes, _workers={}, _store=None, failures=())
         return other
 
-    def _with_step(
-        self,
-        kind: Any,
-        function: Callable[..., Any],
-        name: str | None,
-        threads: int,
-        processes: int,
-        random: bool | None,
-    ) -> Pipeline:
-        if threads and processes:
-            raise InputError("a stage has threads or processes", code="conflict", place=name)
-        if processes:
-            _check_picklable(function)
-        inner = getattr(function, "func", function)  # functools.partial
-        base = name or getattr(inner, "__name__", type(inner).__name__).strip("<>")
-        step = Step(
-            _unique(base, self.steps),
-            kind,
-            function,
-            "process" if processes else "thread",
-            _at_least_one(processes or threads or 1),
-            random,
-        )
-        return self._with(steps=(*self.steps, step))
+    def _as_filter(self) -> Pipeline:
+        last = dataclasses.replace(self.steps[-1], kind="filter")
+        return self._with(steps=(*self.steps[:-1], last))
 
 
 def _same(value: Any) -> Any:
@@ -423,24 +408,19 @@ def _at_least_one(count: int) -> int:
 
 def is_picklable(function: Callable[..., Any]) -> bool:
     """Whether a function can be sent to another process."""
-    return not _pickling_error(function)
-
-
-def _pickling_error(function: Callable[..., Any]) -> str:
     try:
         pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return str(error)
-    return ""
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def _check_picklable(function: Callable[..., Any]) -> None:
-    problem = _pickling_error(function)
-    if problem:
+    if not is_picklable(function):
         raise InputError(
             "this function cannot be sent to another process",
             code="unsupported",
-            found=problem,
+            found=repr(function),
             expected="a function or object that other processes can import",
             remedy="define it at the top of a module, or use threads",
         )

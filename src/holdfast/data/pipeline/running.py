@@ -2,7 +2,7 @@
 
 SPDL (https://github.com/facebookresearch/spdl) moves chunks of samples from stage to stage. Here is what a
 stage does with a chunk: pass the gate, call the function for each sample, count what it took, and set a
-sample aside that raised, so that the others go on.
+sample aside that raised, so that the others continue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import current_process, get_context
 from typing import Any, Literal
 
@@ -67,13 +67,13 @@ class SampleFailures(HoldfastError):
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(failures)
-        shown = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
+        lines = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
         rest = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
         super().__init__(
             "\n".join(
                 [
                     f"{counted(len(failures), 'sample')} failed; the others were delivered",
-                    *shown,
+                    *lines,
                     *rest,
                 ]
             )
@@ -205,50 +205,38 @@ def call_stage(value: Any, step: Step, seed: tuple[int, ...]) -> Any:
     return step.function(value)
 
 
-def _call(_name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
-
-
+@dataclass
 class Run:
-    """One epoch of a graph.
+    """One epoch of a graph."""
 
-    Args:
-        steps: source first.
-        order: what the source stage gets, in the order of the epoch.
-        seed: of random stages; includes the epoch.
-        chunk: samples that stages hand over together.
-        prefetch: elements that wait for the consumer.
-        workers: processes by the name of the stage.
-        store: the cache, if any.
-        cached: index of the step whose output is cached.
-        ceiling: highest concurrency that a gate may be raised to.
-        most_failures: with so many, nothing more is taken from the source.
-    """
+    steps: Sequence[Step]
+    """The source first."""
+    order: Iterator[Sample]
+    """What the source stage gets, in the order of the epoch."""
+    seed: tuple[int, ...]
+    """Of random stages; includes the epoch."""
+    chunk: int
+    """Samples that stages hand over together."""
+    prefetch: int
+    """Elements that wait for the consumer."""
+    workers: dict[str, Workers]
+    """Processes by the name of the stage."""
+    store: Store | None = None
+    """The cache, if any."""
+    cached: int = -1
+    """Index of the step whose output is cached."""
+    ceiling: int = 0
+    """Highest concurrency that a gate may be raised to."""
+    most_failures: float = math.inf
+    """With so many, nothing more is taken from the source."""
+    call: Callable[..., Any] = lambda _, function, *arguments: function(*arguments)
+    """How stages are called: (name of the stage, function, arguments)."""
+    failures: list[Failure] = field(default_factory=list)
+    taken: int = 0
+    """Elements taken from the source."""
 
-    def __init__(
-        self,
-        steps: Sequence[Step],
-        order: Iterator[Sample],
-        seed: tuple[int, ...],
-        *,
-        chunk: int,
-        prefetch: int,
-        workers: dict[str, Workers],
-        store: Store | None = None,
-        cached: int = -1,
-        ceiling: int = 0,
-        most_failures: float = math.inf,
-    ) -> None:
-        self.steps = steps
-        self.failures: list[Failure] = []
-        self.meters = {step.name: Meter(Gate(step.concurrency)) for step in steps}
-        self.call: Callable[..., Any] = _call
-        """How stages are called: (name of the stage, function, arguments)."""
-        self.taken = 0
-        """Elements taken from the source."""
-        self._order, self._seed, self._chunk, self._prefetch = order, seed, chunk, prefetch
-        self._most_failures = most_failures
-        self._workers, self._store, self._cached, self._ceiling = workers, store, cached, ceiling
+    def __post_init__(self) -> None:
+        self.meters = {step.name: Meter(Gate(step.concurrency)) for step in self.steps}
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_in_bootstrap()
@@ -257,12 +245,12 @@ class Run:
         except ImportError:
             raise MissingExtraError("spdl", "pipeline") from None
 
-        builder = PipelineBuilder().add_source(_chunks(self._source(), self._chunk))
+        builder = PipelineBuilder().add_source(_chunks(self._source(), self.chunk))
         with contextlib.ExitStack() as stack:
-            if self._store is not None:
-                stack.callback(self._store.flush)
+            if self.store is not None:
+                stack.callback(self.store.flush)
             for place, step in enumerate(self.steps):
-                width = max(step.concurrency, self._ceiling)
+                width = max(step.concurrency, self.ceiling)
                 threads = ThreadPoolExecutor(width, f"holdfast {step.name}")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
                 if step.kind == "batch":
@@ -274,7 +262,7 @@ class Run:
                     name=step.name,
                     output_order="input",
                 )
-            engine = builder.add_sink(self._prefetch).build(num_threads=1)
+            engine = builder.add_sink(self.prefetch).build(num_threads=1)
             stack.enter_context(engine.auto_stop())
             for chunk in engine:
                 for sample in chunk:
@@ -300,8 +288,8 @@ class Run:
         """The elements of the epoch; a source that raises ends it, and the rest is delivered."""
         position = -1
         try:
-            for sample in self._order:
-                if len(self.failures) >= self._most_failures:
+            for sample in self.order:
+                if len(self.failures) >= self.most_failures:
                     return
                 position = sample.position
                 self.taken += 1
@@ -328,15 +316,15 @@ class Run:
     def _process(self, place: int, step: Step, sample: Sample) -> bool:
         """Advance a sample in place; False if it goes no further."""
         try:
-            if self._store is not None and place == 0 and place <= self._cached:
-                hit = self.call(step.name, self._store.get, sample.position)
+            if self.store is not None and place == 0 and place <= self.cached:
+                hit = self.call(step.name, self.store.get, sample.position)
                 sample.cached = hit is not None
                 if hit is not None:
                     sample.value = hit[0]
-            if sample.cached and place <= self._cached:
+            if sample.cached and place <= self.cached:
                 return True
-            seed = (*self._seed, place, sample.position)
-            workers = self._workers.get(step.name)
+            seed = (*self.seed, place, sample.position)
+            workers = self.workers.get(step.name)
             if workers is None:
                 value = self.call(step.name, call_stage, sample.value, step, seed)
             else:
@@ -346,8 +334,8 @@ class Run:
                     return False
             else:
                 sample.value = value
-            if self._store is not None and place == self._cached:
-                self._store.put(sample.position, sample.value)
+            if self.store is not None and place == self.cached:
+                self.store.put(sample.position, sample.value)
         except Exception as error:
             self._fail(sample.position, step.name, error)
             return False
