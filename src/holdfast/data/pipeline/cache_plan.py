@@ -81,7 +81,11 @@ class CachePlan(Answer):
                 tables=[
                     Table(
                         data,
-                        {"bytes": ColumnFormat("Epoch", "bytes", 0)},
+                        {
+                            "stage": ColumnFormat("After stage"),
+                            "bytes": ColumnFormat("Epoch", "bytes", 0),
+                            "verdict": ColumnFormat("Verdict"),
+                        },
                         caption="One row per stage, from the source to the root.",
                     )
                 ],
@@ -97,7 +101,8 @@ class CachePlan(Answer):
         if self.stage is None:
             return f"No cache: {self.candidates[0].excluded if self.candidates else 'no stages'}."
         chosen = next(part for part in self.candidates if part.stage == self.stage)
-        return f"Cache the output of {self.stage} in {self.store}: {size(chosen.bytes)} per epoch."
+        where = "in memory" if self.store == "memory" else "on disk"
+        return f"Cache the output of {self.stage} {where}: {size(chosen.bytes)} per epoch."
 
 
 def plan_cache(
