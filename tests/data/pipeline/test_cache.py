@@ -62,7 +62,7 @@ def test_choice_against_brute_force(
         assert plan.store == ("memory" if chain[best][0] * (total or 0) <= memory else "disk")
     if total is not None:  # bytes = seen x total / seen
         assert [part.bytes for part in plan.candidates] == [size * total for size, _ in chain]
-    plan.document()
+    assert str(plan).endswith(f"cache: {plan.stage or 'none'} {plan.store and f'({plan.store})'}")
 
 
 # --- Randomness and identity ---------------------------------------------------------------------

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table
 from holdfast.data.pipeline.dependencies import randomness
 from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.running import Step, call_stage
@@ -43,7 +41,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class CachePlan(Answer):
+class CachePlan:
     """Where a cache goes, and why not elsewhere."""
 
     candidates: tuple[Candidate, ...]
@@ -56,53 +54,15 @@ class CachePlan(Answer):
     """The stage whose output is cached; None: no cache."""
     store: Literal["memory", "disk", ""]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Cache of an input pipeline"
-
-    def sections(self) -> Sequence[Section]:
-        """The candidates."""
-        data = pa.table(
-            {
-                "stage": [part.stage for part in self.candidates],
-                "bytes": pa.array([part.bytes for part in self.candidates], pa.float64()),
-                "verdict": [
-                    f"cached ({self.store})" if part.stage == self.stage else part.excluded
-                    for part in self.candidates
-                ],
-            }
+    def __str__(self) -> str:
+        lines = [f"{part.stage}: {_size(part)}" for part in self.candidates]
+        return "\n".join(
+            [*lines, f"cache: {self.stage or 'none'} {self.store and f'({self.store})'}"]
         )
-        return [
-            Section(
-                "cache",
-                "Where should the cache go?",
-                self._sentence(),
-                tables=[
-                    Table(
-                        data,
-                        {
-                            "stage": ColumnFormat("After stage"),
-                            "bytes": ColumnFormat("Epoch", "bytes", 0),
-                            "verdict": ColumnFormat("Verdict"),
-                        },
-                        caption="One row per stage, from the source to the root.",
-                    )
-                ],
-                how=How(
-                    "bytes = bytes seen x elements in total / elements seen",
-                    {"memory": size(self.memory_bytes), "disk": size(self.disk_bytes)},
-                    "Kuchnik et al., Plumber, MLSys 2022, section 4.4",
-                ),
-            )
-        ]
 
-    def _sentence(self) -> str:
-        if self.stage is None:
-            return f"No cache: {self.candidates[0].excluded if self.candidates else 'no stages'}."
-        chosen = next(part for part in self.candidates if part.stage == self.stage)
-        where = "in memory" if self.store == "memory" else "on disk"
-        return f"Cache the output of {self.stage} {where}: {size(chosen.bytes)} per epoch."
+
+def _size(part: Candidate) -> str:
+    return f"{size(part.bytes)} per epoch" + (f", {part.excluded}" if part.excluded else "")
 
 
 def plan_cache(

@@ -1,20 +1,22 @@
 """What a function depends on: the code, constants and objects reachable from it.
 
-Two questions are answered from one walk: is a stage random, and has it changed since a cache was written.
+One walk answers two questions: is a stage random, and has it changed since a cache was written. The walk is
+that of pickle, whose output is hashed and never loaded; it goes into the user's functions and classes, and
+installed libraries count by their version.
 """
 
 from __future__ import annotations
 
-import copyreg
-import functools
 import hashlib
+import io
 import logging
+import pickle
 import random
-import stat
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,19 +29,15 @@ from holdfast.errors import InputError
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 _BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
 _RANDOM_NAMES = frozenset(
-    [
-        *("random", "randint", "randrange", "rand", "randn", "randperm", "rand_like", "randn_like"),
-        *("bernoulli", "multinomial", "default_rng", "shuffle", "uuid1", "uuid4", "urandom"),
-        *("token_bytes", "token_hex"),
-    ]
+    "random randint randrange rand randn randperm rand_like randn_like bernoulli multinomial"  # noqa: SIM905
+    " default_rng shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
 )
+_OPAQUE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError)
 _GENERATORS = frozenset({"Generator", "RandomState", "Random", "SystemRandom"})
-_RANDOM_LIBRARIES = frozenset({"numpy", "random", "torch"})
-_PLAIN = (bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 
 
 def _is_library(module: str | None) -> bool:
-    """Whether a module belongs to an installed library: then its version stands for its code."""
+    """Whether a module belongs to an installed library."""
     if not module:
         return False
     if module.split(".")[0] == "holdfast":
@@ -48,170 +46,130 @@ def _is_library(module: str | None) -> bool:
     return file.startswith(_LIBRARIES) if file else module in _BUILT_IN
 
 
-def _version(module: str | None) -> str:
-    top = (module or "").split(".")[0]
-    return str(getattr(sys.modules.get(top), "__version__", sys.version))
+def _identity(part: Any) -> str:
+    """Name and version of something that a library or module defines."""
+    module = getattr(part, "__module__", None) or getattr(type(part), "__module__", "")
+    version = getattr(sys.modules.get(module.split(".")[0]), "__version__", sys.version)
+    return f"{module}.{getattr(part, '__qualname__', getattr(part, '__name__', ''))} {version}"
 
 
-def _walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Everything reachable from an object, depth first in a stable order, without going into libraries.
+class _Walk(pickle.Pickler):
+    """Writes whatever identifies an object; notes signs of randomness on the way."""
 
-    Yields:
-        ("text", what identifies a part), ("data", bytes), ("code", code object), ("generator", random
-        generator) or ("opaque", object that cannot be looked into).
-    """
-    seen: dict[int, tuple[int, Any]] = {}  # the object too: an id is reused once its object is gone
-    stack = [root]
-    while stack:
-        part = stack.pop()
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.fast = True  # no memo: equal objects give equal bytes, whether or not they are one
+        self.random = ""
+        self._inside: dict[int, Any] = {}
+
+    def persistent_id(self, part: Any) -> Any:
+        """Files that are named count with their size and time; sets have an order; generators are noted."""
+        if isinstance(part, (set, frozenset)):
+            return sorted(part, key=repr)
+        if isinstance(part, str | PurePath):
+            state = _file_state(part)
+            return (str(part).encode(), state) if state else None
         kind = type(part)
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        if part is None or kind in _PLAIN:
-            yield "text", f"{name} {part!r}"
-            if isinstance(part, str) and (state := _file_state(part)):
-                yield "text", state
-            continue
-        if id(part) in seen:
-            yield "text", f"again {seen[id(part)][0]}"
-            continue
-        seen[id(part)] = len(seen), part
-        if kind.__name__ in _GENERATORS and kind.__module__.split(".")[0] in _RANDOM_LIBRARIES:
-            yield "generator", part
-            continue
-        if isinstance(part, types.CodeType):
-            yield "code", part
-            stack.append(part.co_consts)
-            continue
-        inner = _inside(part, kind)
-        if inner is None:
-            yield "opaque", part
-            continue
-        labels, parts = inner
-        for label in labels:
-            yield ("text" if isinstance(label, str) else "data"), label
-        stack.extend(reversed(parts))
+        if kind.__name__ in _GENERATORS and _is_library(kind.__module__):
+            self.random = self.random or f"holds a generator ({kind.__qualname__})"
+        return None
+
+    def reducer_override(self, part: Any) -> Any:
+        """What is in functions and classes, which pickle takes by their names."""
+        match part:
+            case types.ModuleType() | logging.Logger():
+                return str, (
+                    f"{getattr(part, '__name__', part)} {getattr(part, '__version__', '')}",
+                )
+            case types.CodeType():
+                if names := _RANDOM_NAMES.intersection(part.co_names):
+                    self.random = self.random or f"{part.co_name} uses {min(names)}"
+                return tuple, (part.co_code, part.co_names, part.co_varnames, part.co_consts)
+            case types.MethodType():
+                return tuple, (part.__func__, part.__self__)
+            case staticmethod() | classmethod():
+                return tuple, (part.__func__,)
+            case property():
+                return tuple, (part.fget,)
+            case types.MemberDescriptorType() | types.GetSetDescriptorType():
+                return str, (part.__name__,)
+            case types.FunctionType():
+                return tuple, (_identity(part), *self._once(part, _function))
+            case type() if part.__module__ != "builtins":
+                return tuple, (_identity(part), *self._once(part, _class))
+            case types.BuiltinMethodType() if not isinstance(
+                part.__self__, types.ModuleType | type
+            ):
+                return tuple, (part.__name__, part.__self__)
+        module = getattr(part, "__module__", None) or type(part).__module__
+        if callable(part) and hasattr(part, "__name__") and not isinstance(part, type):
+            return (str, (_identity(part),)) if _is_library(module) else NotImplemented
+        return NotImplemented
+
+    def _once(self, part: Any, inner: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The inside of a function or class where it is first met: they may refer to themselves."""
+        if id(part) in self._inside:
+            return ()
+        self._inside[id(part)] = part
+        return inner(part)
 
 
-def _file_state(path: str | PurePath) -> str:
-    """Size and time of a file that a text names; empty if it names none."""
+def _file_state(path: str | PurePath) -> tuple[int, int] | None:
+    """Size and time of a file that a text names."""
     try:
         state = Path(path).stat()
     except (OSError, ValueError):
-        return ""
-    # A folder's time is not that of the files in it.
-    regular = stat.S_ISREG(state.st_mode)
-    return f"{state.st_size} bytes, modified {state.st_mtime_ns}" if regular else ""
-
-
-def _inside(part: Any, kind: type) -> tuple[list[str | bytes], list[Any]] | None:
-    """What identifies an object by itself, and the objects in it; None if it cannot be looked into."""
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    match part:
-        case types.FunctionType():
-            return _function(part)
-        case types.MethodType():
-            return [name], [part.__func__, part.__self__]
-        case functools.partial():
-            return [name], [part.func, part.args, part.keywords]
-        case types.ModuleType():
-            return [f"{part.__name__} {_version(part.__name__)}"], []
-        case types.BuiltinFunctionType():
-            owner = part.__self__
-            bound = owner is not None and not isinstance(owner, types.ModuleType | type)
-            return [f"{part.__qualname__} {_version(part.__module__)}"], [owner] if bound else []
-        case type():
-            return _class(part)
-        case staticmethod() | classmethod():
-            return [name], [part.__func__]
-        case property():
-            return [name], [part.fget]
-        case dict():
-            return [name], [item for pair in part.items() for item in pair]
-        case list() | tuple():
-            return [f"{name} {len(part)}"], list(part)
-        case set() | frozenset():
-            return [name], sorted(part, key=repr)
-        case range() | slice() | np.dtype() | types.GenericAlias() | types.UnionType():
-            return [f"{name} {part!r}"], []
-        case PurePath():
-            return [f"{name} {part} {_file_state(part)}"], []
-        case logging.Logger() | types.MemberDescriptorType() | types.GetSetDescriptorType():
-            return [name], []
-    module = getattr(part, "__module__", None) or kind.__module__
-    if callable(part) and isinstance(getattr(part, "__name__", None), str) and _is_library(module):
-        return [f"{module}.{part.__name__} {_version(module)}"], []  # compiled functions
-    try:
-        return [name, encode(part)], []  # arrays, tensors, images
-    except InputError:
-        pass
-    # What pickle would store of it, without storing it: objects with hidden state refuse.
-    try:
-        reduce = copyreg.dispatch_table.get(kind)
-        parts = reduce(part) if reduce else part.__reduce_ex__(4)
-    except (TypeError, AttributeError):
         return None
-    if isinstance(parts, str):
-        return [name, parts], []
-    return [name], [kind, *(list(p) if isinstance(p, Iterator) else p for p in parts)]
+    # A folder's time is not that of the files in it.
+    return (state.st_size, state.st_mtime_ns) if state.st_mode & 0o100000 else None
 
 
-def _class(part: type) -> tuple[list[str | bytes], list[Any]]:
-    label: list[str | bytes] = [
-        f"{part.__module__}.{part.__qualname__} {_version(part.__module__)}"
-    ]
+def _function(part: types.FunctionType) -> tuple[Any, ...]:
+    # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
+    cells = [_content(cell) for cell in part.__closure__ or ()]
     if _is_library(part.__module__):
-        return label, []
+        return (cells,)
+    used = [part.__globals__.get(name) for name in _global_names(part.__code__)]
+    return part.__code__, part.__defaults__, part.__kwdefaults__, cells, used
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    """Names that a function and the functions in it may take from their module."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return list(dict.fromkeys([*code.co_names, *(n for c in inner for n in _global_names(c))]))
+
+
+def _class(part: type) -> tuple[Any, ...]:
+    if _is_library(part.__module__):
+        return ()
     own = [
         value
         for name, value in vars(part).items()
         if isinstance(value, types.FunctionType) or not name.startswith(("__", "_abc"))
     ]
-    return label, [part.__bases__, *own]
-
-
-def _function(part: types.FunctionType) -> tuple[list[str | bytes], list[Any]]:
-    label = f"{part.__module__}.{part.__qualname__}"
-    # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
-    cells = [cell.cell_contents for cell in part.__closure__ or () if _filled(cell)]
-    if _is_library(part.__module__):
-        return [label, _version(part.__module__)], cells
-    names = _global_names(part.__code__)
-    used = [part.__globals__[name] for name in names if name in part.__globals__]
-    return [label], [part.__code__, part.__defaults__, part.__kwdefaults__, cells, used]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
-
-
-def _global_names(code: types.CodeType) -> list[str]:
-    """Names that a function and the functions in it may take from their module."""
-    names = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= dict.fromkeys(_global_names(constant))
-    return list(names)
+    return part.__bases__, own
 
 
 def fingerprint(*parts: Any) -> str | None:
     """Hash of the code and data that the parts depend on; None if something cannot be looked into.
 
-    Files that are named by an absolute path count with their size and modification time, installed
-    libraries with their version.
+    Files that are named count with their size and modification time, installed libraries with their
+    version.
     """
-    digest = hashlib.sha256(sys.version.encode())
-    for kind, part in _walk(parts):
-        if kind in ("opaque", "generator"):
-            return None
-        if kind == "code":
-            part = part.co_code + repr((part.co_names, part.co_varnames)).encode()
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(kind.encode() + len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+    file = io.BytesIO()
+    walk = _Walk(file)
+    try:
+        walk.dump(parts)
+    except _OPAQUE:
+        return None
+    return None if walk.random.startswith("holds") else hashlib.sha256(file.getvalue()).hexdigest()
 
 
 def randomness(
@@ -230,12 +188,11 @@ def randomness(
     """
     if declared:
         return "declared"
-    if declared is None:
-        for kind, part in _walk(function):
-            if kind == "generator":
-                return f"holds a generator ({type(part).__qualname__})"
-            if kind == "code" and (names := _RANDOM_NAMES.intersection(part.co_names)):
-                return f"{part.co_name} uses {min(names)}"
+    walk = _Walk(io.BytesIO())
+    with suppress(*_OPAQUE):  # then the runs must show it
+        walk.dump(function)
+    if declared is None and walk.random:
+        return walk.random
     states = _global_states()
     try:
         for sample in samples:
@@ -273,7 +230,5 @@ def _digest(value: Any) -> bytes:
     try:
         data = encode(value)
     except InputError:
-        import pickle
-
         data = pickle.dumps(value)
     return hashlib.sha256(data).digest()
