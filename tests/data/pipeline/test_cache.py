@@ -417,12 +417,27 @@ def test_a_cache_survives_the_process_and_notices_other_stages(tmp_path: Path) -
     assert [state(2), state(2), state(3)] == [(0, 0), (0, 0), (1, 0)]
 
 
+def times(factor: int, pair: tuple[int, str]) -> int:
+    return pair[0] * factor
+
+
 def test_what_cannot_be_looked_into_needs_a_version(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as file:
         pipeline = Pipeline([1]).map(lambda x: (x, file.name)).cache(tmp_path / "c", budget=1e6)
         with pytest.raises(InputError) as caught:
             next(iter(pipeline))
-    assert (caught.value.code, caught.value.place) == ("missing-key", "version")
+        assert (caught.value.code, caught.value.place) == ("missing-key", "version")
+        # The version stands for what cannot be looked into, and for nothing else.
+        for count, factor in [(3, 2), (4, 2), (4, 5)]:
+            graph = Pipeline(range(count)).map(lambda x: (x, file.name), name="name")
+            graph = graph.map(functools.partial(times, factor))
+            graph = graph.cache(tmp_path / "d", budget=1e6, version="1")
+            assert list(graph) == [x * factor for x in range(count)]
+
+
+def test_what_cannot_be_stored_is_computed_each_time() -> None:
+    graph = Pipeline(range(3)).map(lambda x: lambda: x, name="function").cache(budget=1e6)
+    assert [[f() for f in graph] for _ in range(2)] == [[0, 1, 2]] * 2
 
 
 def test_plan_of_a_graph(tmp_path: Path) -> None:

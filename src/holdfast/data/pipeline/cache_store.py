@@ -52,7 +52,10 @@ class MemoryStore:
 
     def put(self, position: int, sample: Any) -> None:
         """Store a sample, if there is room."""
-        data = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
+        try:
+            data = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            return
         with self._lock:
             if position not in self._entries and len(data) + OVERHEAD <= self._left:
                 self._left -= len(data) + OVERHEAD
@@ -90,9 +93,8 @@ class DiskStore:
     def __init__(self, folder: Path, key: str, budget: float, total: int) -> None:
         self._folder, self._key, self._left = folder, key, budget
         self._segments: list[Path] = []
-        self._entries = np.zeros(
-            total, _ENTRY
-        )  # arrays, as Python objects would take 10 times the memory
+        # An array, as Python objects would take 10 times the memory.
+        self._entries = np.zeros(total, _ENTRY)
         self._entries["segment"] = -1
         self._draft: dict[int, bytes] = {}
         self._draft_bytes = 0

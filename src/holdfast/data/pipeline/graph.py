@@ -27,16 +27,23 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache, probe
+from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
 from holdfast.data.pipeline.dependencies import fingerprint
+from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.retuning import Climb
-from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures, Step, Workers
+from holdfast.data.pipeline.running import (
+    MOST_FAILURES,
+    Failure,
+    Run,
+    Sample,
+    SampleFailures,
+    Step,
+    Workers,
+)
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
-_MOST_FAILURES = 100
-"""With so many, the epoch ends: it is the stage that is wrong, not a sample."""
 _WINDOW_ELEMENTS = 8
 """Elements that a window has at least."""
 
@@ -282,7 +289,7 @@ class Pipeline:
             store=self._open_cache(),
             cached=self._cache[0] if self._cache else -1,
             ceiling=self._ceiling,
-            most_failures=_MOST_FAILURES if self.on_error == "raise" else math.inf,
+            most_failures=MOST_FAILURES if self.on_error == "raise" else math.inf,
         )
 
     @property
@@ -316,13 +323,17 @@ class Pipeline:
         """The open cache: what it holds, and how many entries were torn or stale."""
         return self._store
 
-    def plan_cache(self, *, memory_bytes: float, disk_bytes: float = 0.0) -> CachePlan:
+    def plan_cache(
+        self, *, memory_bytes: float | None = None, disk_bytes: float = 0.0
+    ) -> CachePlan:
         """Where a cache would go, from a probe of some samples.
 
         Args:
-            memory_bytes: budget in memory.
+            memory_bytes: budget in memory; by default half of what is free within the limits.
             disk_bytes: budget on disk.
         """
+        if memory_bytes is None:
+            memory_bytes = SHARE * resources().memory_bytes
         total = self.samples if self.indexed else None
         before = list(itertools.takewhile(lambda step: step.kind != "batch", self.steps))
         return plan_cache(
@@ -361,9 +372,8 @@ class Pipeline:
         return self._store
 
     def _key(self, steps: Sequence[Step], version: str | None) -> str:
-        parts = [(step.name, step.kind, step.function) for step in steps]
-        key = fingerprint(self.source, parts)
-        if key is None and version is None:
+        keys = [fingerprint(self.source), *(fingerprint(step.function) for step in steps[1:])]
+        if None in keys and version is None:
             raise InputError(
                 "source or stages hold objects that cannot be looked into, so that a change to them"
                 " would not be noticed",
@@ -371,7 +381,8 @@ class Pipeline:
                 place="version",
                 remedy='name their version: cache(..., version="1")',
             )
-        return hashlib.sha256(f"{key} {version}".encode()).hexdigest()
+        names = [(step.name, step.kind) for step in steps]
+        return hashlib.sha256(repr((keys, names, version, self.samples)).encode()).hexdigest()
 
     # --- Construction ----------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ from holdfast.data.pipeline.cache_store import Store
 from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.numbers import counted
 
+MOST_FAILURES = 100
+"""With so many, an epoch ends: it is the stage that is wrong, not a sample."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -56,7 +59,7 @@ class Failure:
 
 
 class SampleFailures(HoldfastError):
-    """Samples failed; all others were delivered.
+    """Samples failed; the others were delivered, unless there were so many that the epoch was ended.
 
     Args:
         failures: one per sample.
@@ -68,11 +71,13 @@ class SampleFailures(HoldfastError):
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(failures)
         lines = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
+        ended = len(failures) >= MOST_FAILURES
+        others = "the epoch was ended" if ended else "the others were delivered"
         rest = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
         super().__init__(
             "\n".join(
                 [
-                    f"{counted(len(failures), 'sample')} failed; the others were delivered",
+                    f"{counted(len(failures), 'sample')} failed; {others}",
                     *lines,
                     *rest,
                 ]
