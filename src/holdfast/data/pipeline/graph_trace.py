@@ -159,13 +159,15 @@ def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
         run.call = recorder.run
         before = 0
         for element in run.serial():
-            taken, before = run.taken - before, run.taken
+            taken, before = taken + run.taken - before, run.taken
             yield element
+        taken += run.taken - before  # what the end of the epoch left over counts for the next batch
 
     until = time.perf_counter() + seconds
     try:
         for _ in _endless(Again(epoch)):
             recorder.end_batch(taken)
+            taken = 0
             if recorder.traced >= _LEAST and time.perf_counter() >= until:
                 break
     finally:

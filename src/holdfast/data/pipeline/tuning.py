@@ -383,7 +383,11 @@ def outcome(
     """The fastest of the trials, with the fewest workers among equals, or the start."""
     top = max((trial.measured or 0.0 for trial in attempts), default=0.0)
     fastest = [trial for trial in attempts if (trial.measured or 0.0) >= top * (1 - GAIN)]
-    best = min(fastest, key=lambda trial: sum(trial.settings.values()), default=None)
+    best = min(
+        fastest,
+        key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
+        default=None,
+    )
     settings, after, data = dict(traced.settings), traced.rate, "not tried"
     faster = best is not None and (best.measured or 0.0) >= traced.rate * (1 + GAIN)
     if not attempts:
