@@ -17,6 +17,7 @@ _SAMPLE = 256
 """Points per cluster that the centroids are fitted to."""
 _ROUNDS = 25
 _ROWS = 1 << 15
+_BLOCK = 1 << 10
 
 Ids = npt.NDArray[np.int64]
 
@@ -46,12 +47,31 @@ class Clusters:
         Small clusters; far from the centroid; combined, the mean rank of the two.
         """
         small = -self.sizes[self.label].astype(float)
-        far = 1 - self.similarity.astype(float)
+        # Rounded: equal vectors are equally far, whatever the order of a sum.
+        far = np.asarray(np.round(1 - self.similarity, 6), float)
         return {
             "small-cluster": small,
             "far-from-centroid": far,
             "combined": _ranks(small) + _ranks(far),
         }
+
+    def similar(self, vectors: Vectors) -> FloatArray:
+        """The score of SemDeDup (arXiv 2303.09540): cosine with the most similar point that stays ``[n]``.
+
+        Inside a cluster the points farthest from the centroid stay first; -1 for the first of all.
+        """
+        highest = np.full(len(vectors), -1.0)
+        for number in range(len(self.centroids)):
+            members = np.flatnonzero(self.label == number)
+            members = members[np.argsort(self.similarity[members], kind="stable")]
+            for start in range(1, len(members), _BLOCK):
+                rows = members[start : start + _BLOCK]
+                cosines = vectors[rows] @ vectors[members[: start + len(rows)]].T
+                # Row i may be compared with the members in front of it only.
+                behind = ~np.tri(len(rows), start + len(rows), start - 1, dtype=bool)
+                cosines[behind] = -1
+                highest[rows] = np.round(cosines.max(axis=1), 6)
+        return highest
 
 
 def _ranks(values: FloatArray) -> FloatArray:

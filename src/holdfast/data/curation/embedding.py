@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.arrays import read_arrays
 from holdfast.errors import InputError
 from holdfast.files import atomic_file
 from holdfast.progress import track
@@ -118,7 +119,7 @@ def embed(
 ) -> Vectors:
     """Unit vectors of texts ``[texts, d]``; zero where the embedder gives zero.
 
-    Blocks of vectors are stored as they are done: a run that was interrupted goes on where it was.
+    Vectors are stored block by block as they are computed: an interrupted run resumes where it was.
 
     Args:
         texts: one after another; they need not fit into memory.
@@ -130,14 +131,13 @@ def embed(
         InputError: vectors of other shapes, or that are not finite.
     """
     identity = getattr(embedder, "identity", None)
-    folder = None
-    if cache is not None and identity is not None:
-        folder = cache / hashlib.sha256(identity.encode()).hexdigest()[:32]
-        folder.mkdir(parents=True, exist_ok=True)
+    stored = None if cache is None or identity is None else _Stored(cache, identity)
     blocks: list[Vectors] = []
     with track("Embedding", count, "texts") as bar:
         for block in _blocks(texts):
-            vectors = _cached(block, embedder, folder)
+            vectors = (
+                _vectors(block, embedder) if stored is None else stored.vectors(block, embedder)
+            )
             if blocks and vectors.shape[1] != blocks[0].shape[1]:
                 raise _unusable(f"{vectors.shape[1]} and {blocks[0].shape[1]} dimensions")
             blocks.append(vectors)
@@ -155,20 +155,36 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _cached(block: list[str], embedder: Embedder, folder: Path | None) -> Vectors:
-    """A block's vectors, from the file that is named after its texts if there is one."""
-    if folder is None:
-        return _vectors(block, embedder)
-    digest = hashlib.sha256()
-    for text in block:
-        digest.update(hashlib.sha256(text.encode()).digest())
-    path = folder / f"{digest.hexdigest()}.npy"
-    if path.exists():
-        return np.asarray(np.load(path, allow_pickle=False), np.float32)
-    vectors = _vectors(block, embedder)
-    with atomic_file(path) as file:
-        np.save(file, vectors)
-    return vectors
+class _Stored:
+    """Vectors of one embedder by the hash of their texts, in a folder of small archives."""
+
+    def __init__(self, cache: Path, identity: str) -> None:
+        self._folder = cache / hashlib.sha256(identity.encode()).hexdigest()[:32]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._known: dict[bytes, Vectors] = {}
+        for path in sorted(self._folder.glob("*.npz")):
+            arrays = read_arrays(path, ("digests", "vectors"))
+            self._known.update(
+                (digest.tobytes(), row)
+                for digest, row in zip(arrays["digests"], arrays["vectors"], strict=True)
+            )
+
+    def vectors(self, block: list[str], embedder: Embedder) -> Vectors:
+        """Of a block of texts; what is not stored is computed, and stored."""
+        digests = [hashlib.sha256(text.encode()).digest() for text in block]
+        missing = {
+            digest: text
+            for digest, text in zip(digests, block, strict=True)
+            if digest not in self._known
+        }
+        if missing:
+            fresh = _vectors(list(missing.values()), embedder)
+            self._known.update(zip(missing, fresh, strict=True))
+            name = hashlib.sha256(b"".join(missing)).hexdigest()
+            with atomic_file(self._folder / f"{name}.npz") as file:
+                keys = np.frombuffer(b"".join(missing), np.uint8).reshape(len(missing), -1)
+                np.savez(file, digests=keys, vectors=fresh)
+        return np.array([self._known[digest] for digest in digests], np.float32)
 
 
 def _vectors(block: list[str], embedder: Embedder) -> Vectors:
