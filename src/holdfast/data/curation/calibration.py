@@ -7,7 +7,7 @@ clustered, and the area under the ROC curve says how well a metric sets the corr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.data.curation.auroc import Auroc, auroc, mean
 from holdfast.data.curation.clusters import cluster
 from holdfast.data.curation.corruption import FAMILIES, corrupt
@@ -24,7 +24,7 @@ from holdfast.data.curation.influence import FloatArray
 from holdfast.data.curation.learned_score import FOLDS, Cell, Copies, LearnedScore
 from holdfast.data.curation.policies import Indices
 from holdfast.data.curation.source_files import SourceFile, SourceFolder, duplicates
-from holdfast.data.curation.syntax_features import syntax_features
+from holdfast.data.curation.syntax_features import SyntaxFeatures, syntax_features
 from holdfast.errors import InputError
 from holdfast.numbers import counted
 from holdfast.progress import track
@@ -52,14 +52,14 @@ class Corpus:
 
     Args:
         source: the folder.
-        copies: path of a duplicate -> (the file that stays, similarity).
+        duplicates: path -> (the file that stays, similarity).
         files: the others.
         embedder: fitted to them, where it needs that.
         cache: where vectors are stored.
     """
 
     source: SourceFolder
-    copies: dict[str, tuple[str, float]]
+    duplicates: dict[str, tuple[str, float]]
     files: Sequence[SourceFile]
     embedder: Embedder
     cache: Path | None
@@ -72,45 +72,33 @@ class Corpus:
             InputError: nothing that can be used.
         """
         source = SourceFolder.scan(folder)
-        copies = duplicates(source)
-        files = [file for file in source.files if file.path not in copies]
+        repeated = duplicates(source)
+        files = [file for file in source.files if file.path not in repeated]
         if isinstance(embedder, Path):
             embedder = SentenceEmbedder(embedder)
         if embedder is None:
             fitted = some(len(files), _FITTED, 0)
             embedder = TfidfEmbedder([source.read(files[place]).decode() for place in fitted])
-        return cls(source, copies, files, embedder, cache)
+        return cls(source, repeated, files, embedder, cache)
 
-    def clean(self, files: Sequence[SourceFile]) -> Copies:
-        """Files as they are."""
-        return self._copies(np.arange(len(files)), files, lambda file: self.source.read(file))
+    def copies(self, files: Sequence[SourceFile], cell: Cell | None = None) -> Copies:
+        """Files as they are, or corrupted copies of those that have a place for the corruption."""
+        index: list[int] = []
+        syntax: list[SyntaxFeatures] = []
 
-    def corrupted(self, files: Sequence[SourceFile], cell: Cell) -> Copies:
-        """Corrupted copies of the files that have a place for the corruption."""
-        eligible = [place for place, file in enumerate(files) if self._corrupted(file, cell)]
-        return self._copies(
-            np.array(eligible, np.int64),
-            [files[place] for place in eligible],
-            lambda file: self._corrupted(file, cell) or b"",
-        )
-
-    def _corrupted(self, file: SourceFile, cell: Cell) -> bytes | None:
-        seed = int(file.digest[:8], 16)  # the same copy, whatever the order of the files
-        return corrupt(self.source.read(file), file.language, *cell, seed)
-
-    def _copies(
-        self, index: Indices, files: Sequence[SourceFile], read: Callable[[SourceFile], bytes]
-    ) -> Copies:
-        syntax = []
-
-        def texts() -> Iterable[str]:
-            for file in files:
-                source = read(file)
-                syntax.append(syntax_features(source, file.language))
-                yield source.decode()
+        def texts() -> Iterator[str]:
+            for place, file in enumerate(files):
+                source: bytes | None = self.source.read(file)
+                if cell is not None:  # the same copy, whatever the order of the files
+                    seed = int(file.digest[:8], 16)
+                    source = corrupt(source or b"", file.language, *cell, seed)
+                if source is not None:
+                    index.append(place)
+                    syntax.append(syntax_features(source, file.language))
+                    yield source.decode()
 
         vectors = embed(texts(), len(files), self.embedder, self.cache)
-        return Copies(index, vectors, syntax)
+        return Copies(np.array(index, np.int64), vectors, syntax)
 
 
 def some(count: int, most: int, seed: int) -> Indices:
@@ -180,15 +168,6 @@ class Calibration(Answer):
             ("files", f"{self.sample:,} corrupted"),
             ("left out", f"{self.duplicates:,} copies, {len(self.rejected):,} that cannot be used"),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The verdict, and the learned score."""
-        tiles = [Tile("Verdict", self.verdict)]
-        for family in FAMILIES:
-            area = self.mean("learned", family)
-            if area is not None:
-                tiles.append(Tile(f"Learned score, {family}", f"{area:.3f}", "AUROC"))
-        return tiles
 
     def unknowns(self) -> Sequence[Unknown]:
         """Corruptions that could not be tried."""
@@ -326,7 +305,7 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
         best=best,
         sample=len(trial.files),
         folder=corpus.source.folder,
-        duplicates=len(corpus.copies),
+        duplicates=len(corpus.duplicates),
         rejected=corpus.source.rejected,
         too_few=too_few,
     ), trial
@@ -342,14 +321,14 @@ def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
             found=f"{counted(len(files), 'file')} without copies of others",
             expected=f"{LEAST} or more",
         )
-    clean = corpus.clean(files)
+    clean = corpus.copies(files)
     cells: list[Cell] = [
         (name, rate) for family in FAMILIES.values() for name in family for rate in RATES
     ]
     corrupted, too_few = {}, []
     with track("Corrupting", len(cells), "corruptions") as bar:
         for cell in cells:
-            copies = corpus.corrupted(files, cell)
+            copies = corpus.copies(files, cell)
             bar.advance(1)
             if len(copies.index) >= LEAST:
                 corrupted[cell] = copies

@@ -6,7 +6,6 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.data.curation.calibration import SAMPLE, Calibration, Corpus, Trial, calibrated
 from holdfast.data.curation.choices import PruneScore
 from holdfast.data.curation.clusters import Clusters, cluster
@@ -82,10 +81,6 @@ class Pruning(Answer):
         """Files by status."""
         return [Value(f"{status}_files", self.files[status]) for status in STATUSES]
 
-    def tiles(self) -> Sequence[Tile]:
-        """Files by status."""
-        return [Tile(status.title(), f"{self.files[status]:,}", "files") for status in STATUSES]
-
     def unknowns(self) -> Sequence[Unknown]:
         """Files that could not be used."""
         return [
@@ -99,7 +94,7 @@ class Pruning(Answer):
         total = sum(count[status] for status in STATUSES[:3])
         sentence = (
             f"{count['kept']:,} of {counted(total, 'source file')} stay "
-            f"({size(self.bytes['kept'])}B of {size(sum(self.bytes.values()))}B): "
+            f"({size(self.bytes['kept'])} of {size(sum(self.bytes.values()))}): "
             f"{counted(count['duplicate'], 'duplicate')} "
         )
         sentence += (
@@ -107,8 +102,12 @@ class Pruning(Answer):
             if self.by
             else "went, nothing else: no score finds corrupted files here better than file length does."
         )
-        stays = [status != "pruned" for status in self.table["status"].to_pylist()]
-        rows = self.table.take(np.argsort(stays, kind="stable")[:_SHOWN])
+        # What a score took, then duplicates, then what cannot be used; what stays is in the output.
+        places = [
+            STATUSES[1:].index(s) if s != "kept" else 9 for s in self.table["status"].to_pylist()
+        ]
+        order = np.argsort(places, kind="stable")[: sum(place < 9 for place in places)]
+        rows = self.table.take(order[:_SHOWN])
         columns = {
             "path": ColumnFormat("File"),
             "status": ColumnFormat("Status"),
@@ -193,9 +192,8 @@ def prune(
             expected="0 to 1",
         )
     plan = hashlib.sha256(repr((folder.resolve(), by, fraction, copy, sample, seed)).encode())
-    with ExitStack() as stack:
-        corpus = Corpus.read(folder, embedder, cache)
-        draft = stack.enter_context(atomic_folder(output, plan=plan.hexdigest()))
+    corpus = Corpus.read(folder, embedder, cache)
+    with atomic_folder(output, plan=plan.hexdigest()) as draft:
         vectors = draft / ".vectors"
         if cache is None:
             corpus = replace(corpus, cache=vectors)
@@ -223,7 +221,7 @@ def _pruned(
     if by in ("calibrated", "learned"):
         calibration, trial = calibrated(corpus, sample, seed)
         chosen = "learned" if by == "learned" else calibration.metric
-    copies = corpus.clean(corpus.files)
+    copies = corpus.copies(corpus.files)
     clusters = cluster(copies.vectors, seed)
     scores = _scores(corpus, copies, clusters, trial, chosen)
     gone = np.zeros(len(corpus.files), bool)
@@ -287,8 +285,8 @@ def _table(
     for file in corpus.source.files:
         row: dict[str, Any] = {"path": file.path, "status": "kept", "reason": ""}
         row |= {"language": file.language.name, "bytes": file.size}
-        if file.path in corpus.copies:
-            original, similarity = corpus.copies[file.path]
+        if file.path in corpus.duplicates:
+            original, similarity = corpus.duplicates[file.path]
             reason = "same content" if similarity == 1 else f"similarity {similarity:.2f}"
             row |= {"status": "duplicate", "reason": reason, "duplicate_of": original}
         else:
