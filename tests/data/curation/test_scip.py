@@ -121,6 +121,7 @@ def test_without_signal_nothing_is_pruned_and_every_file_is_listed(
     assert sorted(path.name for path in (tmp_path / "out" / "kept").iterdir()) == names
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"files.csv", "kept.txt", "kept"}
     assert "no signal" in str(pruned).lower()
+    assert pruned.to_dict()["reasons"]["not UTF-8"] == 1
 
 
 def test_the_learned_score_is_held_out(corpus: Path) -> None:
@@ -149,11 +150,8 @@ def test_targets_on_the_standard_library(tmp_path: Path) -> None:
     for number, path in enumerate([*paths, *sorted(library.glob("*.py"))]):
         shutil.copyfile(path, tmp_path / f"{number:03}.py")
     result = calibrate(tmp_path)
-    syntax, content = result.mean("learned", "syntax"), result.mean("learned", "content")
-    assert syntax is not None
-    assert content is not None
-    assert syntax >= 0.97
-    assert content >= 0.70
+    assert result.learned["syntax"] >= 0.97
+    assert result.learned["content"] >= 0.70
 
 
 @pytest.mark.parametrize("by", ["longest", "parse-errors", "semdedup", "small-cluster"])

@@ -101,6 +101,10 @@ class Corpus:
         return Copies(np.array(index, np.int64), vectors, syntax)
 
 
+def _named(corruption: str, rate: float) -> str:
+    return f"{corruption} {rate:.0%}"
+
+
 def some(count: int, most: int, seed: int) -> Indices:
     """A random sample of places, in order; all, if they are not too many."""
     if count <= most:
@@ -119,6 +123,7 @@ class Calibration(Answer):
         lead: mean area of the best metric less that of file length.
         lead_ci95: its interval, for the best of three.
         auroc: rows ``{"metric", "corruption", "rate", "files", "auroc", "ci95"}``.
+        learned: mean area of the learned score by family of corruptions: syntax, content.
         best: the best metric, used or not.
         sample: files that were corrupted.
         folder: of the corpus.
@@ -132,6 +137,7 @@ class Calibration(Answer):
     lead: float
     lead_ci95: tuple[float, float]
     auroc: list[dict[str, Any]]
+    learned: dict[str, float]
     best: str
     sample: int
     folder: Path
@@ -144,20 +150,11 @@ class Calibration(Answer):
         """The heading of the page."""
         return "Finding corrupted code"
 
-    def mean(self, metric: str, family: str) -> float | None:
-        """Mean area of a metric over the corruptions of a family; None: none was tried."""
-        values = [
-            row["auroc"]
-            for row in self.auroc
-            if row["metric"] == metric and row["corruption"] in FAMILIES[family]
-        ]
-        return float(np.mean(values)) if values else None
-
     def values(self) -> Sequence[Value]:
         """The lead, and the learned score."""
         learned = [
-            Value(f"learned_{family}", self.mean("learned", family), better="higher")
-            for family in FAMILIES
+            Value(f"learned_{family}", area, better="higher")
+            for family, area in self.learned.items()
         ]
         return [Value("lead", self.lead, ci95=self.lead_ci95, better="higher"), *learned]
 
@@ -171,13 +168,9 @@ class Calibration(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Corruptions that could not be tried."""
-        if not self.too_few:
-            return []
         return [
-            Unknown(
-                f"Fewer than {LEAST} files have a place for: {', '.join(self.too_few)}.",
-                "calibrate on more files",
-            )
+            Unknown(f"Fewer than {LEAST} files have a place for {cell}.", "calibrate on more files")
+            for cell in self.too_few
         ]
 
     def sections(self) -> Sequence[Section]:
@@ -190,21 +183,12 @@ class Calibration(Answer):
             else "No signal; the length baseline is as good: the AUROC of the best metric, "
             f"{self.best}, averaged over corruptions, differs from that of file length by {lead}."
         )
-        learned = [
-            f"{area:.3f} ({family})"
-            for family in FAMILIES
-            if (area := self.mean("learned", family)) is not None
-        ]
-        sentence += f" The learned score reaches {' and '.join(learned)}."
+        learned = " and ".join(f"{area:.3f} ({name})" for name, area in self.learned.items())
         rows = [
-            {
-                **{name: row[name] for name in ("metric", "corruption", "rate", "files", "auroc")},
-                "low": row["ci95"][0],
-                "high": row["ci95"][1],
-            }
+            {**row, "cell": _named(row["corruption"], row["rate"]), "low": low, "high": high}
             for row in self.auroc
+            for low, high in [row["ci95"]]
         ]
-        cells = [{**row, "cell": f"{row['corruption']} {row['rate']:.0%}"} for row in rows]
         columns = {
             "metric": ColumnFormat("Score"),
             "corruption": ColumnFormat("Corruption"),
@@ -228,9 +212,9 @@ class Calibration(Answer):
             Section(
                 "auroc",
                 "Which score finds corrupted files?",
-                sentence,
-                [heat_map(cells, "cell", "metric", "auroc", "AUROC")],
-                [Table(pa.Table.from_pylist(rows), columns)],
+                f"{sentence} The learned score reaches {learned}.",
+                [heat_map(rows, "cell", "metric", "auroc", "AUROC")],
+                [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)],
                 how,
             )
         ]
@@ -302,6 +286,11 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
         lead=lead.value,
         lead_ci95=(lead.value - half, lead.value + half),
         auroc=rows,
+        learned={
+            family: float(np.mean(values))
+            for family, names in FAMILIES.items()
+            if (values := [of["learned"].value for cell, of in areas.items() if cell[0] in names])
+        },
         best=best,
         sample=len(trial.files),
         folder=corpus.source.folder,
@@ -333,7 +322,7 @@ def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
             if len(copies.index) >= LEAST:
                 corrupted[cell] = copies
             else:
-                too_few.append(f"{cell[0]} {cell[1]:.0%}")
+                too_few.append(_named(*cell))
     if not corrupted:
         raise InputError(
             "too few files that can be corrupted",

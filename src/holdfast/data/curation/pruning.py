@@ -4,31 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, How, Section, Table, Unknown, Value
 from holdfast.data.curation.calibration import SAMPLE, Calibration, Corpus, Trial, calibrated
 from holdfast.data.curation.choices import PruneScore
 from holdfast.data.curation.clusters import Clusters, cluster
-from holdfast.data.curation.embedding import Embedder, Vectors
+from holdfast.data.curation.embedding import Embedder
 from holdfast.data.curation.influence import FloatArray
 from holdfast.data.curation.learned_score import Copies
 from holdfast.errors import InputError
 from holdfast.files import atomic_folder
 from holdfast.numbers import counted, percent, size
 from holdfast.plain import plain
-from holdfast.report.figures import scatter
 
 STATUSES = ("kept", "pruned", "duplicate", "rejected")
-_SHOWN = 1000
+_BY_STATUS = """
+    SELECT status, count(*) AS files, sum(bytes)::BIGINT AS bytes FROM files GROUP BY status
+"""
+_BY_REASON = """
+    SELECT regexp_replace(reason, ' \\(.*', '') AS why, count(*) AS files
+    FROM files WHERE status = 'rejected' GROUP BY why ORDER BY files DESC, why
+"""
+_BY_CLUSTER = """
+    SELECT cluster, count(*) AS files, count_if(status = 'pruned')::BIGINT AS pruned,
+        avg(far_from_centroid) AS distance, arg_min(path, far_from_centroid) AS example
+    FROM files WHERE cluster IS NOT NULL GROUP BY cluster ORDER BY files, cluster
+"""
+_BY_LOSS = """
+    SELECT path, status, reason, cluster FROM files WHERE status <> 'kept'
+    ORDER BY array_position(['pruned', 'duplicate', 'rejected'], status), path LIMIT 1000
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,6 @@ class Pruning(Answer):
         output: folder with files.csv and kept.txt.
         calibration: None where none was needed.
         table: every file: path, status, reason, language, bytes, duplicate_of, cluster and scores.
-        map: of up to 1,000 files, the first two principal components.
     """
 
     by: str | None
@@ -59,7 +72,6 @@ class Pruning(Answer):
     output: Path
     calibration: Calibration | None
     table: pa.Table
-    map: list[dict[str, Any]]
 
     @property
     def title(self) -> str:
@@ -68,7 +80,7 @@ class Pruning(Answer):
 
     def to_dict(self) -> Any:
         """The numbers; the files are in the output folder."""
-        left_out = ("table", "map", "calibration")
+        left_out = ("table", "calibration")
         return plain(
             {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
         )
@@ -102,51 +114,25 @@ class Pruning(Answer):
             if self.by
             else "went, nothing else: no score finds corrupted files here better than file length does."
         )
-        # What a score took, then duplicates, then what cannot be used; what stays is in the output.
-        places = [
-            STATUSES[1:].index(s) if s != "kept" else 9 for s in self.table["status"].to_pylist()
-        ]
-        order = np.argsort(places, kind="stable")[: sum(place < 9 for place in places)]
-        rows = self.table.take(order[:_SHOWN])
-        columns = {
-            "path": ColumnFormat("File"),
-            "status": ColumnFormat("Status"),
-            "reason": ColumnFormat("Reason"),
-            "cluster": ColumnFormat("Cluster", detail=True),
-        }
+        rows = pa.Table.from_pylist(_rows(self.table, _BY_LOSS))
         how = How(
             f"the files with the highest score go, at most {percent(self.fraction)} of those without "
             "duplicates; files with equal scores stay or go together",
             source="SCIP (arXiv 2312.02418)",
             notes="Duplicates share 80 % or more of their sequences of five tokens with a file that stays.",
         )
-        meanings = {"kept": "user", "pruned": "hardware"}
-        shown = [point for point in self.map if point["status"] in meanings]
-        figure = scatter(
-            shown,
-            "x",
-            "y",
-            "First principal component",
-            "Second principal component",
-            series="status",
-            meanings=meanings,
-            details=("path", "cluster"),
-        )
-        cluster_columns = {
-            "cluster": ColumnFormat("Cluster"),
-            "files": ColumnFormat("Files"),
-            "pruned": ColumnFormat("Pruned"),
-            "distance": ColumnFormat("Mean distance", digits=3),
-            "example": ColumnFormat("Nearest to the centroid"),
-        }
         sections = [
-            Section("files", "What goes?", sentence, [], [Table(rows, columns)], how),
+            Section("files", "What goes?", sentence, [], [Table(rows, empty="None.")], how),
             Section(
                 "clusters",
                 "Which clusters do files go from?",
                 f"The files lie in {counted(len(self.clusters), 'cluster')}.",
-                [figure],
-                [Table(pa.Table.from_pylist(self.clusters), cluster_columns, detail=True)],
+                [],
+                [
+                    Table(
+                        pa.Table.from_pylist(self.clusters), caption="Smallest first.", detail=True
+                    )
+                ],
             ),
         ]
         return sections + (list(self.calibration.sections()) if self.calibration else [])
@@ -228,22 +214,18 @@ def _pruned(
     if chosen is not None:
         gone = highest(scores[chosen], fraction)
     table = _table(corpus, clusters, scores, gone, chosen)
-    status, sizes = table["status"].to_pylist(), table["bytes"].to_pylist()
+    count = {row.pop("status"): row for row in _rows(table, _BY_STATUS)}
     return Pruning(
         by=chosen,
         verdict=calibration.verdict if calibration and by == "calibrated" else None,
-        files={one: status.count(one) for one in STATUSES},
-        bytes={
-            one: sum(size for size, of in zip(sizes, status, strict=True) if of == one)
-            for one in STATUSES[:3]
-        },
+        files={one: count.get(one, {"files": 0})["files"] for one in STATUSES},
+        bytes={one: count.get(one, {"bytes": 0})["bytes"] for one in STATUSES[:3]},
         fraction=fraction,
-        reasons=dict(Counter(corpus.source.rejected.values())),
-        clusters=_cluster_rows(corpus, clusters, gone),
+        reasons={row["why"]: row["files"] for row in _rows(table, _BY_REASON)},
+        clusters=_rows(table, _BY_CLUSTER),
         output=output,
         calibration=calibration,
         table=table,
-        map=_map(corpus, copies.vectors, clusters, gone),
     )
 
 
@@ -287,7 +269,7 @@ def _table(
         row |= {"language": file.language.name, "bytes": file.size}
         if file.path in corpus.duplicates:
             original, similarity = corpus.duplicates[file.path]
-            reason = "same content" if similarity == 1 else f"similarity {similarity:.2f}"
+            reason = "same tokens" if similarity == 1 else f"similarity {similarity:.2f}"
             row |= {"status": "duplicate", "reason": reason, "duplicate_of": original}
         else:
             at = place[file.path]
@@ -312,39 +294,8 @@ def _table(
     )
 
 
-def _cluster_rows(corpus: Corpus, clusters: Clusters, gone: np.ndarray) -> list[dict[str, Any]]:
-    rows = []
-    for number in np.argsort(clusters.sizes, kind="stable"):
-        members = np.flatnonzero(clusters.label == number)
-        if len(members):
-            nearest = members[clusters.similarity[members].argmax()]
-            rows.append(
-                {
-                    "cluster": int(number),
-                    "files": len(members),
-                    "pruned": int(gone[members].sum()),
-                    "distance": float(1 - clusters.similarity[members].mean()),
-                    "example": corpus.files[nearest].path,
-                }
-            )
-    return rows
-
-
-def _map(
-    corpus: Corpus, vectors: Vectors, clusters: Clusters, gone: np.ndarray
-) -> list[dict[str, Any]]:
-    shown = np.sort(np.random.default_rng(0).permutation(len(vectors))[:_SHOWN])
-    points = vectors[shown] - vectors[shown].mean(axis=0)
-    directions = np.linalg.svd(points, full_matrices=False)[2][:2]
-    flat = np.zeros((len(shown), 2))
-    flat[:, : len(directions)] = points @ directions.T
-    return [
-        {
-            "path": corpus.files[place].path,
-            "status": "pruned" if gone[place] else "kept",
-            "cluster": int(clusters.label[place]),
-            "x": float(x),
-            "y": float(y),
-        }
-        for place, (x, y) in zip(shown, flat, strict=True)
-    ]
+def _rows(table: pa.Table, query: str) -> list[dict[str, Any]]:
+    with duckdb.connect() as database:
+        database.register("files", table)
+        rows: list[dict[str, Any]] = database.sql(query).to_arrow_table().to_pylist()
+        return rows

@@ -120,13 +120,13 @@ def _checked(folder: Path, path: str) -> SourceFile | str:
             return f"larger than {LARGEST:,} bytes"
         content = place.read_bytes()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"cannot be read ({error.strerror})"
     if b"\0" in content:
         return "NUL bytes"
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}"
+        return f"not UTF-8 (byte {error.start})"
     if not text.strip("\ufeff \t\r\n\f\v"):
         return "empty"
     return SourceFile(path, language, size, hashlib.sha256(content).hexdigest())
