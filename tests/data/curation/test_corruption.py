@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.data.curation.corruption import FAMILIES, corrupt
 from holdfast.data.curation.languages import language_of
 from holdfast.data.curation.syntax_features import syntax_features
+from holdfast.errors import InputError
 
 SOURCES = {
     ".py": "def f(x, b):\n    for i in x:\n        if b[i] == 1:\n            return b[0]\n",
@@ -96,3 +97,10 @@ def test_any_text_is_corrupted_or_left(text: str, suffix: str) -> None:
         corrupted = corrupt(text.encode(), language, corruption, 0.5, 1)  # type: ignore[arg-type]
         assert corrupted is None or corrupted.decode() != text
     assert syntax_features(text.encode(), language).errors >= 0
+
+
+def test_unknown_names_are_refused() -> None:
+    for language, corruption in (("cobol", "brackets"), ("python", "spelling")):
+        with pytest.raises(InputError) as caught:
+            corrupt(b"f(1)", language, corruption)  # type: ignore[arg-type]
+        assert caught.value.code == "unknown-name"

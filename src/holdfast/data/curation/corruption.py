@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.data.curation.languages import Language
+from holdfast.data.curation.languages import Language, language_named
+from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -24,20 +25,15 @@ FAMILIES: dict[str, tuple[Corruption, ...]] = {
     "syntax": ("brackets", "loop-variables"),
     "content": ("conditions", "indices"),
 }
-_OPPOSITES = {
-    "==": "!=",
-    "!=": "==",
-    "===": "!==",
-    "!==": "===",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-    "is": "is not",
-    "is not": "is",
-    "in": "not in",
-    "not in": "in",
-}
+_PAIRS = [
+    ("==", "!="),
+    ("===", "!=="),
+    ("<", ">="),
+    (">", "<="),
+    ("is", "is not"),
+    ("in", "not in"),
+]
+_OPPOSITES = dict(_PAIRS) | {second: first for first, second in _PAIRS}
 _COMPARISONS = ("binary_expression", "comparison_operator")
 # What can be negated without parentheses.
 _SIMPLE = re.compile(
@@ -48,17 +44,34 @@ _NOT_INDICES = {"int", "str", "float", "bytes", "bool", "object", "type", "dict"
 
 
 def corrupt(
-    source: bytes, language: Language, corruption: Corruption, rate: float = 1.0, seed: int = 0
+    source: bytes,
+    language: Language | str,
+    corruption: Corruption,
+    rate: float = 1.0,
+    seed: int = 0,
 ) -> bytes | None:
     """A corrupted copy of a file; None where it has no place for this corruption.
 
     Args:
         source: UTF-8.
-        language: of the file.
+        language: python, javascript, c, java, go or rust.
         corruption: brackets, loop-variables, conditions or indices.
         rate: share of the places that are changed, at least one.
         seed: of the choice.
+
+    Raises:
+        InputError: an unknown language or corruption.
     """
+    if isinstance(language, str):
+        language = language_named(language)
+    if corruption not in _PLACES:
+        raise InputError(
+            "unknown corruption",
+            code="unknown-name",
+            place="corruption",
+            found=corruption,
+            expected=", ".join(_PLACES),
+        )
     rng = random.Random(seed)
     places = list(_PLACES[corruption](language.parse(source).root_node, language, rng))
     if not places:

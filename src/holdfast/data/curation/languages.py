@@ -11,6 +11,8 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from holdfast.errors import InputError
+
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query, Tree
 
@@ -127,3 +129,21 @@ LANGUAGES = (
 def language_of(suffix: str) -> Language | None:
     """The language of files with this suffix; None: no grammar."""
     return next((one for one in LANGUAGES if suffix.lower() in one.suffixes), None)
+
+
+def language_named(name: str) -> Language:
+    """The language of this name.
+
+    Raises:
+        InputError: no grammar.
+    """
+    for language in LANGUAGES:
+        if language.name == name:
+            return language
+    raise InputError(
+        "unknown language",
+        code="unknown-name",
+        place="language",
+        found=name,
+        expected=", ".join(language.name for language in LANGUAGES),
+    )
