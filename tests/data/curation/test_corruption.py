@@ -99,6 +99,12 @@ def test_any_text_is_corrupted_or_left(text: str, suffix: str) -> None:
     assert syntax_features(text.encode(), language).errors >= 0
 
 
+def test_what_the_grammar_adds_is_left() -> None:
+    """A tree has nodes for what a broken file lacks."""
+    for corruption in ("conditions", "indices"):
+        assert corrupt(b"int f() { if () x[]; }", "c", corruption) is None  # type: ignore[arg-type]
+
+
 def test_unknown_names_are_refused() -> None:
     for language, corruption in (("cobol", "brackets"), ("python", "spelling")):
         with pytest.raises(InputError) as caught:

@@ -124,7 +124,7 @@ def _loop_variables(root: Node, language: Language, rng: random.Random) -> Itera
 def _conditions(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:
     for captures in language.matches(root):
         for node in captures.get("condition", ()):
-            if node.type != "let_condition":
+            if node.type != "let_condition" and not node.is_missing:
                 yield [_inverted(node, language)]
 
 
@@ -172,7 +172,7 @@ def _off_by_one(text: str, node: Node, rng: random.Random) -> str | None:
         name, before, sign, after, size = offset.groups()
         total = int(sign + size) + step
         return f"{name}{before}{'+' if total > 0 else '-'}{after}{abs(total)}" if total else name
-    if node.type == "identifier" and text not in _NOT_INDICES and text[0].islower():
+    if node.type == "identifier" and text not in _NOT_INDICES and text[:1].islower():
         return f"{text} {'+' if step > 0 else '-'} 1"
     return None
 

@@ -110,7 +110,7 @@ class Pruning(Answer):
             f"{counted(count['duplicate'], 'duplicate')} "
         )
         sentence += (
-            f"and {count['pruned']:,} by {self.by} went."
+            f"and {count['pruned']:,} by the score {self.by} went."
             if self.by
             else "went, nothing else: no score finds corrupted files here better than file length does."
         )
@@ -121,12 +121,13 @@ class Pruning(Answer):
             source="SCIP (arXiv 2312.02418)",
             notes="Duplicates share 80 % or more of their sequences of five tokens with a file that stays.",
         )
+        losing = sum(row["pruned"] > 0 for row in self.clusters)
         sections = [
             Section("files", "What goes?", sentence, [], [Table(rows, empty="None.")], how),
             Section(
                 "clusters",
                 "Which clusters do files go from?",
-                f"The files lie in {counted(len(self.clusters), 'cluster')}.",
+                f"Files went from {losing:,} of {counted(len(self.clusters), 'cluster')}.",
                 [],
                 [
                     Table(
