@@ -178,7 +178,8 @@ class Calibration(Answer):
         low, high = self.lead_ci95
         lead = f"{self.lead:+.3f} [{low:+.3f}, {high:+.3f}]"
         sentence = (
-            f"Use the metric {self.best}: its AUROC, averaged over corruptions, leads that of file length by {lead}."
+            f"Use the metric {self.best}: its AUROC, averaged over corruptions, leads that of file "
+            f"length by {lead}."
             if self.verdict == "use"
             else "No signal; the length baseline is as good: the AUROC of the best metric, "
             f"{self.best}, averaged over corruptions, differs from that of file length by {lead}."
