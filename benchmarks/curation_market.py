@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
 
 from holdfast.data.curation.buying import STRATEGIES, evaluate_plan, plan_purchase, score
-from holdfast.data.curation.influence import Classifier
 from holdfast.data.curation.market import Market, Price
 from measuring import limited, machine
 
@@ -83,13 +83,13 @@ def oracle(
         labels = np.concatenate([everything[name][1][:q] for name, q in parts])
         if len(np.unique(labels)) < 2:
             return 0.0
-        hits = Classifier.fit(rows, labels, 1.0).predict(x) == y
-        return score(float(hits.mean()), cost, BUDGET)
+        model = LogisticRegression(C=1.0, max_iter=200).fit(rows, labels)
+        return score(float((model.predict(x) == y).mean()), cost, BUDGET)
 
     best = max(starts, key=value)
     reached = value(best)
     misses = 0
-    while misses < 150:
+    while misses < 100:
         give, take = rng.choice(names, 2, replace=False)
         money = BUDGET / rng.choice([5, 10, 20, 40])
         changed = dict(best)
@@ -130,6 +130,11 @@ def main() -> None:
             if not asked.no_oracle:
                 best = oracle(market, [s for s in starts if s], x_test, y_test, seed)
                 scores.setdefault("oracle", []).append(best)
+                print(
+                    seed,
+                    {name: round(values[-1], 4) for name, values in scores.items()},
+                    flush=True,
+                )
     means = {name: float(np.mean(values)) for name, values in scores.items()}
     print({name: round(value, 4) for name, value in means.items()})
     if asked.no_oracle:

@@ -57,13 +57,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "minified.js").write_bytes(b"f(1);" * 4_000_000)
     (folder / "empty.py").write_bytes(b"\n")
     (folder / "notes.txt").write_text("notes")
+    (folder / "cpp.h").write_text("namespace a {\nint f();\n}\n")
     (folder / "link.py").symlink_to("p00.py")
     (folder / ".git").mkdir()
     (folder / ".git" / "hidden.py").write_bytes(first)
     return folder
 
 
-REJECTED = {"latin.py", "nul.py", "minified.js", "empty.py", "notes.txt", "link.py"}
+REJECTED = {"latin.py", "nul.py", "minified.js", "empty.py", "notes.txt", "link.py", "cpp.h"}
 
 
 class Planted:

@@ -20,6 +20,7 @@ SIMILAR = 0.8
 _SHINGLE = 5
 _HASHES = 128
 _BOM = b"\xef\xbb\xbf"
+_CPP = re.compile(rb"^\s*(namespace|class|template)\b|\w::\w", re.MULTILINE)
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
 
 
@@ -129,6 +130,8 @@ def _checked(folder: Path, path: str) -> SourceFile | str:
         return f"not UTF-8 (byte {error.start})"
     if not text.strip("\ufeff \t\r\n\f\v"):
         return "empty"
+    if place.suffix == ".h" and _CPP.search(content):  # errors all over for the grammar of C
+        return "no grammar for C++"
     return SourceFile(path, language, size, hashlib.sha256(content).hexdigest())
 
 
