@@ -71,6 +71,8 @@ def main() -> None:
         "input": "overlapping Gaussian classes, random; least of five runs",
         "comparisons": [compared(what, min(seconds), "pyDVL KNNShapleyValuation", slowest, 5.0)],
         "limits": [limited("largest difference of values", error, "", 1e-9)],
+        "figures": {},
+        "notes": ["Measured beside other work: CPU seconds, least of five."],
         "machine": machine(),
         "versions": {"pydvl": "0.10.0", "numpy": np.__version__},
     }
