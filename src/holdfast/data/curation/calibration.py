@@ -101,7 +101,7 @@ class Corpus:
         return Copies(np.array(index, np.int64), vectors, syntax)
 
 
-def _named(corruption: str, rate: float) -> str:
+def _cell_label(corruption: str, rate: float) -> str:
     return f"{corruption} {rate:.0%}"
 
 
@@ -186,7 +186,7 @@ class Calibration(Answer):
         )
         learned = " and ".join(f"{area:.3f} ({name})" for name, area in self.learned.items())
         rows = [
-            {**row, "cell": _named(row["corruption"], row["rate"]), "low": low, "high": high}
+            {**row, "cell": _cell_label(row["corruption"], row["rate"]), "low": low, "high": high}
             for row in self.auroc
             for low, high in [row["ci95"]]
         ]
@@ -323,7 +323,7 @@ def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
             if len(copies.index) >= LEAST:
                 corrupted[cell] = copies
             else:
-                too_few.append(_named(*cell))
+                too_few.append(_cell_label(*cell))
     if not corrupted:
         raise InputError(
             "too few files that can be corrupted",

@@ -94,10 +94,10 @@ def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
     n = len(vectors)
     k = max(1, min(CLUSTERS, n // PER_CLUSTER) if k is None else min(k, n))
     rng = np.random.default_rng(seed)
-    chosen = np.arange(n)
+    sample = np.arange(n)
     if n > _SAMPLE * k:
-        chosen = np.sort(rng.choice(n, _SAMPLE * k, replace=False))
-    centroids = _centroids(np.ascontiguousarray(vectors[chosen]), k, rng)
+        sample = np.sort(rng.choice(n, _SAMPLE * k, replace=False))
+    centroids = _centroids(np.ascontiguousarray(vectors[sample]), k, rng)
     label, similarity = np.empty(n, np.int64), np.empty(n, np.float32)
     for start in range(0, n, _ROWS):
         part = slice(start, start + _ROWS)

@@ -76,8 +76,8 @@ def corrupt(
     places = list(_PLACES[corruption](language.parse(source).root_node, language, rng))
     if not places:
         return None
-    chosen = rng.sample(places, max(1, round(rate * len(places))))
-    return _edited(source, sorted({edit for place in chosen for edit in place}))
+    sample = rng.sample(places, max(1, round(rate * len(places))))
+    return _edited(source, sorted({edit for place in sample for edit in place}))
 
 
 def _edited(source: bytes, edits: Sequence[Edit]) -> bytes:
@@ -164,7 +164,7 @@ def _indices(root: Node, language: Language, rng: random.Random) -> Iterator[lis
 
 
 def _off_by_one(text: str, node: Node, rng: random.Random) -> str | None:
-    """Another index; None for what is no number: keys, slices, types."""
+    """Shift an index by one; None for keys, slices and types."""
     step = rng.choice((-1, 1))
     if re.fullmatch(r"-?\d+", text):
         return str(int(text) + (1 if text == "0" else step))

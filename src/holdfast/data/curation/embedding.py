@@ -170,7 +170,7 @@ class _Stored:
             )
 
     def vectors(self, block: list[str], embedder: Embedder) -> Vectors:
-        """Of a block of texts; what is not stored is computed, and stored."""
+        """Look up the vectors of a block of texts; compute and store those that are missing."""
         digests = [hashlib.sha256(text.encode()).digest() for text in block]
         missing = {
             digest: text
@@ -196,11 +196,11 @@ def _vectors(block: list[str], embedder: Embedder) -> Vectors:
     return vectors
 
 
-def _unusable(found: str) -> InputError:
+def _unusable(shape: str) -> InputError:
     return InputError(
         "vectors that cannot be used",
         code="invalid-value",
         place="embedder",
-        found=found,
+        found=shape,
         expected="finite numbers [texts, dimensions]",
     )

@@ -63,9 +63,9 @@ class LearnedScore:
         bad = {cell: (copies.index, copies.features()) for cell, copies in corrupted.items()}
         self._models = [list(_models(x, bad, fold, held_out)) for held_out in range(FOLDS)]
         self.clean = self._held_out(clean.index, x)
-        """Of the clean files ``[n]``."""
+        """Scores of the clean files ``[n]``."""
         self.corrupted = {cell: self._held_out(index, rows) for cell, (index, rows) in bad.items()}
-        """Of the corrupted copies."""
+        """Scores of the corrupted copies."""
 
     def _held_out(self, index: Indices, x: Any) -> FloatArray:
         scores = np.empty(len(index))

@@ -204,20 +204,20 @@ def _pruned(
     corpus: Corpus, output: Path, by: PruneScore, fraction: float, sample: int, seed: int
 ) -> Pruning:
     calibration = trial = None
-    chosen: str | None = by
+    score_name: str | None = by
     if by in ("calibrated", "learned"):
         calibration, trial = calibrated(corpus, sample, seed)
-        chosen = "learned" if by == "learned" else calibration.metric
+        score_name = "learned" if by == "learned" else calibration.metric
     copies = corpus.copies(corpus.files)
     clusters = cluster(copies.vectors, seed)
-    scores = _scores(corpus, copies, clusters, trial, chosen)
+    scores = _scores(corpus, copies, clusters, trial, score_name)
     gone = np.zeros(len(corpus.files), bool)
-    if chosen is not None:
-        gone = highest(scores[chosen], fraction)
-    table = _table(corpus, clusters, scores, gone, chosen)
+    if score_name is not None:
+        gone = highest(scores[score_name], fraction)
+    table = _table(corpus, clusters, scores, gone, score_name)
     count = {row.pop("status"): row for row in _rows(table, _BY_STATUS)}
     return Pruning(
-        by=chosen,
+        by=score_name,
         verdict=calibration.verdict if calibration and by == "calibrated" else None,
         files={one: count.get(one, {"files": 0})["files"] for one in STATUSES},
         bytes={one: count.get(one, {"bytes": 0})["bytes"] for one in STATUSES[:3]},
@@ -239,13 +239,13 @@ def highest(scores: FloatArray, fraction: float) -> np.ndarray:
 
 
 def _scores(
-    corpus: Corpus, copies: Copies, clusters: Clusters, trial: Trial | None, chosen: str | None
+    corpus: Corpus, copies: Copies, clusters: Clusters, trial: Trial | None, score_name: str | None
 ) -> dict[str, FloatArray]:
     """Every score at hand, each higher for what should go ``[n]``."""
     scores = clusters.badness()
     scores["longest"] = np.array([file.size for file in corpus.files], float)
     scores["parse-errors"] = np.array([syntax.errors for syntax in copies.syntax], float)
-    if chosen == "semdedup":
+    if score_name == "semdedup":
         scores["semdedup"] = clusters.similar(copies.vectors)
     if trial is not None:
         learned = trial.learned.predict(copies)
@@ -261,7 +261,7 @@ def _table(
     clusters: Clusters,
     scores: Mapping[str, FloatArray],
     gone: np.ndarray,
-    chosen: str | None,
+    score_name: str | None,
 ) -> pa.Table:
     rows: list[dict[str, Any]] = []
     place = {file.path: number for number, file in enumerate(corpus.files)}
@@ -276,8 +276,8 @@ def _table(
             at = place[file.path]
             row["cluster"] = int(clusters.label[at])
             row |= {name.replace("-", "_"): float(values[at]) for name, values in scores.items()}
-            if gone[at] and chosen is not None:
-                row |= {"status": "pruned", "reason": f"{chosen} {scores[chosen][at]:.4g}"}
+            if gone[at] and score_name is not None:
+                row |= {"status": "pruned", "reason": f"{score_name} {scores[score_name][at]:.4g}"}
         rows.append(row)
     rows += [
         {"path": path, "status": "rejected", "reason": reason}

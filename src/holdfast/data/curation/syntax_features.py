@@ -78,8 +78,8 @@ def _patterns(root: Node, language: Language) -> Iterator[str]:
             yield f"[] {text[:20]}"
             yield f"[] {node.type}"
             if node.parent is not None:
-                whole = (node.parent.text or b"").decode(errors="replace")
-                yield f"of {whole[:30]}"
+                access = (node.parent.text or b"").decode(errors="replace")
+                yield f"of {access[:30]}"
                 if node.parent.parent is not None:
                     yield f"[] {node.type} {text[:20]} in {node.parent.parent.type}"
 
@@ -131,10 +131,10 @@ def matrix(features: Sequence[SyntaxFeatures]) -> tuple[FloatArray, csr_matrix]:
     """Measures ``[n, 5]``, and log counts of patterns ``[n, BUCKETS]``."""
     from scipy.sparse import csr_matrix
 
-    rows = np.repeat(np.arange(len(features)), [len(each.patterns) for each in features])
-    columns = [bucket for each in features for bucket in each.patterns]
-    counts = [np.log1p(count) for each in features for count in each.patterns.values()]
+    rows = np.repeat(np.arange(len(features)), [len(file.patterns) for file in features])
+    columns = [bucket for file in features for bucket in file.patterns]
+    counts = [np.log1p(count) for file in features for count in file.patterns.values()]
     return (
-        np.array([each.measures for each in features]),
+        np.array([file.measures for file in features]),
         csr_matrix((counts, (rows, columns)), shape=(len(features), BUCKETS)),
     )
