@@ -87,6 +87,8 @@ def main() -> None:
             limited("the same, CPU", used, "s"),
             limited("peak memory", peak, "GiB", 4.0),
         ],
+        "figures": {},
+        "notes": [],
         "machine": where,
         "versions": {"pydvl": "0.9.2", "numpy": np.__version__},
     }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.data.curation.augmentation import (
     AugmentationSelector,
     LabelledFeatures,
@@ -84,14 +84,6 @@ class AugmentationChoice(Answer):
             ),
             Value("gain", self.gain, ci95=self.gain_ci95, better="higher"),
             Value("suspects", len(self.suspects)),
-        ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The three numbers of the answer."""
-        return [
-            Tile("Chosen", f"{len(self.selected):,}", "points"),
-            Tile(f"Advantage over random at {percent(self.fraction)}", *_points(self.advantage)),
-            Tile("Labels probably wrong", f"{len(self.suspects):,}", "points"),
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
@@ -286,10 +278,6 @@ def interval(values: FloatArray) -> tuple[float, float, float]:
     half = float(stdtrit(count - 1, 0.975) * np.sqrt((1 / count + ratio) * values.var(ddof=1)))
     mean = float(values.mean())
     return mean, mean - half, mean + half
-
-
-def _points(difference: float) -> tuple[str, str]:
-    return f"{100 * difference:+.2f}", "points"
 
 
 def _interval(value: float, ci95: tuple[float, float]) -> str:

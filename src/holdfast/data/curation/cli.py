@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.command import Answer, Count, Share, option, room
-from holdfast.data.curation.choices import Policy, Score, Strategy
+from holdfast.command import Answer, Count, Positive, Share, option, room
+from holdfast.data.curation.choices import Policy, PruneScore, Score, Strategy
 
 app = room("curation", "Choose training data: what to augment, label, prune or buy.")
 
@@ -71,3 +71,65 @@ def plan(
     from holdfast.data.curation.market import Market
 
     return plan_purchase(Market.read(folder), budget, strategy, seed)
+
+
+scip = room("scip", "Prune source code, after trying which score finds corrupted files.")
+app.command(scip)
+_Embedder = Annotated[Path | None, option("--embedder", metavar="MODEL")]
+_Cache = Annotated[Path | None, option("--cache", metavar="FOLDER")]
+
+
+@scip.command
+def calibrate(
+    folder: Annotated[Path, option(metavar="DIR")],
+    /,
+    *,
+    embedder: _Embedder = None,
+    sample: Positive = 1000,
+    seed: Count = 0,
+    cache: _Cache = None,
+) -> Answer:
+    """Corrupt files of a folder, and measure which score finds them, or that none does.
+
+    Args:
+        folder: Source files of Python, JavaScript, C, Java, Go or Rust; hidden folders are not entered.
+        embedder: Folder of a sentence-transformers model (default: TF-IDF and SVD, fitted to the files).
+        sample: Maximum number of files to corrupt.
+        seed: Random seed.
+        cache: Folder for vectors; rerun to resume.
+    """
+    from holdfast.data.curation.calibration import calibrate as run
+
+    return run(folder, embedder, sample, seed, cache)
+
+
+@scip.command
+def prune(
+    folder: Annotated[Path, option(metavar="DIR")],
+    /,
+    *,
+    output: Annotated[Path, option("--output", "-o", metavar="OUT")],
+    by: PruneScore = "calibrated",
+    fraction: Share = 0.2,
+    embedder: _Embedder = None,
+    copy: bool = False,
+    sample: Positive = 1000,
+    seed: Count = 0,
+    cache: _Cache = None,
+) -> Answer:
+    """Remove duplicates and the files that a score puts last; list every file with its reason.
+
+    Args:
+        folder: Source files of Python, JavaScript, C, Java, Go or Rust; hidden folders are not entered.
+        output: New folder: files.csv (every file, with status and reason) and kept.txt.
+        by: Score that decides; calibrated takes what calibrate says, and prunes nothing if it refuses.
+        fraction: Maximum share of the files, without duplicates, to remove.
+        embedder: Folder of a sentence-transformers model (default: TF-IDF and SVD, fitted to the files).
+        copy: Copy the files that stay to OUT/kept.
+        sample: Maximum number of files to corrupt for the calibration.
+        seed: Random seed.
+        cache: Folder for vectors (default: next to OUT until it is complete); rerun to resume.
+    """
+    from holdfast.data.curation.pruning import prune as run
+
+    return run(folder, output, by, fraction, embedder, copy, sample, seed, cache)
