@@ -107,11 +107,11 @@ def test_masked_rows_are_zero_and_masked_blocks_change_nothing() -> None:
         assert np.abs(stored - expected).max() < 0.1
 
 
-def test_the_published_ratios_of_short_rows() -> None:
-    found = attention([1024], [16, 64, 128], rows=1024)
-    for row in found.grid:
-        assert row["ratio"] == pytest.approx(RATIOS[row["length"], row["block"]], rel=0.15)
-        assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+def test_a_published_ratio_of_short_rows() -> None:
+    found = attention([1024], [64], seeds=2)
+    (row,) = found.grid
+    assert row["ratio"] == pytest.approx(RATIOS[1024, 64], rel=0.15)
+    assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
     assert found.compared == "before-last-rounding"
 
 

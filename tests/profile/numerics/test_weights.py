@@ -60,7 +60,7 @@ def test_w1_is_scipys_and_at_most_the_paired_distance(a: np.ndarray, seed: int) 
     assert found.paired_mean <= found.paired_max
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, pytest.param(np.float64, marks=pytest.mark.full)])
 def test_w1_of_large_samples_is_exact(kind: type) -> None:
     a, b = (SEED.standard_normal(20_001).astype(kind) for _ in range(2))
     assert abs(distance(a, b).w1 - wasserstein_distance(a, b)) < 1e-12

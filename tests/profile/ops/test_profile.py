@@ -141,6 +141,7 @@ def test_wrong_inputs(model: Any) -> None:
     assert "(4, 8) float32" in str(error.value)
 
 
+@pytest.mark.full  # Dynamo's imports
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_compiled_and_scripted_modules() -> None:
     plain = made(MODEL, DATA)
