@@ -131,9 +131,9 @@ numerics = room(
 )
 app.command(numerics)
 for place, about in {
-    "cli:attention": "Measure how far attention deviates from float64, and which step causes it.",
+    "attention_error:attention": "Measure how far attention deviates from float64, and why.",
     "cli:compare": "Compare implementations of an operator with float64.",
-    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run, threads.",
+    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run.",
     "spike_report:spikes": "Find loss spikes in a recorded curve.",
 }.items():
     name = place.partition(":")[2]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.files import write_whole
-from holdfast.profile.numerics.distances import SKETCH, flat, positions, sorted_values
+from holdfast.profile.numerics.distances import SKETCH, flat, positions
 from holdfast.profile.numerics.sections import invalid
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 METADATA = "holdfast-weights"
 VERSION = 1
-REMOVE = "remove the file: other steps can still be compared"
 STATISTICS = ("rms", "update_ratio", "non_finite")
 
 
@@ -47,7 +45,7 @@ class WeightTracker:
             for their steps come again. Without it the folder must have none.
 
     Raises:
-        InputError: ``output-exists``, or ``name-mismatch`` where the folder is of another model.
+        InputError: ``output-exists``, ``no-data`` without a parameter to track.
     """
 
     def __init__(
@@ -140,19 +138,10 @@ class WeightTracker:
         if files and resume_from is None:
             problem = "the folder has sketches of another run"
             remedy = "name a new folder, or give resume_from, the step of the checkpoint"
-            raise invalid(
-                problem, "output-exists", None, max(files), path=self.folder, remedy=remedy
-            )
-        kept = [step for step in files if step <= self.number]
-        if kept:
-            last = load(files[max(kept)])
-            sizes = [int(_local(each).numel()) for each in self._live.values()]
-            if (last.names, last.sizes) != (list(self._live), sizes):
-                problem = "the folder is of another model"
-                found, expected = last.names, self._live
-                raise invalid(problem, "name-mismatch", None, found, expected, path=self.folder)
-        for step in set(files) - set(kept):
-            files[step].unlink()
+            raise invalid(problem, "output-exists", path=self.folder, remedy=remedy)
+        for step, path in files.items():
+            if step > self.number:
+                path.unlink()
 
 
 def _local(parameter: Any) -> Any:
@@ -174,7 +163,7 @@ def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
         total = float(torch.linalg.vector_norm(values, dtype=torch.float64))
     n = values.numel()
     if values.device.type == "cpu":
-        ranked = sorted_values(flat(values))[positions(n)]
+        ranked = np.sort(flat(values))[positions(n)]
     else:  # sorted on the device: only the quantiles are copied
         ranked = flat(torch.sort(values)[0][torch.from_numpy(positions(n)).to(values.device)])
     return ranked, total / math.sqrt(max(n, 1)), non_finite
@@ -216,7 +205,6 @@ def save(path: Path, sketch: Sketch) -> None:
         "names": sketch.names,
         "sizes": sketch.sizes,
         "tied": dict(sketch.tied),
-        "crc32": {name: zlib.crc32(part.tobytes()) for name, part in parts.items()},
     }
     write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
 
@@ -234,13 +222,11 @@ def load(path: Path) -> Sketch:
             facts = json.loads((file.metadata() or {}).get(METADATA, "null"))
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, ValueError, OSError) as error:
+        remedy = "remove the file: other steps can still be compared"
         found = str(error)
-        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=REMOVE) from error
+        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
     if facts is None or facts.get("version") != VERSION:
         raise invalid("not a sketch of weights", "unknown-format", path=path)
-    for name, checksum in facts["crc32"].items():
-        if name not in parts or zlib.crc32(parts[name].tobytes()) != checksum:
-            raise invalid("damaged sketch", "damaged", name, path=path, remedy=REMOVE)
     return Sketch(
         facts["step"], facts["names"], facts["sizes"], facts["tied"],
         parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
