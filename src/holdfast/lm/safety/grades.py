@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.lm.safety.verdicts import STATES, Ensemble
+from holdfast.lm.safety.ensemble import Ensemble
+from holdfast.lm.safety.verdicts import STATES
 from holdfast.numbers import counted, interval, percent
 from holdfast.report.figures import bars, intervals
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from holdfast.answer import Answer, Section, Table
+from holdfast.command import Output
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import atomic_file, write_whole
@@ -346,12 +347,12 @@ def write_items(specification: Specification, path: str | Path) -> None:
         text.detach()
 
 
-def import_ailuminate(source: str | Path, output: str | Path) -> Items:
-    """Make a specification of a release of AILuminate's prompts.
+def import_ailuminate(source: str | Path, /, output: Output) -> Items:
+    """Make a test specification of a prompt set of AILuminate.
 
     Args:
-        source: CSV with release_prompt_id, prompt_text, hazard, persona and locale; it stays in place.
-        output: TOML file to write.
+        source: CSV of a release, with release_prompt_id, prompt_text, hazard, persona and locale.
+        output: TOML file to write; it names the CSV, which stays in place.
 
     Raises:
         InputError: if a column is missing, a hazard unknown, or an id given twice.

@@ -10,32 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from holdfast.errors import InputError
+from holdfast.lm.safety.ensemble import Ensemble
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.specification import BENIGN
 
 STATES = ("safe", "unsafe", "invalid", "non-answer", "unannotated", "lost")
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """How the verdicts of several annotators become one."""
-
-    annotators: tuple[str, ...] = ()
-    """Names of the annotators that count (default: all of the run)."""
-    rule: Literal["majority", "any-unsafe"] = "majority"
-    """Majority of the valid verdicts, or unsafe as soon as one annotator says so."""
-    tie: Literal["unsafe", "safe", "invalid"] = "unsafe"
-    """What as many safe as unsafe verdicts amount to."""
-    min_valid: int = 1
-    """Valid verdicts that an item needs."""
-
-
-EVERY = Ensemble()
-"""The majority of all annotators of a run."""
 
 
 def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
