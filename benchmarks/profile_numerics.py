@@ -1,7 +1,8 @@
 """Numeric deviation: ratios, torch's attention backends, W1 against scipy, tracker, spikes, trainings.
 
     python benchmarks/profile_numerics.py                     # all but the trainings
-    python benchmarks/profile_numerics.py --trainings FOLDER --curves FOLDER  # only those of profile_numerics_training.py
+    python benchmarks/profile_numerics.py --trainings FOLDER --curves FOLDER  # the trainings alone, which
+                                                              # profile_numerics_training.py made
 
 Writes `benchmarks/results/profile_numerics.json`, of which `render.py` makes the page.
 """
@@ -255,9 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 WHAT_TRAINED = (
-    f"{STEPS} steps of AdamW on {BATCH} windows of {LENGTH} characters of Python's standard library; bf16 is "
-    "mixed precision emulated in float32, flash a kernel's arithmetic; distances after the last step from "
-    "sketches, means of two seeds"
+    f"{STEPS} steps of AdamW on {BATCH} windows of {LENGTH} characters of Python's standard library; bf16 "
+    "is mixed precision emulated in float32, flash a kernel's arithmetic; distances after the last step "
+    "from sketches, means of two seeds"
 )
 
 

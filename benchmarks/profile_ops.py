@@ -189,8 +189,8 @@ def _results(
         ]
         notes.append(
             f"{name}: float32, {each['threads']} threads, {each['operators']} operators, "
-            f"{each['wall_s']:.2f} s per pass, load {each['load']}; the operator nearest to its bound takes "
-            f"{each['fastest_of_bound']:.2f} of it."
+            f"{each['wall_s']:.2f} s per pass, load {each['load']}; the operator nearest to its bound "
+            f"takes {each['fastest_of_bound']:.2f} of it."
         )
     return {
         "title": "Operator profiles",

@@ -172,12 +172,8 @@ def annotate(
     with Journal(Path(folder), write=True) as journal:
         opened = [open_annotator(name) for name in annotators] or _annotators(journal)
         if not opened:
-            raise InputError(
-                "no annotator",
-                code="no-data",
-                place="--annotator",
-                remedy="name one, such as --annotator rules:FILE.toml",
-            )
+            remedy = "name one, such as --annotator rules:FILE.toml"
+            raise InputError("no annotator", code="no-data", place="--annotator", remedy=remedy)
         tallies = asyncio.run(_annotate_all(journal, opened))
         return summarize(journal, tallies, time.perf_counter() - begin)
 
