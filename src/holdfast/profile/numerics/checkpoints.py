@@ -37,12 +37,10 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         problem = "damaged checkpoint, or one with other objects than tensors"
         remedy = "save the state dict alone, best as safetensors"
         raise invalid(problem, "damaged", None, found, path=path, remedy=remedy) from error
-    for key in ("state_dict", "model", "model_state_dict"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
-    if isinstance(content, Mapping):
-        tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
-        if tensors:
-            return tensors
+    content = content if isinstance(content, Mapping) else {}
+    nested = [content.get(key) for key in ("state_dict", "model", "model_state_dict")]
+    content = next((each for each in nested if isinstance(each, Mapping)), content)
+    tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    if tensors:
+        return tensors
     raise invalid("the checkpoint holds no tensors", "no-data", path=path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,15 +61,8 @@ class WeightTracker:
         self.folder = Path(dir)
         self.number = resume_from or 0
         """Optimizer steps so far."""
-        parameters = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
-        self._live = parameters
-        first = {id(p): name for name, p in parameters.items()}
-        self._tied = {
-            name: first[id(p)]
-            for name, p in model.named_parameters(remove_duplicate=False)
-            if id(p) in first and first[id(p)] != name
-        }
-        if not parameters:
+        self._live = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+        if not self._live:
             raise invalid("the model has no floating-point parameters", "no-data", "model")
         self._places: dict[str, Any] = {}
         self._samples = self._sampled()
@@ -105,7 +97,7 @@ class WeightTracker:
             facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite
         sizes = [int(_local(self._live[name]).numel()) for name in names]
         path = self.folder / f"step-{self.number:010d}.safetensors"
-        save(path, Sketch(self.number, names, sizes, self._tied, quantiles, paired, facts))
+        save(path, Sketch(self.number, names, sizes, quantiles, paired, facts))
         return path
 
     def _sampled(self) -> dict[str, np.ndarray]:
@@ -180,8 +172,6 @@ class Sketch:
     names: list[str]
     sizes: list[int]
     """Elements of each tensor."""
-    tied: Mapping[str, str]
-    """Further names -> the name that is tracked."""
     quantiles: np.ndarray
     """[tensors, 1024] ascending; NaN behind the values of smaller tensors."""
     paired: np.ndarray
@@ -204,7 +194,6 @@ def save(path: Path, sketch: Sketch) -> None:
         "step": sketch.step,
         "names": sketch.names,
         "sizes": sketch.sizes,
-        "tied": dict(sketch.tied),
     }
     write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
 
@@ -228,7 +217,7 @@ def load(path: Path) -> Sketch:
     if facts is None or facts.get("version") != VERSION:
         raise invalid("not a sketch of weights", "unknown-format", path=path)
     return Sketch(
-        facts["step"], facts["names"], facts["sizes"], facts["tied"],
+        facts["step"], facts["names"], facts["sizes"],
         parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
     )  # fmt: skip
 
