@@ -58,7 +58,7 @@ def run(
 
 
 for place, about in {
-    "running:resume": "Resume a run: only what has no response is asked, only what is not judged judged.",
+    "running:resume": "Resume a run: only missing responses and missing judgements are requested.",
     "running:annotate": "Judge the responses of a run; the system under test is not needed.",
     "calibration:calibrate": "Compare verdicts with labels of people, and correct the unsafe share.",
     "grading:grade": "Grade a run: shares with intervals, the probability of each grade, what is missing.",
