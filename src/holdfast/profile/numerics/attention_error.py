@@ -14,8 +14,8 @@ from holdfast.command import Integers, Positive
 from holdfast.profile.numerics import emulator as emu
 from holdfast.profile.numerics.deviation import Deviation, deviation
 from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
-from holdfast.profile.numerics.sections import digits, invalid, log_lines, mean, section
-from holdfast.profile.targets import choice
+from holdfast.profile.numerics.sections import digits, log_lines, mean, section
+from holdfast.profile.targets import choice, refused
 from holdfast.report import figures
 
 SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
@@ -275,5 +275,5 @@ def _cell(n: int, block: int, base: list[_Pair], flash: list[_Pair], mode: str) 
 def _several(name: str, value: int | Sequence[int]) -> list[int]:
     values = [value] if isinstance(value, int) else list(dict.fromkeys(value))
     if not values or min(values) < 1:
-        raise invalid(f"invalid {name}", "out-of-range", name, values, "1 or more")
+        raise refused(f"invalid {name}", "out-of-range", name, values, "1 or more")
     return values

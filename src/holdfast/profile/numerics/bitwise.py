@@ -14,8 +14,9 @@ from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.sections import digits, invalid, section
+from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.summation import SummationOrder, orders_section
+from holdfast.profile.targets import refused
 
 SLICES = 8
 """Slices of a size that are compared, spread over the dimension."""
@@ -120,7 +121,7 @@ def invariance(
     """
     formats = [n for x in inputs for n, kind in DTYPES.items() if x.dtype == kind]
     if not implementations or not formats:
-        raise invalid("nothing to compare", "no-data", "implementations, inputs")
+        raise refused("nothing to compare", "no-data", "implementations, inputs")
     along = dimensions or {"batch": (dict.fromkeys(range(len(inputs)), 0), 0)}
     rows = []
     with torch.no_grad():
@@ -149,7 +150,7 @@ def _conditions(
         length = whole.shape[dimension]
         lengths = {inputs[n].shape[axis] for n, axis in of_input.items()}
         if lengths != {length}:
-            raise invalid("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
+            raise refused("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
         for size in (each for each in sizes if each < length):
             pairs = []
             # Spread over the dimension; the last slice ends with it.
@@ -170,7 +171,7 @@ def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
         if part.shape != expected.shape:
             problem = "a slice gives a result of another shape"
             found, wanted = tuple(part.shape), tuple(expected.shape)
-            raise invalid(problem, "shape-mismatch", "dimensions", found, wanted)
+            raise refused(problem, "shape-mismatch", "dimensions", found, wanted)
         x, y = as_float64(part), as_float64(expected)
         # Bits, not values: 0 and -0 differ, NaN equals NaN.
         changed = (x.view(np.int64) != y.view(np.int64)) & ~(np.isnan(x) & np.isnan(y))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Integers, Positive, option
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 
 def compare(
@@ -34,7 +34,7 @@ def compare(
 
     operator = suite(target)
     if length and "length" not in inspect.signature(operator.inputs).parameters:
-        raise invalid("the inputs have no length", "unsupported", "--length", target)
+        raise refused("the inputs have no length", "unsupported", "--length", target)
     grid = [{"length": each} for each in length] or [{}]
     options = {"dtypes": dtypes.split(","), "grid": grid, "seeds": seeds, "name": target}
     return run(operator.implementations, operator.inputs, gradients=not forward_only, **options)
@@ -68,7 +68,7 @@ def invariance(
     operator = suite(target)
     if order_of and not operator.sums:
         expected = "an operator with sums: matmul, sum, or a factory that gives them"
-        raise invalid("no sums to look at", "unsupported", "--order-of", target, expected)
+        raise refused("no sums to look at", "unsupported", "--order-of", target, expected)
     drawn = operator.inputs(torch.Generator().manual_seed(0))
     inputs = [x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in drawn]
     along = operator.dimensions

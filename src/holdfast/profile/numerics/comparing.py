@@ -25,8 +25,8 @@ from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, spacing
-from holdfast.profile.numerics.sections import digits, invalid, log_lines, mean, section
-from holdfast.profile.targets import choice
+from holdfast.profile.numerics.sections import digits, log_lines, mean, section
+from holdfast.profile.targets import choice, refused
 from holdfast.report import figures
 
 DTYPES = {
@@ -176,7 +176,7 @@ def compare(
         InputError: ``unknown-name`` of a format or reference, ``shape-mismatch``, ``no-data``.
     """
     if not implementations or not grid or seeds < 1:
-        raise invalid("nothing to compare", "no-data", "implementations, grid, seeds")
+        raise refused("nothing to compare", "no-data", "implementations, grid, seeds")
     reference = reference or next(iter(implementations))
     choice(reference, implementations, "implementation", "reference")
     for dtype in dtypes:
@@ -217,7 +217,7 @@ class _Sample:
                 exact = golden[tensor]
                 if value.shape != exact.shape:
                     shapes = value.shape, exact.shape
-                    raise invalid("shapes differ", "shape-mismatch", f"{name}, {tensor}", *shapes)
+                    raise refused("shapes differ", "shape-mismatch", f"{name}, {tensor}", *shapes)
                 error = deviation(value, exact, self._form)
                 own = math.inf if error.max_abs is None else error.max_abs
                 other = expected.setdefault(tensor, own)
@@ -265,7 +265,7 @@ def first_tensor(output: Any) -> torch.Tensor:
         output = output[0] if output else None
     if not isinstance(output, torch.Tensor):
         kind = type(output).__name__
-        raise invalid("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
+        raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
     return output
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.lines import Rejects
 from holdfast.opening import open_source
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 USUAL = {
     "step": ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter"),
@@ -80,7 +80,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     rejects.check(total, MAX_REJECTED, "numbers", "name the columns with --loss and --step")
     curve.rejected = rejects.count
     if not curve.points:
-        raise invalid("no value of the loss", "no-data", curve.columns["loss"], path=path)
+        raise refused("no value of the loss", "no-data", curve.columns["loss"], path=path)
     return curve
 
 
@@ -89,7 +89,7 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
     remedy = f"name a column with --{what.replace('_', '-')}"
     if given is not None:
         if given not in header:
-            raise invalid("no such column", "missing-column", given, header, path=path)
+            raise refused("no such column", "missing-column", given, header, path=path)
         return given
     # W&B writes the extremes of each metric beside it.
     shown = [column for column in header if not column.endswith(("__MIN", "__MAX"))]
@@ -98,12 +98,12 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
         columns = [column for column, name in zip(shown, names, strict=True) if name == usual]
         if len(columns) > 1:
             problem = f"several columns may be the {what}"
-            raise invalid(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
+            raise refused(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
         if columns:
             return columns[0]
     if what == "loss":
         problem, expected = "no column of the loss", USUAL[what]
-        raise invalid(
+        raise refused(
             problem, "missing-column", "line 1", header, list(expected), path=path, remedy=remedy
         )
     return None

@@ -13,7 +13,7 @@ from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 TOLERANCES = {
     # (relative, absolute), those of torch.testing.assert_close
@@ -122,7 +122,7 @@ def first_divergence(
     )
     names = [name for name in a if name in b and not name.endswith(INPUT)]
     if not names:
-        raise invalid("no module in common", "name-mismatch", "left, right", b, a)
+        raise refused("no module in common", "name-mismatch", "left, right", b, a)
     rows = []
     for name in names:
         row = {"module": name, **_compared(name, a[name], b[name])}
@@ -142,7 +142,7 @@ def first_divergence(
 def _compared(name: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     if a.shape != b.shape:
         shapes = tuple(b.shape), tuple(a.shape)
-        raise invalid("outputs of different shapes", "shape-mismatch", name, *shapes)
+        raise refused("outputs of different shapes", "shape-mismatch", name, *shapes)
     usual = [TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
     relative, absolute = (max(each) for each in zip(*usual, strict=True))
     x, y = as_float64(a), as_float64(b)

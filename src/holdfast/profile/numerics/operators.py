@@ -11,8 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from holdfast.profile.numerics.bitwise import Dimensions
-from holdfast.profile.numerics.sections import invalid
-from holdfast.profile.targets import choice, load
+from holdfast.profile.targets import choice, load, refused
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def suite(name: str, place: str = "TARGET") -> Suite:
     ):
         shown = result if isinstance(result, Mapping) else type(result).__name__
         problem = "the factory returns no dictionary with implementations and inputs"
-        raise invalid(problem, "invalid-value", name, shown, keys)
+        raise refused(problem, "invalid-value", name, shown, keys)
     return Suite(**result)
 
 

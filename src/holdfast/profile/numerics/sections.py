@@ -1,4 +1,4 @@
-"""What the answers and errors of this room share: one section of rows, and one form of error."""
+"""What the answers of this room share: one section of rows, one figure of lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, Figure, How, Section, Table
-from holdfast.errors import InputError
 from holdfast.report import figures as standard
 
 PALETTE = ("user", "system", "hardware", "good", "sky", "purple", "unattributed")
@@ -54,28 +53,6 @@ def log_lines(
     colours = dict(zip(dict.fromkeys(row[series] for row in shown), PALETTE, strict=False))
     log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True, "meanings": colours}
     return [standard.lines(shown, x, y, x_title, y_title, series=series, **log) for _ in shown[:1]]
-
-
-def invalid(
-    problem: str,
-    code: str,
-    place: str | None = None,
-    found: object = None,
-    expected: object = None,
-    **more: Any,
-) -> InputError:
-    """An error of the user's input; collections are listed. Further arguments are path and remedy."""
-    facts = {"found": _listed(found), "expected": _listed(expected)}
-    return InputError(problem, code=code, place=place, **facts, **more)
-
-
-def _listed(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, Iterable) and not isinstance(value, tuple):
-        names = [str(each) for each in value]
-        return ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])]) or "none"
-    return str(value)
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -20,8 +20,8 @@ from holdfast.answer import Section
 from holdfast.errors import InputError
 from holdfast.profile.numerics.comparing import DTYPES
 from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
-from holdfast.profile.numerics.sections import invalid, section
-from holdfast.profile.targets import choice
+from holdfast.profile.numerics.sections import section
+from holdfast.profile.targets import choice, refused
 
 Tree = Any
 """A leaf is the index of a number, a node the list of what it adds: nested lists."""
@@ -105,7 +105,7 @@ def summation_order(
     """
     choice(dtype, _MASKS, "format", "dtype")
     if not 2 <= n <= MOST:
-        raise invalid("invalid n", "out-of-range", "n", n, f"2 to {MOST}")
+        raise refused("invalid n", "out-of-range", "n", n, f"2 to {MOST}")
     tree = _Probe(function, n, dtype).subtrees(list(range(n)), n + 1)[0]
     depth, fan_in = _depth(tree), _fan_in(tree)
     kind = "other"
@@ -165,13 +165,13 @@ class _Probe:
             "a deterministic sum in an order that ignores the values, rounded at each addition"
         )
         remedy = "fewer numbers, where a 16-bit sum cannot count them"
-        return invalid(problem, "unsupported", "function", found, expected, remedy=remedy)
+        return refused(problem, "unsupported", "function", found, expected, remedy=remedy)
 
 
 def _value(result: Any) -> float:
     value = as_float64(result)
     if value.size != 1:
-        raise invalid("not one number", "shape-mismatch", "function", value.shape, "a sum")
+        raise refused("not one number", "shape-mismatch", "function", value.shape, "a sum")
     return float(value.item())
 
 

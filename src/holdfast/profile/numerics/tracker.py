@@ -17,7 +17,7 @@ import numpy as np
 
 from holdfast.files import write_whole
 from holdfast.profile.numerics.distances import SKETCH, flat, positions
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 if TYPE_CHECKING:
     import torch
@@ -56,14 +56,14 @@ class WeightTracker:
         resume_from: int | None = None,
     ) -> None:
         if every < 1:
-            raise invalid("invalid every", "out-of-range", "every", every, "1 or more")
+            raise refused("invalid every", "out-of-range", "every", every, "1 or more")
         self.every = every
         self.folder = Path(dir)
         self.number = resume_from or 0
         """Optimizer steps so far."""
         self._live = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         if not self._live:
-            raise invalid("the model has no floating-point parameters", "no-data", "model")
+            raise refused("the model has no floating-point parameters", "no-data", "model")
         self._places: dict[str, Any] = {}
         self._samples = self._sampled()
         self.update_ratios: dict[str, float] = {}
@@ -130,7 +130,7 @@ class WeightTracker:
         if files and resume_from is None:
             problem = "the folder has sketches of another run"
             remedy = "name a new folder, or give resume_from, the step of the checkpoint"
-            raise invalid(problem, "output-exists", path=self.folder, remedy=remedy)
+            raise refused(problem, "output-exists", path=self.folder, remedy=remedy)
         for step, path in files.items():
             if step > self.number:
                 path.unlink()
@@ -213,9 +213,9 @@ def load(path: Path) -> Sketch:
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         remedy = "remove the file: other steps can still be compared"
         found = str(error)
-        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
+        raise refused("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
     if facts is None or facts.get("version") != VERSION:
-        raise invalid("not a sketch of weights", "unknown-format", path=path)
+        raise refused("not a sketch of weights", "unknown-format", path=path)
     return Sketch(
         facts["step"], facts["names"], facts["sizes"],
         parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],

@@ -15,8 +15,9 @@ from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
-from holdfast.profile.numerics.sections import digits, invalid, section
+from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
+from holdfast.profile.targets import refused
 from holdfast.report import figures
 
 SHOWN = 40
@@ -154,7 +155,7 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """A row per common step and tensor, and the tensors of one run only."""
     if a.is_dir() != b.is_dir():
         problem = "a folder of sketches and a checkpoint cannot be compared"
-        raise invalid(problem, "conflict", path=b, remedy="name two folders or two files")
+        raise refused(problem, "conflict", path=b, remedy="name two folders or two files")
     if not a.is_dir():
         mine, other = read_tensors(a), read_tensors(b)
         shapes = [{name: tuple(x.shape) for name, x in each.items()} for each in (mine, other)]
@@ -169,7 +170,7 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
     steps = sorted(set(files[0]) & set(files[1]))
     if not steps:
         problem = "no tracked step in common"
-        raise invalid(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
+        raise refused(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
     rows, unmatched = [], []
     for step in steps:
         one, two = load(files[0][step]), load(files[1][step])
@@ -222,8 +223,8 @@ def _matched(a: dict[str, Any], b: dict[str, Any], path: Path) -> tuple[list[str
     """Names that both have, of one shape, and those of one run only."""
     names = [name for name in a if name in b]
     if not names:
-        raise invalid("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
+        raise refused("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
     for name in names:
         if a[name] != b[name]:
-            raise invalid("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
+            raise refused("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
     return names, sorted(set(a) ^ set(b))
