@@ -50,8 +50,6 @@ class Hardware:
         return self.levels[max(0, place - 1)][1]
 
 
-FEWEST = 5
-"""Calls of a measurement: one that other work interrupts says nothing about the machine."""
 HARDWARE: Mapping[str, Hardware] = {
     name: Hardware(name=name, **ceilings)
     for name, ceilings in json.loads(
@@ -103,7 +101,8 @@ def _fastest(call: Callable[[], Any], budget_s: float = 0.08) -> float:
     """Seconds of the fastest of several calls: other work on the machine can only add time."""
     call()
     seconds, end = list[float](), time.perf_counter() + budget_s
-    while len(seconds) < FEWEST or time.perf_counter() < end:
+    # At least five: a single one that other work interrupts says nothing about the machine.
+    while len(seconds) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
@@ -117,8 +116,7 @@ def _product_rate(dtype: Any) -> float:
     best = 0.0
     for side in (256, 512, 1024):
         a, b = (torch.ones(side, side, dtype=dtype) for _ in range(2))
-        rate = 2 * side**3 / _fastest(lambda: torch.mm(a, b))  # noqa: B023
-        best = max(best, rate)
+        best = max(best, 2 * side**3 / _fastest(lambda: torch.mm(a, b)))  # noqa: B023
         # float32 is never slow: on a busy machine it only looks so, and a low ceiling is a wrong bound.
         if best < 1e10 and dtype != torch.float32:
             break
