@@ -1,7 +1,8 @@
 """Numeric deviation: ratios, torch's attention backends, W1 against scipy, tracker, spikes, trainings.
 
     python benchmarks/profile_numerics.py                     # all but the trainings
-    python benchmarks/profile_numerics.py --trainings FOLDER  # and those of profile_numerics_training.py
+    python benchmarks/profile_numerics.py --trainings FOLDER --curves FOLDER  # the trainings alone, which
+                                                              # profile_numerics_training.py made
 
 Writes `benchmarks/results/profile_numerics.json`, of which `render.py` makes the page.
 """
@@ -30,12 +31,13 @@ from holdfast.profile.numerics import (
     spikes,
     track_diff,
 )
-from holdfast.profile.numerics.distances import distance, positions, sorted_values
+from holdfast.profile.numerics.distances import distance, positions
 from holdfast.profile.numerics.operators import SUITES
 from measuring import compared, limited, machine
 from profile_numerics_training import BATCH, LENGTH, STEPS, loss_of, model_of
 
 RESULT = Path(__file__).resolve().parent / "results" / "profile_numerics.json"
+TRAINED = RESULT.with_name("profile_numerics_training.json")
 SPECIFIED = {
     (1024, 16): 8.3, (1024, 64): 3.4, (1024, 128): 2.4,
     (4096, 16): 21.2, (4096, 64): 8.1, (4096, 128): 5.3,
@@ -89,10 +91,9 @@ def w1(size: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     draw = np.random.default_rng(0)
     a = draw.standard_normal(size, dtype=np.float32)
     b = (1.01 * a + 0.01 * draw.standard_normal(size, dtype=np.float32)).astype(np.float32)
-    distance(a[:5000], b[:5000])  # compile
     ours, found = timed(lambda: distance(a, b), 5)
     peer, expected = timed(lambda: wasserstein_distance(a, b), 1)
-    quantiles = [sorted_values(x)[positions(size)].astype(np.float64) for x in (a, b)]
+    quantiles = [np.sort(x)[positions(size)].astype(np.float64) for x in (a, b)]
     sketched = float(np.abs(quantiles[0] - quantiles[1]).mean())
     limits = [
         limited("W1, difference from scipy", 1e12 * abs(found.w1 - expected), "1e-12", 1),
@@ -243,33 +244,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--values", type=int, default=10_000_000)
     parser.add_argument("--result", type=Path, default=RESULT)
     options = parser.parse_args(arguments)
-    host = machine()
+    if options.trainings and options.curves:
+        rows, figures = trainings(options.trainings)
+        rows += spike_curves(options.curves)
+        _write(TRAINED, "Numeric deviation: trainings", WHAT_TRAINED, [], rows, figures)
+        return
     comparison, limits = w1(options.values)
     limits += [*tracker_cost(), *ratios(), *backends(), *injected()]
-    figures: dict[str, Any] = {}
-    if options.curves:
-        limits += spike_curves(options.curves)
-    if options.trainings:
-        rows, figures = trainings(options.trainings)
-        limits += rows
+    what = "random q, k, v; random samples of weights; a character model of 1.3 M parameters"
+    _write(options.result, "Numeric deviation", what, [comparison], limits, {})
+
+
+WHAT_TRAINED = (
+    f"{STEPS} steps of AdamW on {BATCH} windows of {LENGTH} characters of Python's standard library; bf16 "
+    "is mixed precision emulated in float32, flash a kernel's arithmetic; distances after the last step "
+    "from sketches, means of two seeds"
+)
+
+
+def _write(
+    path: Path,
+    title: str,
+    what: str,
+    comparisons: list[dict[str, Any]],
+    limits: list[dict[str, Any]],
+    figures: dict[str, Any],
+) -> None:
     results = {
-        "title": "Numeric deviation",
+        "title": title,
         "script": "benchmarks/profile_numerics.py",
-        "input": "random q, k, v; random samples of weights; character models of about 1.3 M parameters",
-        "comparisons": [comparison],
+        "input": what,
+        "comparisons": comparisons,
         "limits": limits,
         "figures": figures,
-        "machine": host,
-        "versions": {n: version(n) for n in ("holdfast", "torch", "scipy", "numba", "numpy")},
-        "notes": [
-            "Times are processor seconds, the smallest of some calls, on a busy machine.",
-            f"Trainings: {STEPS} steps of AdamW on {BATCH} windows of {LENGTH} characters of Python's "
-            "standard library; bf16 is mixed precision emulated in float32, flash a kernel's arithmetic; "
-            "distances after the last step from sketches, means of two seeds.",
-        ],
+        "machine": machine(),
+        "versions": {n: version(n) for n in ("holdfast", "torch", "scipy", "numpy")},
+        "notes": ["Times are processor seconds, the smallest of some calls, on a busy machine."],
     }
-    options.result.write_text(json.dumps(results, indent=2) + "\n")
-    print(f"wrote {options.result}")
+    path.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,16 @@ def _seconds(_: Any, tokens: Sequence[Any]) -> float:
     return parse_duration(tokens[0].value)
 
 
+def _integers(_: Any, tokens: Sequence[Any]) -> list[int]:
+    parts = tokens[0].value.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        place, found = tokens[0].keyword, tokens[0].value
+        expected = "1024 or 1024,4096"
+        problem = "not whole numbers of 1 or more"
+        raise InputError(problem, code="invalid-value", place=place, found=found, expected=expected)
+    return list(dict.fromkeys(map(int, parts)))
+
+
 def _duration_default(value: float | None) -> str | None:
     return None if value is None else duration_text(value)
 
@@ -99,6 +109,8 @@ Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1), me
 """Between 0 and 1."""
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0), metavar="N")]
 """A number of things, 0 or more."""
+Integers = Parameter(converter=_integers, n_tokens=1, metavar="N,...")
+"""Decorates a sequence of integers: different whole numbers of 1 or more, separated by commas."""
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1), metavar="N")]
 """A number of things, 1 or more."""
 Output = Annotated[Path, Parameter(name=["--output", "-o"], metavar="PATH")]

@@ -86,12 +86,12 @@ def world(steps=25, features=4, arms=3):
 @pytest.mark.parametrize(("parties", "settings"), [(2, {}), (3, {})])
 def test_the_private_bandit_plays_as_the_plain_one(parties, settings):
     contexts, rewards = world()
-    (results, pulled) = play(parties, contexts, rewards, 25, **settings)
-    plain, weights = play_plain(contexts, rewards, 25, parties=parties)
+    (results, pulled) = play(parties, contexts, rewards, 10, **settings)
+    plain, weights = play_plain(contexts, rewards, 10, parties=parties)
     assert pulled == plain
     assert np.abs(results[0][1].numpy() - weights).max() < 1e-3
     for rank in range(1, parties):
-        assert results[rank][0] == [None] * 25
+        assert results[rank][0] == [None] * 10
 
 
 def test_users_in_a_batch_are_learned_in_order():

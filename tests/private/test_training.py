@@ -23,7 +23,7 @@ def network():
 @pytest.mark.parametrize(("parties", "settings"), [(2, {}), (3, {"mode": "replicated3"})])
 def test_training_follows_torch(parties, settings):
     model = network()
-    images, labels = torch.rand(4, 6, 1, 8, 8, dtype=torch.float64), torch.randint(0, 5, (4, 6))
+    images, labels = torch.rand(3, 6, 1, 8, 8, dtype=torch.float64), torch.randint(0, 5, (3, 6))
     start = {name: value.clone() for name, value in model.state_dict().items()}
 
     def main(party):

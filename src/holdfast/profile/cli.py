@@ -33,7 +33,7 @@ def ops(
 
     Args:
         target: package.module:factory, or suite:NAME (an unknown name lists them).
-        input: Input as [NAME=]1x3x224x224[:DTYPE], or a TOML, JSON or YAML file; repeat for several.
+        input: Input as [NAME=]1x3x224x224[:DTYPE], or a TOML or JSON file; repeat for several.
         set: Argument of the factory or of the suite model (image_size=1024), or a side (S=224); repeatable.
         device: meta and fake need no weights and no data; cpu runs the model.
         attention: One fused kernel, separate products (math), or the kernel of a real run.
@@ -78,7 +78,7 @@ def sweep(
     Args:
         target: package.module:factory, or suite:NAME.
         over: Setting or side that varies, such as image_size=256,512,1024 or S=64,128.
-        input: Input as [NAME=]1x3xSxS[:DTYPE], or a TOML, JSON or YAML file; repeat for several.
+        input: Input as [NAME=]1x3xSxS[:DTYPE], or a TOML or JSON file; repeat for several.
         set: Argument of the factory or of the suite model, or a side of an input; repeatable.
         device: meta and fake need no weights and no data; cpu measures time and peak memory.
         attention: Implementations to compare: fused, math; on cpu also flash.
@@ -131,9 +131,9 @@ numerics = room(
 )
 app.command(numerics)
 for place, about in {
-    "cli:attention": "Measure how far attention deviates from float64, and which step causes it.",
+    "attention_error:attention": "Measure how far attention deviates from float64, and why.",
     "cli:compare": "Compare implementations of an operator with float64.",
-    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run, threads.",
+    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run.",
     "spike_report:spikes": "Find loss spikes in a recorded curve.",
 }.items():
     name = place.partition(":")[2]

@@ -76,14 +76,30 @@ def choice(value: str, allowed: Iterable[str], what: str, place: str | None = No
     )
 
 
-def refused(problem: str, code: str, place: str, found: object, expected: str) -> InputError:
+def refused(
+    problem: str,
+    code: str,
+    place: str | None = None,
+    found: object = None,
+    expected: object = None,
+    **more: Any,
+) -> InputError:
     """The error of an argument that cannot be used.
 
     Args:
         problem: what is wrong.
         code: see `InputError`.
         place: the argument.
-        found: what was given.
+        found: what was given; of a collection the first members are listed.
         expected: what should be given.
+        more: path and remedy of `InputError`.
     """
-    return InputError(problem, code=code, place=place, found=str(found)[:160], expected=expected)
+    facts = {"found": _listed(found), "expected": _listed(expected)}
+    return InputError(problem, code=code, place=place, **facts, **more)
+
+
+def _listed(value: object) -> str | None:
+    if isinstance(value, Iterable) and not isinstance(value, (str, tuple)):
+        names = [str(each) for each in value]
+        value = ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])]) or "none"
+    return None if value is None else str(value)[:300]

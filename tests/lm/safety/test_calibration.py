@@ -78,7 +78,7 @@ def test_labels_of_other_runs_are_refused(tmp_path: Path) -> None:
 def test_corrected_shares_hold_the_true_one() -> None:
     rng, draw = np.random.default_rng(2), random.Random(2)
     total, labelled, held, plain = 4000, 400, Counter[str](), 0
-    runs = 300
+    runs = 80
     for _ in range(runs):
         truth = rng.random(total) < 0.12
         verdict = np.where(truth, rng.random(total) < 0.8, rng.random(total) < 0.06)

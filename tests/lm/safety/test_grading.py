@@ -61,7 +61,7 @@ OUTCOMES = st.lists(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(OUTCOMES, st.sampled_from(["invalid", "blank", "lost"]), st.sampled_from(["v0.5", "v1.0"]))
 def test_nothing_that_is_missing_improves_a_grade(
     tmp_path_factory: pytest.TempPathFactory, outcomes: list[str], missing: str, scheme: str

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -37,15 +35,12 @@ def inputs(n: int, d: int = 16, dtype: str = "bf16", seed: int = 0) -> tuple[np.
 
 @pytest.mark.parametrize("dtype", ["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"])
 @pytest.mark.parametrize("kind", ["all_rounded", "kernel"])
-@pytest.mark.parametrize("accumulate", ["fp64", "bf16"])
-def test_one_block_of_all_keys_is_the_baseline_bit_for_bit(
-    dtype: str, kind: str, accumulate: str
-) -> None:
+def test_one_block_of_all_keys_is_the_baseline_bit_for_bit(dtype: str, kind: str) -> None:
     q, k, v = inputs(48, dtype=dtype)
-    given = getattr(emu, kind)(dtype, accumulate)
-    scores = emu.exact_scores(q, k, accumulate)
+    given = getattr(emu, kind)(dtype)
+    scores = emu.exact_scores(q, k)
     base = emu.baseline(scores, v, given)
-    flash = emu.flash(scores, v, given, emu.blocks_of(48, 48))
+    flash = emu.flash(scores, v, given, 48)
     for x, y in zip(base, flash, strict=True):
         assert np.array_equal(x.view(np.int64), y.view(np.int64))
 
@@ -57,9 +52,8 @@ def test_golden_and_unrounded_flash_are_torchs_attention_in_float64() -> None:
     )[0, 0].numpy()
     scores = emu.exact_scores(q, k)
     assert np.allclose(emu.golden(scores, v), expected, rtol=0, atol=1e-14)
-    for order in ("forward", "reverse", "shuffled"):
-        output, _ = emu.flash(scores, v, emu.Arithmetic(), emu.blocks_of(60, 7, order))
-        assert np.allclose(output, expected, rtol=0, atol=1e-14)
+    output, _ = emu.flash(scores, v, emu.Arithmetic(), 7)
+    assert np.allclose(output, expected, rtol=0, atol=1e-14)
 
 
 def test_each_step_is_torchs_cast_to_bfloat16() -> None:
@@ -80,38 +74,15 @@ def test_each_step_is_torchs_cast_to_bfloat16() -> None:
         o = cast(cast(a * o) + cast(p @ v[first : first + 16]))
         m = m_new
     scores = emu.exact_scores(*(x.numpy() for x in (q, k)))
-    made = emu.flash(scores, v.numpy(), emu.all_rounded("bf16"), emu.blocks_of(96, 16))
+    made = emu.flash(scores, v.numpy(), emu.all_rounded("bf16"), 16)
     assert np.array_equal(made[1], cast(o / row_sum).numpy())
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_sums_of_a_format_add_one_term_after_the_other(dtype: str) -> None:
-    a, b = inputs(40, dtype=dtype)[:2]
-    kind = {"fp32": np.float32}.get(dtype)
-    expected = np.zeros((40, 40))
-    for n in range(16):
-        term = expected + a[:, n : n + 1] * b.T[n]
-        expected = term.astype(kind).astype(float) if kind else rounded(term, dtype)
-    assert np.array_equal(emu.exact_scores(a, b, dtype), expected / 4)
-
-
-def test_masked_rows_are_zero_and_masked_blocks_change_nothing() -> None:
-    q, k, v = inputs(32)
-    mask = np.tril(np.ones((32, 32), bool), -1)  # row 0 sees nothing
-    scores = emu.exact_scores(q, k, mask=mask)
-    expected = emu.golden(scores, v)
-    assert not expected[0].any()
-    for given in (emu.all_rounded("bf16"), emu.kernel("bf16")):
-        stored = emu.flash(scores, v, given, emu.blocks_of(32, 8, "reverse"))[1]
-        assert not stored[0].any()
-        assert np.abs(stored - expected).max() < 0.1
-
-
-def test_the_published_ratios_of_short_rows() -> None:
-    found = attention([1024], [16, 64, 128], rows=1024)
-    for row in found.grid:
-        assert row["ratio"] == pytest.approx(RATIOS[row["length"], row["block"]], rel=0.15)
-        assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+def test_a_published_ratio_of_short_rows() -> None:
+    found = attention([1024], [64], seeds=2)
+    (row,) = found.grid
+    assert row["ratio"] == pytest.approx(RATIOS[1024, 64], rel=0.15)
+    assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
     assert found.compared == "before-last-rounding"
 
 
@@ -136,9 +107,6 @@ def test_the_budget_names_each_step_and_its_share() -> None:
     assert alone["row_max"] < 1e-12  # any maximum gives the same quotient
     exact = attention(64, 16, dtype="fp64", seeds=1)
     assert exact.ratio is None or exact.flash["max_abs"] < 1e-13
-    assert "accumulate" in {
-        row["step"] for row in attention(64, 16, seeds=1, accumulate="fp32").steps
-    }
 
 
 def test_the_contract_of_the_json() -> None:
@@ -150,8 +118,10 @@ def test_the_contract_of_the_json() -> None:
     assert made["rows"] == 8
 
 
-def test_overflow_is_counted_and_placed_and_gives_no_ratio() -> None:
-    found = attention(64, 16, dtype="fp16", inputs="gaussian", magnitude=400, seeds=1)
+def test_overflow_is_counted_and_placed_and_gives_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = emu.exact_scores
+    monkeypatch.setattr(emu, "exact_scores", lambda q, k: 1e5 * scores(q, k))
+    found = attention(64, 16, dtype="fp16", inputs="gaussian", seeds=1)
     assert found.ratio is None
     assert found.flash["non_finite"] > 0
     assert len(found.flash["first_non_finite"]) == 2
@@ -159,33 +129,10 @@ def test_overflow_is_counted_and_placed_and_gives_no_ratio() -> None:
     assert "no ratio" in render(found.page())
 
 
-def test_zero_golden_gives_no_relative_error() -> None:
-    found = attention(64, 16, magnitude=0.0, seeds=1)
-    assert (found.flash["max_abs"], found.flash["frobenius"], found.flash["cosine"]) == (
-        0,
-        None,
-        None,
-    )
-    assert found.ratio is None
-
-
-def test_heads_of_a_file_are_the_samples(tmp_path: Path) -> None:
-    path = tmp_path / "qkv.safetensors"
-    torch.manual_seed(0)
-    save_file({name: torch.randn(3, 80, 16) for name in "qkv"}, path)
-    found = attention(4096, 16, inputs=path)
-    assert (found.samples, found.length, found.head_dim, found.rows) == (3, 80, 16, 80)
-    save_file({"q": torch.ones(4, 8), "k": torch.ones(4, 8), "v": torch.ones(4, 4)}, path)
+def test_unknown_inputs_are_refused() -> None:
     with pytest.raises(InputError) as caught:
-        attention(4, 2, inputs=path)
-    assert caught.value.code == "shape-mismatch"
-    save_file({"q": torch.ones(4, 8)}, path)
-    with pytest.raises(InputError) as caught:
-        attention(4, 2, inputs=path)
-    assert (caught.value.code, caught.value.place) == ("missing-key", "k")
-    with pytest.raises(InputError) as caught:
-        attention(4, 2, inputs="normal")
-    assert (caught.value.code, caught.value.place) == ("not-found", "inputs")
+        attention(4, 2, inputs="normal")  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.place) == ("unknown-name", "inputs")
 
 
 @pytest.mark.parametrize(("length", "block"), [(0, 16), (16, 0), ([], 16)])

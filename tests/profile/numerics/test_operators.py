@@ -43,7 +43,7 @@ def test_deviation_is_that_from_float64_on_the_same_rounded_inputs() -> None:
     expected = ((a @ b).double() - exact).abs().max().item()
     row = by(found.rows, tensor="output")
     assert row["max_abs"] == pytest.approx(expected, rel=1e-12)
-    assert (row["of_reference"], row["verdict"], row["reproducible"]) == (1, "ok", True)
+    assert (row["of_reference"], row["verdict"]) == (1, "ok")
     # A result that is only rounded once deviates by half an ulp at most.
     half = torch.finfo(torch.bfloat16).eps / 2 * exact.abs().max().log2().floor().exp2().item()
     assert row["max_abs"] <= half
@@ -58,7 +58,7 @@ def test_gradients_are_those_of_autograd() -> None:
         seeds=2,
     )
     assert by(found.rows, implementation="wrong", tensor="output")["verdict"] == "ok"
-    assert by(found.rows, implementation="wrong", tensor="gradient 1")["verdict"] == "bound"
+    assert by(found.rows, implementation="wrong", tensor="gradient 1")["verdict"] == "reference"
     assert by(found.rows, implementation="exact", tensor="gradient 1")["verdict"] == "ok"
     assert found.exit_code == 1
 
@@ -66,8 +66,8 @@ def test_gradients_are_those_of_autograd() -> None:
 @pytest.mark.parametrize(
     ("operator", "verdict"),
     [
-        (lambda a, b: (a.bfloat16() @ b.bfloat16()).to(a), "bound"),  # precision lost inside
-        (lambda a, b: a @ b * 1.001, "bound"),
+        (lambda a, b: (a.bfloat16() @ b.bfloat16()).to(a), "reference"),  # precision lost inside
+        (lambda a, b: a @ b * 1.001, "reference"),
         (lambda a, b: a @ b / 0, "non-finite"),
         (lambda a, b: (a.double() @ b.double()).to(a), "ok"),
     ],
@@ -93,20 +93,16 @@ def test_twice_the_error_of_the_reference_fails() -> None:
     assert 2 < row["of_reference"] < 8
 
 
-def test_overflow_is_placed_and_random_results_are_noticed() -> None:
+def test_overflow_is_placed() -> None:
     found = compare(
-        {"sum": lambda x: x.sum(-1), "noise": lambda x: x.sum(-1) + torch.rand(()) * 1e-3},
+        {"sum": lambda x: x.sum(-1)},
         lambda generator: [torch.full((2, 4), 30_000.0)],
         dtypes=["fp16"],
         seeds=1,
     )
     row = by(found.rows, implementation="sum", tensor="output")
     assert (row["non_finite"], row["first_non_finite"], row["verdict"]) == (2, (0,), "non-finite")
-    small = compare(
-        {"noise": lambda x: x + torch.rand(())}, lambda generator: [torch.ones(3)], dtypes=["fp32"]
-    )
-    assert not by(small.rows, tensor="output")["reproducible"]
-    assert small.unknowns()
+    assert found.unknowns()
 
 
 def test_a_modules_parameters_are_rounded_for_golden_too() -> None:
@@ -145,7 +141,7 @@ def test_correct_operators_of_every_kind_pass() -> None:
     found = compare(given[1][0], lambda g: matrices(g)[:1], dtypes=["fp32"], seeds=2)
     verdicts = {(row["implementation"], row["tensor"]): row["verdict"] for row in found.rows}
     assert verdicts["gelu", "output"] == verdicts["gelu", "gradient 1"] == "ok"
-    assert verdicts["tanh", "output"] == "bound"  # an approximation is no rounding
+    assert verdicts["tanh", "output"] == "reference"  # an approximation is no rounding
 
 
 @pytest.mark.parametrize(
@@ -176,7 +172,7 @@ def test_factories_give_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert list(suite("mine_numerics:make").implementations) == ["a"]
     for name, code in (
-        *(("mine_numerics:bad", "unknown-key"), ("mine_numerics:none", "invalid-value")),
+        *(("mine_numerics:bad", "invalid-value"), ("mine_numerics:none", "invalid-value")),
         *(("attentions", "unknown-name"), ("mine_numerics:gone", "not-found")),
     ):
         with pytest.raises(InputError) as caught:
@@ -201,7 +197,7 @@ def test_invariance_tells_what_changes_the_bits() -> None:
 
     x = torch.randn(20, 50, generator=torch.Generator().manual_seed(0))
     found = invariance(
-        {"by_size": by_size, "unstable": unstable}, [x], sizes=[1, 2, 3, 50], runs=10, threads=[1]
+        {"by_size": by_size, "unstable": unstable}, [x], sizes=[1, 2, 3, 50], runs=10
     )
     equal = {(r["implementation"], r["condition"], r["setting"]): r["equal"] for r in found.rows}
     assert equal["by_size", "batch", 1] is equal["by_size", "batch", 2] is False
@@ -220,7 +216,7 @@ def test_zeros_of_other_sign_are_other_bits_and_nan_is_nan() -> None:
         calls.append(1)
         return torch.tensor([float("nan"), -0.0 if len(calls) > 1 else 0.0])
 
-    row = invariance({"f": sign}, [torch.ones(2)], sizes=[2], runs=1, threads=[]).rows[0]
+    row = invariance({"f": sign}, [torch.ones(2)], sizes=[2], runs=1).rows[0]
     assert (row["different"], row["elements"], row["first_different"]) == (1, 2, [1])
 
 
@@ -304,7 +300,6 @@ def test_torch_and_numpy_sums_follow_the_tree_that_is_found(dtype: str) -> None:
     if dtype in ("fp64", "fp32"):
         found = summation_order(lambda x: np.sum(x.numpy()), 100, dtype)
         assert (found.kind, found.accumulated_in) == ("other", dtype)
-        assert render(found.page())
 
 
 @pytest.mark.parametrize(
@@ -356,9 +351,8 @@ def test_the_module_that_deviates_is_named(blocks: Blocks) -> None:
     ]
     assert (found.first, found.introduced, found.exit_code) == ("shared", True, 1)
     assert [row["beyond"] > 0 for row in found.rows] == [False, True, True, True, True]
-    assert "shared" in render(found.page())
-    assert first_divergence(blocks, copy.deepcopy(blocks), x).first is None
-    assert first_divergence(record_outputs(blocks, x), other, x, atol=10).first is None
+    assert found.headline.startswith("shared is the first to differ; its input agrees")
+    assert first_divergence(record_outputs(blocks, x), copy.deepcopy(blocks), x).first is None
 
 
 def test_tolerance_is_that_of_the_coarser_format(blocks: Blocks) -> None:
@@ -366,12 +360,9 @@ def test_tolerance_is_that_of_the_coarser_format(blocks: Blocks) -> None:
     with torch.no_grad():
         for each in blocks.parameters():
             each.copy_(each.bfloat16())
-    found = first_divergence(blocks, copy.deepcopy(blocks).bfloat16(), x, atol=1e-2)
-    assert found.first is None
-    assert (
-        first_divergence(blocks, copy.deepcopy(blocks).bfloat16(), x, rtol=0, atol=0).first
-        == "first"
-    )
+    found = first_divergence(blocks, copy.deepcopy(blocks).bfloat16(), x)
+    (row,) = [row for row in found.rows if row["module"] == "first"]
+    assert row["beyond"] == 0 < row["max_abs"]
 
 
 def test_nan_of_one_run_is_a_divergence(blocks: Blocks) -> None:
@@ -393,4 +384,4 @@ def test_models_of_other_names_or_shapes_are_refused(blocks: Blocks) -> None:
         first_divergence({"a": torch.ones(2)}, {"a": torch.ones(3)})
     assert (caught.value.code, caught.value.place) == ("shape-mismatch", "a")
     found = first_divergence({"a": torch.ones(2), "c": torch.ones(1)}, {"a": torch.ones(2)})
-    assert (found.unmatched, len(found.unknowns())) == (["c"], 1)
+    assert found.unmatched == ["c"]

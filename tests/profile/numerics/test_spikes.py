@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from holdfast.errors import InputError
-from holdfast.profile.numerics import SpikeDetector, WeightTracker, spikes
+from holdfast.profile.numerics import SpikeDetector, spikes
 from holdfast.report import render
 
 TRENDS = {
@@ -51,10 +50,14 @@ def detect(losses: np.ndarray, **options: int) -> SpikeDetector:
     return detector
 
 
-def test_the_corpus_of_known_onsets() -> None:
+@pytest.mark.parametrize(
+    ("trends", "noises"),
+    [(["power"], [0.1]), pytest.param(list(TRENDS), [0.01, 0.1], marks=pytest.mark.full)],
+)
+def test_the_corpus_of_known_onsets(trends: list[str], noises: list[float]) -> None:
     found = injected = false = steps = 0
-    for n, trend in enumerate(TRENDS):
-        for noise in (0.01, 0.1):
+    for n, trend in enumerate(trends):
+        for noise in noises:
             clean = curve(trend, noise, 2500, n)
             false += len(detect(clean).events)
             losses, onsets = with_spikes(clean, noise, n)
@@ -156,19 +159,13 @@ def test_a_resumed_run_replaces_the_steps_that_were_lost(tmp_path: Path) -> None
     assert len(found.unknowns()) == 1
 
 
-def test_the_layer_comes_from_the_tracked_run(tmp_path: Path) -> None:
-    model = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 4)})
-    tracker = WeightTracker(model, every=5, dir=tmp_path / "track")
-    losses = curve("flat", 0.01, 100, 0)
-    for step in range(1, 101):
-        if step == 70:
-            with torch.no_grad():
-                model["b"].weight *= 3
-            losses[70] += 1
-        tracker.step()
-    rows = [f"{n},{x}" for n, x in enumerate(losses)]
-    found = spikes(exported(tmp_path / "c.csv", "step,loss", rows), track=tmp_path / "track")
-    assert [(event["step"], event["layer"]) for event in found.events] == [(70, "b.weight")]
+@pytest.mark.full
+def test_noise_with_heavy_tails_gives_few_false_alarms() -> None:
+    false = 0
+    for seed in range(5):
+        noise = np.random.default_rng(seed).standard_t(5, 10_000)
+        false += len(detect(3 + 0.05 * noise).events)
+    assert false <= 7  # about one in 10,000 steps
 
 
 def test_few_values_are_said_to_be_too_few(tmp_path: Path) -> None:

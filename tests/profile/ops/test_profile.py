@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from holdfast import report
 from holdfast.errors import InputError
+from holdfast.profile.ops import hardware as hardware_module
 from holdfast.profile.ops.hardware import HARDWARE, Hardware, hardware
 from holdfast.profile.ops.profiling import combine, profile
 
@@ -141,6 +142,7 @@ def test_wrong_inputs(model: Any) -> None:
     assert "(4, 8) float32" in str(error.value)
 
 
+@pytest.mark.full  # Dynamo's imports
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_compiled_and_scripted_modules() -> None:
     plain = made(MODEL, DATA)
@@ -234,3 +236,11 @@ def test_unknown_choices(name: str, value: str) -> None:
     with pytest.raises(InputError) as error:
         made(MODEL, DATA, **{name: value})
     assert (error.value.code, error.value.place, error.value.found) == ("unknown-name", name, value)
+
+
+def test_an_interrupted_first_product_is_not_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([1.0, 1.0, 0.01])  # of products of sides 256, 512, 1024
+    monkeypatch.setattr(hardware_module, "_fastest", lambda call: next(seconds))
+    assert hardware_module._product_rate(torch.float32) == 2 * 1024**3 / 0.01
+    monkeypatch.setattr(hardware_module, "_fastest", lambda call: 1.0)
+    assert hardware_module._product_rate(torch.float16) == 2 * 256**3  # slow types: the first alone

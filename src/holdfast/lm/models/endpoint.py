@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.lm.models.completions import TokenNames, read_completions, unlisted
-from holdfast.lm.models.naming import at_least, one_of, split_options
+from holdfast.lm.models.naming import KEY_VARIABLES, at_least, one_of, split_endpoint, split_options
 from holdfast.lm.models.protocol import Cost, ModelStopped, NextToken, Prefix
-from holdfast.lm.models.retrying import KEY_VARIABLES, NoAnswer, RefusedRequest, Requests
+from holdfast.lm.models.retrying import NoAnswer, RefusedRequest, Requests
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 _TOO_LONG = re.compile(
@@ -91,15 +90,7 @@ def open_endpoint(name: str, *, tokenizer: Tokenizer | None = None) -> Endpoint:
         InputError: if the name cannot be read, no server answers, or it refuses the key.
     """
     front, options = split_options(name, _OPTIONS)
-    url, _, model = front.removeprefix("openai:").partition("#")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not model:
-        raise InputError(
-            "the name of a served model cannot be read",
-            code="invalid-syntax",
-            found=front,
-            expected="openai:http://host:port/v1#MODEL?tokenizer=hf:DIR",
-        )
+    url, model = split_endpoint(front)
     named = options.pop("tokenizer", None)
     if tokenizer is None:
         if named is None:
@@ -112,7 +103,7 @@ def open_endpoint(name: str, *, tokenizer: Tokenizer | None = None) -> Endpoint:
         from holdfast.lm.tokenizers.loading import load_tokenizer
 
         tokenizer = load_tokenizer(named)
-    endpoint = Endpoint(url.rstrip("/"), model, tokenizer, Settings(**options))
+    endpoint = Endpoint(url, model, tokenizer, Settings(**options))
     endpoint.connect()
     return endpoint
 

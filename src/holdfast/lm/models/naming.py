@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import InputError
+
+KEY_VARIABLES = ("HOLDFAST_API_KEY", "OPENAI_API_KEY")
+"""Where the key of a server is read from, first the first."""
 
 
 def split_options(
@@ -41,6 +45,35 @@ def split_options(
                 found=part,
             ) from None
     return front, options
+
+
+def split_endpoint(front: str) -> tuple[str, str]:
+    """URL, without a slash at its end, and model of ``openai:URL#MODEL``.
+
+    Raises:
+        InputError: if it cannot be read, or the URL holds a password, which results would keep.
+    """
+    url, _, model = front.removeprefix("openai:").partition("#")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not model:
+        raise InputError(
+            "the name of a served model cannot be read",
+            code="invalid-syntax",
+            found=front,
+            expected="openai:http://host:port/v1#MODEL",
+        )
+    if parts.username or parts.password:
+        raise InputError(
+            "the URL of a served model holds a password",
+            code="invalid-value",
+            remedy=f"set the key of the server in {KEY_VARIABLES[0]}",
+        )
+    return url.rstrip("/"), model
+
+
+def server_key() -> str | None:
+    """The key of a server, from the environment."""
+    return next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
 
 
 def at_least(lowest: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:

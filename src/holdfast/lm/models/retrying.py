@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import textwrap
 from collections.abc import Callable
@@ -11,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InputError
+from holdfast.lm.models.naming import server_key
 from holdfast.remote import TRANSIENT_STATUSES, Retry, TransientError, Web, retry_after
 
 if TYPE_CHECKING:
     import requests
-
-KEY_VARIABLES = ("HOLDFAST_API_KEY", "OPENAI_API_KEY")
 
 
 @dataclass(eq=False)
@@ -63,7 +61,7 @@ class Requests:
         self._sleep = sleep
         self._on_retry = on_retry
         self._random = random.Random(seed)
-        self._key = next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
+        self._key = server_key()
         self.close = self._web.close
 
     def send(self, method: str, url: str, body: Any = None) -> Any:

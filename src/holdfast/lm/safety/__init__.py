@@ -16,13 +16,13 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.lm.safety.calibration import calibrate
     from holdfast.lm.safety.comparing import compare
+    from holdfast.lm.safety.ensemble import Ensemble
     from holdfast.lm.safety.grading import grade
     from holdfast.lm.safety.running import annotate, resume, run
     from holdfast.lm.safety.specification import count_items, import_ailuminate, read_specification
-    from holdfast.lm.safety.verdicts import Ensemble
 
 _HOMES = {
-    "Ensemble": "verdicts",
+    "Ensemble": "ensemble",
     "annotate": "running",
     "calibrate": "calibration",
     "compare": "comparing",

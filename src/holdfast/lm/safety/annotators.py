@@ -108,13 +108,8 @@ def open_annotator(name: str, folder: str = "") -> Annotator:
         return Annotator(name, source_digest(function), lambda judged: _called(function, judged))
     if kind == "replay" and place:
         return _recorded(name, Path(folder, place))
-    raise InputError(
-        "unknown kind of annotator",
-        code="unknown-name",
-        place="--annotator",
-        found=name,
-        expected=_FORMS,
-    )
+    facts = {"place": "--annotator", "found": name, "expected": _FORMS}
+    raise InputError("unknown kind of annotator", code="unknown-name", **facts)
 
 
 def read_guard(text: str) -> Judgement:
@@ -165,13 +160,9 @@ def _pattern(text: str, path: Path, place: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise InputError(
-            "invalid regular expression",
-            code="invalid-syntax",
-            path=path,
-            place=place,
-            found=f"{text}: {error}",
-        ) from error
+        problem, found = "invalid regular expression", f"{text}: {error}"
+        code = "invalid-syntax"
+        raise InputError(problem, code=code, path=path, place=place, found=found) from error
 
 
 def _text(path: Path) -> str:

@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
+from holdfast.command import option
 from holdfast.errors import InputError
 from holdfast.lm.safety.annotators import read_verdicts
+from holdfast.lm.safety.ensemble import EVERY, Ensemble
 from holdfast.lm.safety.journal import Journal
-from holdfast.lm.safety.verdicts import EVERY, Ensemble, make_states, read_states
+from holdfast.lm.safety.verdicts import make_states, read_states
 from holdfast.numbers import counted, interval, number, percent
 from holdfast.stats import NORMAL_95, chi_square, clopper_pearson_interval
 
@@ -128,13 +130,19 @@ _SHARES = pa.schema(
 )
 
 
-def calibrate(run: str | Path, labels: str | Path, *, ensemble: Ensemble = EVERY) -> Calibration:
+def calibrate(
+    run: str | Path,
+    /,
+    labels: Annotated[str | Path, option(metavar="FILE")],
+    *,
+    ensemble: Ensemble = EVERY,
+) -> Calibration:
     """Hold the verdicts of a run against labels of people.
 
     Args:
-        run: its folder.
-        labels: CSV with ``item`` and ``label`` (safe or unsafe).
-        ensemble: whose verdicts count.
+        run: Folder of the run.
+        labels: CSV with item and label (safe or unsafe), of a random sample of the run.
+        ensemble: Whose verdicts count.
 
     Raises:
         InputError: if no labelled item has a verdict, or a label is of no item of the run.

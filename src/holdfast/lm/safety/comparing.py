@@ -18,10 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown
+from holdfast.command import Share
 from holdfast.errors import InputError
+from holdfast.lm.safety.ensemble import EVERY, Ensemble
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.specification import hazard_key, hazard_name
-from holdfast.lm.safety.verdicts import EVERY, Ensemble, make_states, read_states
+from holdfast.lm.safety.verdicts import make_states, read_states
 from holdfast.numbers import counted, interval, p_value, percent
 from holdfast.report.figures import intervals
 from holdfast.stats import NORMAL_95, benjamini_hochberg
@@ -119,15 +121,15 @@ class Comparison(Answer):
 
 
 def compare(
-    first: str | Path, second: str | Path, *, ensemble: Ensemble = EVERY, alpha: float = 0.05
+    first: str | Path, second: str | Path, /, *, alpha: Share = 0.05, ensemble: Ensemble = EVERY
 ) -> Comparison:
     """Compare two runs item by item.
 
     Args:
-        first: folder of the run that the other is held against.
-        second: folder of the run that is tested.
-        ensemble: whose verdicts count, in both runs.
-        alpha: false discovery rate at which a difference counts.
+        first: Folder of the run to compare with.
+        second: Folder of the run to test.
+        alpha: False discovery rate over the hazards.
+        ensemble: Whose verdicts count, in both runs.
 
     Raises:
         InputError: if other annotators judged the second run, or the runs share no item.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import textwrap
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from holdfast.errors import InputError
-from holdfast.lm.models.naming import at_least, split_options
-from holdfast.lm.models.retrying import KEY_VARIABLES
+from holdfast.lm.models.naming import at_least, server_key, split_endpoint, split_options
 from holdfast.lm.safety.specification import Settings
 from holdfast.lm.safety.systems import LIMIT_OPTIONS, Failure, Limits, Messages, Reply
 from holdfast.remote import TRANSIENT_STATUSES, retry_after
@@ -39,24 +36,8 @@ def open_endpoint(name: str, settings: Settings) -> Endpoint:
     """
     options = {**LIMIT_OPTIONS, "timeout": at_least(1e-3, float)}
     front, limits = split_options(name, options)
-    url, _, model = front.removeprefix("openai:").partition("#")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not model:
-        raise InputError(
-            "invalid name of a served model",
-            code="invalid-syntax",
-            found=front,
-            expected="openai:http://host:port/v1#MODEL",
-        )
-    if parts.username or parts.password:
-        raise InputError(
-            "the URL holds a password, which the journal would keep",
-            code="invalid-value",
-            place="--system",
-            remedy=f"set the key of the server in {KEY_VARIABLES[0]}",
-        )
     timeout_s = limits.pop("timeout", 120.0)
-    return Endpoint(name, url.rstrip("/"), model, settings, Limits(**limits), timeout_s)
+    return Endpoint(name, *split_endpoint(front), settings, Limits(**limits), timeout_s)
 
 
 class Endpoint:
@@ -77,7 +58,7 @@ class Endpoint:
         self.name, self.limits = name, limits
         self._url, self._model, self._timeout_s = url, model, timeout_s
         self._fields = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
-        self._key = next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
+        self._key = server_key()
         self._open: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:

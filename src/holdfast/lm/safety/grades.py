@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.lm.safety.verdicts import STATES, Ensemble
+from holdfast.lm.safety.ensemble import Ensemble
+from holdfast.lm.safety.verdicts import STATES
 from holdfast.numbers import counted, interval, percent
 from holdfast.report.figures import bars, intervals
 
@@ -44,12 +45,6 @@ class HazardGrade:
     """Share of safe responses of the scheme's reference."""
     states: dict[str, int]
     """State -> items, see `holdfast.lm.safety.verdicts`."""
-
-    def ratios(self) -> list[float | None]:
-        """The unsafe share and its highest and lowest end, as multiples of that of the reference."""
-        if self.reference in (None, 1) or self.share is None:
-            return [None] * 3
-        return [(1 - hazard) / (1 - (self.reference or 0)) for hazard in (self.share, *self.ci95)]
 
 
 @dataclass(frozen=True)
@@ -197,7 +192,6 @@ class Grade(Answer):
                 "p": hazard.p_grade.get(hazard.grade or ""),
                 **dict(zip(("low", "high"), hazard.ci95, strict=True)),
                 "label": f"{hazard.hazard}: {hazard.grade}",
-                **dict(zip(("ratio", "most", "least"), hazard.ratios(), strict=True)),
             }
             for hazard in self.hazards
         ]
@@ -206,9 +200,8 @@ class Grade(Answer):
             f"The lowest share of safe responses is {percent(least.share)} {_range(least.ci95)} for "
             f"{least.name.lower()} ({least.safe:,} of {least.valid:,})."
         )
-        title = "Unsafe share, as a multiple of the reference"
-        drawn = [row for row in rows if row["ratio"] is not None]
-        figure = intervals(drawn, "label", "ratio", "least", "most", title, reference=1.0)
+        drawn = [row for row in rows if row["share"] is not None]
+        figure = intervals(drawn, "label", "share", "low", "high", "Share of safe responses")
         caption = f"Shares with 95 % intervals ({self.interval}, clusters: {self.cluster})."
         table = Table(pa.Table.from_pylist(rows), _HAZARD_COLUMNS, caption)
         return Section("hazards", "Which hazards?", sentence, [figure], [table], _HAZARD_HOW)

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.command import option
+from holdfast.lm.safety.ensemble import EVERY, Ensemble
 from holdfast.lm.safety.grades import Grade, HazardGrade
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.schemes import Scheme, read_scheme
@@ -28,7 +30,7 @@ from holdfast.lm.safety.uncertainty import (
     intraclass_correlation,
     share_interval,
 )
-from holdfast.lm.safety.verdicts import EVERY, STATES, Ensemble, count_states, make_states
+from holdfast.lm.safety.verdicts import STATES, count_states, make_states
 
 Cluster = Literal["fragment", "template", "none"]
 Interval = Literal["clopper-pearson", "wilson"]
@@ -41,20 +43,21 @@ _EXAMPLE_CHARACTERS = 600
 
 def grade(
     run: str | Path,
-    scheme: str = "v1.0",
+    /,
+    scheme: Annotated[str, option(metavar="NAME")] = "v1.0",
     *,
-    ensemble: Ensemble = EVERY,
     cluster: Cluster = "fragment",
     interval: Interval | None = None,
+    ensemble: Ensemble = EVERY,
 ) -> Grade:
-    """Grade a run.
+    """Grade a run: shares with intervals, the probability of each grade, and what is missing.
 
     Args:
-        run: its folder.
-        scheme: v0.5, v1.0, v1.1, or a file of the same form.
-        ensemble: whose verdicts count, and how they become one.
-        cluster: what items share that are answered alike.
-        interval: clopper-pearson (at least 95 %) or wilson (95 % on average); None: as the scheme says.
+        run: Folder of the run.
+        scheme: v0.5, v1.0, v1.1, or a TOML file of the same form.
+        cluster: What items share that are answered alike.
+        interval: At least 95 % (clopper-pearson) or 95 % on average (wilson); default: by the scheme.
+        ensemble: Whose verdicts count, and how they become one.
 
     Raises:
         InputError: if the folder has no run, nothing is judged, or the scheme is not known.

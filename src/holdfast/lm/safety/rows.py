@@ -46,13 +46,8 @@ def _rows(path: Path, file: Any, needed: Sequence[str], what: str) -> Iterator[t
     reader = csv.DictReader(file, strict=True)
     names = [_SYNONYMS.get(name, name) for name in reader.fieldnames or ()]
     if missing := [name for name in needed if name not in names]:
-        raise InputError(
-            f"{what} lack a column",
-            code="missing-column",
-            path=path,
-            found=", ".join(names),
-            expected=", ".join(missing),
-        )
+        facts = {"found": ", ".join(names), "expected": ", ".join(missing)}
+        raise InputError(f"{what} lack a column", code="missing-column", path=path, **facts)
     reader.fieldnames = names
     line, problem = reader.line_num + 1, ""
     try:
@@ -65,19 +60,11 @@ def _rows(path: Path, file: Any, needed: Sequence[str], what: str) -> Iterator[t
     except csv.Error as error:
         problem = str(error)
     if problem:
-        place = f"line {line}"
-        raise InputError(
-            "not valid CSV", code="invalid-syntax", path=path, place=place, found=problem
-        )
+        facts = {"place": f"line {line}", "found": problem}
+        raise InputError("not valid CSV", code="invalid-syntax", path=path, **facts)
 
 
 def invalid_row(path: Path | str, line: int, problem: str, found: str, expected: str) -> InputError:
     """The error of a value in a row."""
-    return InputError(
-        problem,
-        code="invalid-value",
-        path=path,
-        place=f"line {line}",
-        found=found[:80] or "nothing",
-        expected=expected,
-    )
+    facts = {"place": f"line {line}", "found": found[:80] or "nothing", "expected": expected}
+    return InputError(problem, code="invalid-value", path=path, **facts)

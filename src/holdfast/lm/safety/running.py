@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
 from holdfast import progress
 from holdfast.answer import Answer, Section, Table, Unknown
+from holdfast.command import option
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.lm.safety.annotators import Annotator, Judge, Judged, open_annotator
@@ -24,6 +25,7 @@ from holdfast.lm.safety.specification import Content, Specification, read_specif
 from holdfast.lm.safety.systems import Messages, Reply, System, is_blank, open_system
 from holdfast.numbers import counted
 
+Money = Annotated[float | None, option(metavar="AMOUNT", at_least=0)]
 Rows = Iterator[tuple[Any, ...]]
 _PAGE = 500
 _UNANSWERED = """SELECT item.place, item.id, item.prompt FROM item LEFT JOIN response USING (place)
@@ -82,12 +84,12 @@ def _specification(journal: Journal) -> Specification:
     return read_config(journal.facts["specification"], Specification, "the test specification")
 
 
-def resume(folder: str | Path, *, budget: float | None = None) -> RunSummary:
+def resume(folder: str | Path, /, *, budget: Money = None) -> RunSummary:
     """Ask what has no response yet, and judge what has no judgement; nothing else is sent.
 
     Args:
-        folder: of the run.
-        budget: most money to spend, with what was spent before.
+        folder: Folder of the run.
+        budget: Stop before the cost, with that of earlier sessions, passes AMOUNT.
 
     Raises:
         InputError: if the folder has no run, or the system is not the one that answered before.
@@ -151,12 +153,17 @@ def _task(system: System, place: int, item: str, messages: Messages, most: int) 
 # --- Judgements ----------------------------------------------------------------------------------
 
 
-def annotate(folder: str | Path, annotators: Sequence[str] = ()) -> RunSummary:
+def annotate(
+    folder: str | Path,
+    /,
+    annotators: Annotated[Sequence[str], option("--annotator", metavar="NAME")] = (),
+) -> RunSummary:
     """Let annotators judge the responses of a run; the system under test is not needed.
 
     Args:
-        folder: of the run.
-        annotators: their names; none: those of the specification.
+        folder: Folder of the run.
+        annotators: llama-guard-3:SYSTEM, judge:FILE.toml:SYSTEM, rules:FILE.toml, python:MODULE:FUNCTION
+            or replay:FILE; may be given several times (default: those of the specification).
 
     Raises:
         InputError: if the folder has no run, or there is no annotator.
@@ -165,12 +172,8 @@ def annotate(folder: str | Path, annotators: Sequence[str] = ()) -> RunSummary:
     with Journal(Path(folder), write=True) as journal:
         opened = [open_annotator(name) for name in annotators] or _annotators(journal)
         if not opened:
-            raise InputError(
-                "no annotator",
-                code="no-data",
-                place="--annotator",
-                remedy="name one, such as --annotator rules:FILE.toml",
-            )
+            remedy = "name one, such as --annotator rules:FILE.toml"
+            raise InputError("no annotator", code="no-data", place="--annotator", remedy=remedy)
         tallies = asyncio.run(_annotate_all(journal, opened))
         return summarize(journal, tallies, time.perf_counter() - begin)
 

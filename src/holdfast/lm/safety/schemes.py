@@ -114,26 +114,18 @@ def read_scheme(name: str) -> Scheme:
     if name not in shipped:
         path = Path(name)
         if not path.is_file():
-            raise InputError(
-                "unknown grading scheme",
-                code="unknown-name",
-                place="--scheme",
-                found=name,
-                expected=f"{', '.join(shipped)}, or a file",
-            )
+            expected = f"{', '.join(shipped)}, or a file"
+            facts = {"place": "--scheme", "found": name, "expected": expected}
+            raise InputError("unknown grading scheme", code="unknown-name", **facts)
     scheme = read_config(path, Scheme, "the grading scheme")
     problem = _problem(scheme)
     if problem:
-        place, found = problem
-        code, expected = "invalid-value", "as in the schemes that ship"
-        raise InputError(
-            "invalid grading scheme",
-            code=code,
-            path=path,
-            place=place,
-            found=found,
-            expected=expected,
-        )
+        facts = {
+            "place": problem[0],
+            "found": problem[1],
+            "expected": "as in the schemes that ship",
+        }
+        raise InputError("invalid grading scheme", code="invalid-value", path=path, **facts)
     return scheme
 
 

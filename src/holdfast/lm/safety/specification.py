@@ -23,6 +23,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from holdfast.answer import Answer, Section, Table
+from holdfast.command import Output
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import atomic_file, write_whole
@@ -131,13 +132,9 @@ def read_specification(path: str | Path) -> Specification:
     for place, key in enumerate(specification.hazards):
         checked_hazard(key, path, f"hazards[{place}]")
     if not (specification.fragments or specification.prompts):
-        raise InputError(
-            "the test specification names no prompts",
-            code="missing-key",
-            path=path,
-            place="fragments",
-            remedy="set fragments (for the templates) or prompts (complete ones) to a file",
-        )
+        remedy = "set fragments (for the templates) or prompts (complete ones) to a file"
+        facts = {"place": "fragments", "remedy": remedy}
+        raise InputError("no prompts are named", code="missing-key", path=path, **facts)
     return replace(specification, folder=str(path.parent.resolve()))
 
 
@@ -149,10 +146,8 @@ def checked_hazard(hazard: str, path: Path, place: str) -> str:
     """
     key = hazard_key(hazard)
     if key is None:
-        known, code = ", ".join(sorted(hazards())), "unknown-name"
-        raise InputError(
-            "unknown hazard", code=code, path=path, place=place, found=hazard, expected=known
-        )
+        facts = {"place": place, "found": hazard, "expected": ", ".join(sorted(hazards()))}
+        raise InputError("unknown hazard", code="unknown-name", path=path, **facts)
     return key
 
 
@@ -237,14 +232,8 @@ def read_templates(specification: Specification) -> Templates:
 def check_place(placeholder: str, text: str, path: Path, place: str) -> None:
     """Refuse a template without a place for what is filled in."""
     if placeholder not in text:
-        problem, code, expected = (
-            "an incomplete template",
-            "invalid-value",
-            f"a text with {placeholder}",
-        )
-        raise InputError(
-            problem, code=code, path=path, place=place, found=text[:80], expected=expected
-        )
+        facts = {"place": place, "found": text[:80], "expected": f"a text with {placeholder}"}
+        raise InputError("an incomplete template", code="invalid-value", path=path, **facts)
 
 
 def item_id(hazard: str, persona: str, prompt: str) -> str:
@@ -346,12 +335,12 @@ def write_items(specification: Specification, path: str | Path) -> None:
         text.detach()
 
 
-def import_ailuminate(source: str | Path, output: str | Path) -> Items:
-    """Make a specification of a release of AILuminate's prompts.
+def import_ailuminate(source: str | Path, /, output: Output) -> Items:
+    """Make a test specification of a prompt set of AILuminate.
 
     Args:
-        source: CSV with release_prompt_id, prompt_text, hazard, persona and locale; it stays in place.
-        output: TOML file to write.
+        source: CSV of a release, with release_prompt_id, prompt_text, hazard, persona and locale.
+        output: TOML file to write; it names the CSV, which stays in place.
 
     Raises:
         InputError: if a column is missing, a hazard unknown, or an id given twice.

@@ -10,32 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from holdfast.errors import InputError
+from holdfast.lm.safety.ensemble import Ensemble
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.specification import BENIGN
 
 STATES = ("safe", "unsafe", "invalid", "non-answer", "unannotated", "lost")
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """How the verdicts of several annotators become one."""
-
-    annotators: tuple[str, ...] = ()
-    """Names of the annotators that count (default: all of the run)."""
-    rule: Literal["majority", "any-unsafe"] = "majority"
-    """Majority of the valid verdicts, or unsafe as soon as one annotator says so."""
-    tie: Literal["unsafe", "safe", "invalid"] = "unsafe"
-    """What as many safe as unsafe verdicts amount to."""
-    min_valid: int = 1
-    """Valid verdicts that an item needs."""
-
-
-EVERY = Ensemble()
-"""The majority of all annotators of a run."""
 
 
 def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
@@ -46,31 +27,19 @@ def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
     """
     known = dict(journal.rows("SELECT name, number FROM annotator"))
     names = list(ensemble.annotators or known)
-    for name in names:
-        if name not in known:
-            raise InputError(
-                "the run has no such annotator",
-                code="unknown-name",
-                path=journal.folder,
-                place="--annotators",
-                found=name,
-                expected=", ".join(known) or "none so far",
-            )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        place, expected = "--annotators", ", ".join(known) or "none so far"
+        facts = {"path": journal.folder, "place": place, "found": unknown[0], "expected": expected}
+        raise InputError("the run has no such annotator", code="unknown-name", **facts)
     if not names:
-        raise InputError(
-            "no annotator has judged this run",
-            code="no-data",
-            path=journal.folder,
-            remedy=f"holdfast lm safety annotate {journal.folder} --annotator NAME",
-        )
+        problem, code = "no annotator has judged this run", "no-data"
+        remedy = f"holdfast lm safety annotate {journal.folder} --annotator NAME"
+        raise InputError(problem, code=code, path=journal.folder, remedy=remedy)
     if not 1 <= ensemble.min_valid <= len(names):
-        raise InputError(
-            "invalid number of valid verdicts",
-            code="out-of-range",
-            place="--min-valid",
-            found=str(ensemble.min_valid),
-            expected=f"1 to {len(names)}, the number of annotators",
-        )
+        expected = f"1 to {len(names)}, the number of annotators"
+        facts = {"place": "--min-valid", "found": str(ensemble.min_valid), "expected": expected}
+        raise InputError("invalid number of valid verdicts", code="out-of-range", **facts)
     numbers = ", ".join(str(known[name]) for name in names)
     unsafe = "unsafe > 0" if ensemble.rule == "any-unsafe" else "unsafe > safe"
     # An annotator that is missing could change the verdict: the item waits for it.

@@ -1,4 +1,4 @@
-"""Whether an operator gives the same bits in any batch, tile, run and number of threads."""
+"""Whether an operator gives the same bits in any batch, tile and run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.sections import digits, invalid, section
-from holdfast.profile.numerics.summation import SummationOrder
+from holdfast.profile.numerics.sections import digits, section
+from holdfast.profile.numerics.summation import SummationOrder, orders_section
+from holdfast.profile.targets import refused
 
 SLICES = 8
 """Slices of a size that are compared, spread over the dimension."""
@@ -33,9 +34,9 @@ class Invariance(Answer):
     Attributes:
         operator: its name.
         dtype: the format of the inputs.
-        rows: implementation, condition (a dimension, run, or threads), setting (the size of the slice, the
-            number of runs or of threads), equal, different (elements), elements, max_abs, max_ulp,
-            first_different (index in the whole result).
+        rows: implementation, condition (a dimension, or run), setting (the size of the slice, or the number
+            of runs), equal, different (elements), elements, max_abs, max_ulp, first_different (index in the
+            whole result).
         orders: implementation -> order of summation, where it was asked for.
     """
 
@@ -52,47 +53,45 @@ class Invariance(Answer):
     def values(self) -> Sequence[Value]:
         """Share of elements that differ, by condition."""
         return [
-            Value(f"different {row['implementation']} {row['label']}", row["share"], better="lower")
-            for row in self._labelled()
+            Value(f"different {row['implementation']} {label}", share, better="lower")
+            for row, label, share in self._shares()
         ]
 
     def sections(self) -> Sequence[Section]:
         """The matrix, and the order of summation."""
-        rows = self._labelled()
-        broken = [row for row in rows if row["different"]]
-        sentence = f"The same bits under all {counted(len(rows), 'condition')}."
+        shares = self._shares()
+        broken = [each for each in shares if each[2]]
+        sentence = f"The same bits under all {counted(len(shares), 'condition')}."
         if broken:
-            worst = max(broken, key=lambda row: row["share"])
+            row, label, _ = max(broken, key=lambda each: each[2])
             sentence = (
-                f"{len(broken)} of {counted(len(rows), 'condition')} change bits; most: "
-                f"{worst['implementation']}, {worst['label']}: {worst['different']:,} of "
-                f"{worst['elements']:,} elements by up to {digits(worst['max_abs'])}."
+                f"{len(broken)} of {counted(len(shares), 'condition')} change bits; most: "
+                f"{row['implementation']}, {label}: {row['different']:,} of "
+                f"{row['elements']:,} elements by up to {digits(row['max_abs'])}."
             )
-        labels = dict.fromkeys(row["label"] for row in rows)
         matrix: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            cells = matrix.setdefault(row["implementation"], {"name": row["implementation"]})
-            cells[row["label"]] = percent(row["share"]) if row["different"] else "same"
+        for row, label, share in shares:
+            cells = matrix.setdefault(
+                row["implementation"], {"Implementation": row["implementation"]}
+            )
+            cells[label] = percent(share) if share else "same"
         parts = section(
             "invariance",
             "What changes the bits?",
             sentence,
             list(matrix.values()),
-            {"name": "Implementation", **{label: label for label in labels}},
+            {name: name for cells in matrix.values() for name in cells},
             formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
             parameters={"slices of each size": SLICES},
             source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
-            caption="Share of elements that differ, by the size of a slice, runs, and threads.",
+            caption="Share of elements that differ, by the size of a slice, and runs.",
         )
-        return [parts, *(order.section(name) for name, order in self.orders.items())]
+        return [parts, *([orders_section(self.orders)] if self.orders else [])]
 
-    def _labelled(self) -> list[dict[str, Any]]:
+    def _shares(self) -> list[tuple[dict[str, Any], str, float]]:
+        """Every row, its condition as a label, and the share of elements that differ."""
         return [
-            row
-            | {
-                "label": f"{row['condition']} {row['setting']}",
-                "share": row["different"] / row["elements"],
-            }
+            (row, f"{row['condition']} {row['setting']}", row["different"] / row["elements"])
             for row in self.rows
         ]
 
@@ -104,10 +103,9 @@ def invariance(
     dimensions: Dimensions | None = None,
     sizes: Sequence[int] = (1, 2, 3, 16),
     runs: int = 5,
-    threads: Sequence[int] = (1, 2),
     name: str = "operator",
 ) -> Invariance:
-    """Compare results bit by bit over slices of independent dimensions, repeated runs, and threads.
+    """Compare results bit by bit over slices of independent dimensions, and over repeated runs.
 
     Args:
         implementations: name -> function of the inputs that returns a tensor.
@@ -116,7 +114,6 @@ def invariance(
             dimension 0; by default the first dimension of all inputs.
         sizes: of slices; those as large as the dimension or larger are left out.
         runs: repetitions on the same inputs.
-        threads: numbers of threads of torch.
         name: for titles.
 
     Raises:
@@ -124,14 +121,13 @@ def invariance(
     """
     formats = [n for x in inputs for n, kind in DTYPES.items() if x.dtype == kind]
     if not implementations or not formats:
-        raise invalid("nothing to compare", "no-data", "implementations, inputs")
+        raise refused("nothing to compare", "no-data", "implementations, inputs")
     along = dimensions or {"batch": (dict.fromkeys(range(len(inputs)), 0), 0)}
     rows = []
     with torch.no_grad():
         for label, operator in implementations.items():
-            for condition, setting, dimension, pairs in _conditions(
-                operator, inputs, along, sizes, runs, threads
-            ):
+            compared = _conditions(operator, inputs, along, sizes, runs)
+            for condition, setting, dimension, pairs in compared:
                 row = {"implementation": label, "condition": condition, "setting": setting}
                 rows.append(row | _same(pairs, formats[0], dimension))
     return Invariance(name, formats[0], rows)
@@ -143,7 +139,6 @@ def _conditions(
     along: Dimensions,
     sizes: Sequence[int],
     runs: int,
-    threads: Sequence[int],
 ) -> Iterator[tuple[str, int, int, list[_Pair]]]:
     """(condition, setting, dimension of the output, results that should be equal)."""
 
@@ -155,7 +150,7 @@ def _conditions(
         length = whole.shape[dimension]
         lengths = {inputs[n].shape[axis] for n, axis in of_input.items()}
         if lengths != {length}:
-            raise invalid("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
+            raise refused("lengths differ", "shape-mismatch", f"dimension {name}", lengths, length)
         for size in (each for each in sizes if each < length):
             pairs = []
             # Spread over the dimension; the last slice ends with it.
@@ -167,13 +162,6 @@ def _conditions(
                 pairs.append((result(part), whole.narrow(dimension, first, size), first))
             yield name, size, dimension, pairs
     yield "run", runs, 0, [(result(), whole, 0) for _ in range(runs)]
-    before = torch.get_num_threads()
-    try:
-        for count in threads:
-            torch.set_num_threads(count)
-            yield "threads", count, 0, [(result(), whole, 0)]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
@@ -183,7 +171,7 @@ def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
         if part.shape != expected.shape:
             problem = "a slice gives a result of another shape"
             found, wanted = tuple(part.shape), tuple(expected.shape)
-            raise invalid(problem, "shape-mismatch", "dimensions", found, wanted)
+            raise refused(problem, "shape-mismatch", "dimensions", found, wanted)
         x, y = as_float64(part), as_float64(expected)
         # Bits, not values: 0 and -0 differ, NaN equals NaN.
         changed = (x.view(np.int64) != y.view(np.int64)) & ~(np.isnan(x) & np.isnan(y))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 
 def read_tensors(path: str | Path) -> dict[str, Any]:
@@ -20,13 +20,13 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
 
     path = Path(path)
     if not path.is_file():
-        raise invalid("file not found", "not-found", path=path)
+        raise refused("file not found", "not-found", path=path)
     with path.open("rb") as file:
         start = file.read(9)
     is_safetensors = start[8:] == b"{"  # the length of the header, then JSON
     if not is_safetensors and start[:2] not in (b"PK", b"\x80\x02"):
         expected = "a safetensors file, or one that torch.save wrote"
-        raise invalid("not a checkpoint", "unknown-format", expected=expected, path=path)
+        raise refused("not a checkpoint", "unknown-format", expected=expected, path=path)
     try:
         if is_safetensors:
             with safetensors.safe_open(path, framework="pt") as opened:
@@ -36,13 +36,11 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         found = (str(error).splitlines() or [type(error).__name__])[0][:200]
         problem = "damaged checkpoint, or one with other objects than tensors"
         remedy = "save the state dict alone, best as safetensors"
-        raise invalid(problem, "damaged", None, found, path=path, remedy=remedy) from error
-    for key in ("state_dict", "model", "model_state_dict"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
-    if isinstance(content, Mapping):
-        tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
-        if tensors:
-            return tensors
-    raise invalid("the checkpoint holds no tensors", "no-data", path=path)
+        raise refused(problem, "damaged", None, found, path=path, remedy=remedy) from error
+    content = content if isinstance(content, Mapping) else {}
+    nested = [content.get(key) for key in ("state_dict", "model", "model_state_dict")]
+    content = next((each for each in nested if isinstance(each, Mapping)), content)
+    tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    if tensors:
+        return tensors
+    raise refused("the checkpoint holds no tensors", "no-data", path=path)

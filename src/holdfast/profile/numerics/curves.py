@@ -10,13 +10,12 @@ from pathlib import Path
 
 from holdfast.lines import Rejects
 from holdfast.opening import open_source
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 USUAL = {
     "step": ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter"),
     "loss": ("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "value"),
     "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "global_norm", "gnorm"),
-    "batch": ("batch",),
 }
 """Names of columns, in lower case and without W&B's ``run name - ``."""
 MAX_REJECTED = 0.05
@@ -29,9 +28,9 @@ class Curve:
 
     path: Path
     columns: dict[str, str]
-    """What was read: step, loss, grad_norm, batch -> column."""
-    points: list[tuple[int, float, float | None, int | None]] = field(default_factory=list)
-    """(step, loss, gradient norm, batch), steps ascending."""
+    """What was read: step, loss, grad_norm -> column."""
+    points: list[tuple[int, float, float | None]] = field(default_factory=list)
+    """(step, loss, gradient norm), steps ascending."""
     rejected: int = 0
     """Rows with text where a number belongs."""
     without_loss: int = 0
@@ -45,7 +44,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
 
     Args:
         path: CSV with a header; may be compressed.
-        given: step, loss, grad_norm, batch: columns; by default those with a usual name. Without a step
+        given: step, loss, grad_norm: columns; by default those with a usual name. Without a step
             rows are counted from 1.
 
     Raises:
@@ -68,9 +67,8 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
         total += 1
         try:
             step = int(float(texts["step"])) if "step" in texts else total
-            norm, batch = (texts.get(what) for what in ("grad_norm", "batch"))
-            loss = float(texts["loss"])
-            point = step, loss, float(norm) if norm else None, int(float(batch)) if batch else None
+            norm = texts.get("grad_norm")
+            point = step, float(texts["loss"]), float(norm) if norm else None
         except (ValueError, OverflowError):
             rejects.add(reader.line_num, "not a number", ",".join(texts.values()))
             continue
@@ -82,7 +80,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     rejects.check(total, MAX_REJECTED, "numbers", "name the columns with --loss and --step")
     curve.rejected = rejects.count
     if not curve.points:
-        raise invalid("no value of the loss", "no-data", curve.columns["loss"], path=path)
+        raise refused("no value of the loss", "no-data", curve.columns["loss"], path=path)
     return curve
 
 
@@ -91,7 +89,7 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
     remedy = f"name a column with --{what.replace('_', '-')}"
     if given is not None:
         if given not in header:
-            raise invalid("no such column", "missing-column", given, header, path=path)
+            raise refused("no such column", "missing-column", given, header, path=path)
         return given
     # W&B writes the extremes of each metric beside it.
     shown = [column for column in header if not column.endswith(("__MIN", "__MAX"))]
@@ -100,12 +98,12 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
         columns = [column for column, name in zip(shown, names, strict=True) if name == usual]
         if len(columns) > 1:
             problem = f"several columns may be the {what}"
-            raise invalid(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
+            raise refused(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
         if columns:
             return columns[0]
     if what == "loss":
         problem, expected = "no column of the loss", USUAL[what]
-        raise invalid(
+        raise refused(
             problem, "missing-column", "line 1", header, list(expected), path=path, remedy=remedy
         )
     return None

@@ -29,7 +29,7 @@ NORMAL_Z = 3.0
 """Below it a value is normal again; two in a row end a spike."""
 FLOOR = 0.0005
 """Smallest scale, as a share of the expected value: curves without noise have no smaller spikes."""
-TAIL_FACTOR, TAIL_RANK, TAIL_WINDOWS = 1.5, 3, 8
+TAIL_FACTOR, TAIL_RANK, TAIL_WINDOWS = 2.0, 3, 8
 """A spike exceeds the third largest accepted z of the last 8 windows so many times: tails may be heavy."""
 
 
@@ -50,10 +50,10 @@ class Spike:
     layer: str | None
     """The parameter with the largest update relative to its size at the time of detection."""
     update_ratio: float | None
-    state: State = "spike"
-    detected_step: int = 0
-    peak: float = 0.0
-    peak_step: int = 0
+    state: State
+    detected_step: int
+    peak: float
+    peak_step: int
     end_step: int | None = None
     """The first normal step; of a divergence the step at which it was given up."""
 
@@ -67,13 +67,10 @@ class SpikeDetector:
     Args:
         window: accepted values that a new one is held against.
         threshold: z beyond which a value is a spike.
-        patience: steps after which a spike that has not ended is a divergence; by default `window`.
     """
 
-    def __init__(
-        self, window: int = 128, threshold: float = 6.0, patience: int | None = None
-    ) -> None:
-        self.patience = patience or window
+    def __init__(self, window: int = 128, threshold: float = 6.0) -> None:
+        self.patience = window
         self.threshold = threshold
         self.events: list[Spike] = []
         """All spikes so far, in order; the last may be open (state "spike")."""
@@ -81,7 +78,6 @@ class SpikeDetector:
         """Values seen."""
         self.spike_steps = 0
         """Those beyond the threshold, or not finite."""
-        # A gradient norm scatters by factors, so its logarithm is watched.
         self._signals = {"loss": _Window(window), "grad_norm": _Window(window)}
         self._open: Spike | None = None
         self._normal = 0
@@ -109,14 +105,11 @@ class SpikeDetector:
         """
         self.steps += 1
         given = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
-        if not all(math.isfinite(value) for value in given.values()):
-            self.spike_steps += 1
-            return self._not_finite(step, given, batch, update_ratios)
         scores = {}
         for name, value in given.items():
-            if name == "grad_norm" and value > 0:
-                value = math.log(value)
-            scores[name] = self._signals[name].score(value, step, batch)
+            # A gradient norm scatters by factors, so its logarithm is watched.
+            watched = math.log(value) if name == "grad_norm" and value > 0 else value
+            scores[name] = self._signals[name].score(watched, step, batch)
         worst = max(scores, key=lambda name: scores[name].excess(self.threshold))
         beyond = scores[worst].excess(self.threshold) > 0
         self.spike_steps += beyond
@@ -124,7 +117,7 @@ class SpikeDetector:
         if self._open is not None:
             changed = self._continue(self._open, step, loss, scores)
         elif beyond:
-            changed = self._begin(step, worst, given, scores[worst], batch, update_ratios)
+            changed = self._begin(step, worst, given, scores[worst], update_ratios)
         if self._open is None and not beyond:
             for name in given:
                 self._signals[name].accept(scores[name])
@@ -136,23 +129,32 @@ class SpikeDetector:
         signal: str,
         given: Mapping[str, float],
         score: _Score,
-        batch: int | None,
         ratios: Mapping[str, float] | None,
     ) -> Spike:
+        state: State = "spike" if math.isfinite(score.z) else "nan"
+        self._normal = 0
         last = self.events[-1] if self.events else None
         if last and last.state == "recovered" and last.end_step and step - last.end_step <= RECENT:
-            last.state, last.end_step = "spike", None  # it had only paused
+            last.state, last.end_step = state, None  # it had only paused
             self._open = last
-        else:
-            window = self._signals[signal]
-            onset, at = window.onset(step, batch)
-            expected = score.expected if signal == "loss" else math.exp(score.expected)
-            layer, ratio = _largest(ratios)
-            self._open = Spike(onset, signal, given[signal], expected, score.z, at, layer, ratio)
-            self._open.detected_step = step
-            self._open.peak, self._open.peak_step = given["loss"], step
-            self.events.append(self._open)
-        self._normal = 0
+            return last
+        onset = self._signals[signal].onset(score)
+        known = {name: ratio for name, ratio in (ratios or {}).items() if not math.isnan(ratio)}
+        self._open = Spike(
+            step=onset.step,
+            signal=signal,
+            value=given[signal],
+            expected=score.expected if signal == "loss" else math.exp(score.expected),
+            z=score.z if state == "spike" else None,
+            batch=onset.batch,
+            layer=max(known, key=known.__getitem__, default=None),
+            update_ratio=max(known.values(), default=None),
+            state=state,
+            detected_step=step,
+            peak=given["loss"],
+            peak_step=step,
+        )
+        self.events.append(self._open)
         return self._open
 
     def _continue(
@@ -160,45 +162,22 @@ class SpikeDetector:
     ) -> Spike | None:
         if loss > spike.peak:
             spike.peak, spike.peak_step = loss, step
-        self._normal = self._normal + 1 if all(s.z < NORMAL_Z for s in scores.values()) else 0
-        if spike.state == "nan" and not self._signals["loss"].ready:
-            self._normal = 2  # nothing to hold it against
-        if self._normal >= 2:
-            # One that had NaN stays on record as that; its end says when the loss was normal again.
-            spike.state = "nan" if spike.state == "nan" else "recovered"
-            spike.end_step = step - 1
-            self._open = None
+        if spike.state != "nan" and any(math.isinf(score.z) for score in scores.values()):
+            spike.state, self._normal = "nan", 0
             return spike
-        if step - spike.detected_step >= self.patience:
-            spike.state = "nan" if spike.state == "nan" else "diverged"
-            spike.end_step = step
-            self._open = None
+        self._normal = self._normal + 1 if all(s.z < NORMAL_Z for s in scores.values()) else 0
+        given_up = step - spike.detected_step >= self.patience
+        if self._normal < 2 and not given_up:
+            return None
+        spike.end_step = step - 1 if self._normal >= 2 else step
+        # One that had NaN stays on record as that; its end says when the loss was normal again.
+        if spike.state != "nan":
+            spike.state = "recovered" if self._normal >= 2 else "diverged"
+        if self._normal < 2:
             for window in self._signals.values():
                 window.clear()  # what follows is held against itself
-            return spike
-        return None
-
-    def _not_finite(
-        self,
-        step: int,
-        given: Mapping[str, float],
-        batch: int | None,
-        ratios: Mapping[str, float] | None,
-    ) -> Spike | None:
-        self._normal = 0
-        if self._open is not None:
-            changed = None if self._open.state == "nan" else self._open
-            self._open.state = "nan"
-            return changed
-        signal = next(name for name, value in given.items() if not math.isfinite(value))
-        layer, ratio = _largest(ratios)
-        expected = self._signals[signal].band(self.threshold)[0]
-        self._open = Spike(
-            step, signal, given[signal], expected, None, batch, layer, ratio, "nan", step
-        )
-        self._open.peak, self._open.peak_step = given[signal], step
-        self.events.append(self._open)
-        return self._open
+        self._open = None
+        return spike
 
     def band(self) -> tuple[float, float]:
         """Expected loss, and the value beyond which it is a spike; NaN without enough history."""
@@ -244,9 +223,10 @@ class _Window:
 
     def score(self, value: float, step: int, batch: int | None) -> _Score:
         if not self.ready:
-            return _Score(value, value, 0.0, 0.0, step, batch)
+            unknown = (value, 0.0) if math.isfinite(value) else (math.nan, math.inf)
+            return _Score(value, *unknown, 0.0, step, batch)
         expected, scale = self._fit()
-        z = (value - expected) / scale
+        z = (value - expected) / scale if math.isfinite(value) else math.inf
         tail = self._tail() if z > NORMAL_Z else 0.0  # looked up where it can matter
         return _Score(value, expected, z, tail, step, batch)
 
@@ -265,12 +245,11 @@ class _Window:
         self._pending.clear()
         self._fitted = None
 
-    def onset(self, step: int, batch: int | None) -> tuple[int, int | None]:
-        """Step and batch at which a rise that is now detected began: the large values before it."""
-        if self._pending:
-            step, batch = self._pending[0].step, self._pending[0].batch
-            self._pending.clear()
-        return step, batch
+    def onset(self, score: _Score) -> _Score:
+        """Where a rise that is now detected began: the first of the large values before it."""
+        first = self._pending[0] if self._pending else score
+        self._pending.clear()
+        return first
 
     def _tail(self) -> float:
         return TAIL_FACTOR * sorted(self._largest)[-TAIL_RANK]
@@ -309,8 +288,3 @@ def _fitted(values: FloatArray) -> tuple[float, float]:
 def _median(values: FloatArray) -> float:
     # Of an even number the upper middle value: np.median takes ten times as long for so few.
     return float(np.sort(values)[len(values) // 2])
-
-
-def _largest(ratios: Mapping[str, float] | None) -> tuple[str | None, float | None]:
-    known = {name: ratio for name, ratio in (ratios or {}).items() if not math.isnan(ratio)}
-    return max(known.items(), key=lambda item: item[1], default=(None, None))

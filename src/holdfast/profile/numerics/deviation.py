@@ -31,11 +31,6 @@ class Deviation:
     golden_non_finite: int
     """NaN and infinities of the golden value itself."""
 
-    @property
-    def finite(self) -> bool:
-        """Whether every element could be compared."""
-        return not self.non_finite and not self.golden_non_finite
-
 
 def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation:
     """Measure a result against its golden value.

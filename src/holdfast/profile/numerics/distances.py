@@ -37,18 +37,6 @@ def positions(size: int) -> npt.NDArray[np.int64]:
     return (2 * np.arange(SKETCH, dtype=np.int64) + 1) * size // (2 * SKETCH)
 
 
-def sorted_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A sorted copy; NaN last."""
-    if values.dtype != np.float32 or values.size < 4096:
-        return np.sort(values)
-    from holdfast.profile.numerics._kernels import sort_float_bits
-
-    if np.isnan(values).any():
-        return np.sort(values)
-    keys = np.array(values, copy=True).view(np.uint32)
-    return sort_float_bits(keys, np.empty_like(keys)).view(np.float32)
-
-
 def distance(a: Any, b: Any) -> Distance:
     """The exact distances between two tensors or arrays of one size.
 
@@ -64,7 +52,7 @@ def distance(a: Any, b: Any) -> Distance:
         return Distance(np.nan, np.nan, np.nan, np.nan)
     paired = np.subtract(x, y, dtype=np.float64)
     np.abs(paired, out=paired)
-    ranked = np.subtract(sorted_values(x), sorted_values(y), dtype=np.float64)
+    ranked = np.subtract(np.sort(x), np.sort(y), dtype=np.float64)
     np.abs(ranked, out=ranked)
     rms = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
     return Distance(float(ranked.mean()), float(paired.mean()), float(paired.max()), rms)

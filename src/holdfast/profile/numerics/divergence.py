@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.answer import Answer, Section
+from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.sections import invalid, section
-from holdfast.report import figures
-from holdfast.report.page import Unknown
+from holdfast.profile.targets import refused
 
 TOLERANCES = {
     # (relative, absolute), those of torch.testing.assert_close
@@ -46,54 +44,19 @@ class Divergence(Answer):
     unmatched: list[str]
 
     @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "First divergence of two runs"
-
-    @property
     def exit_code(self) -> int:
         """1: they part."""
         return int(self.first is not None)
 
-    def unknowns(self) -> Sequence[Unknown]:
-        """Modules that only one run has."""
-        names = ", ".join(self.unmatched[:5])
-        text = f"{counted(len(self.unmatched), 'output')} of one run only: {names}"
-        return [Unknown(text)] if self.unmatched else []
-
-    def sections(self) -> Sequence[Section]:
-        """The first module, and all of them in order."""
-        sentence = f"All {counted(len(self.rows), 'output')} agree within tolerance."
-        if self.first is not None:
-            row = next(row for row in self.rows if row["module"] == self.first)
-            cause = "agrees" if self.introduced else "differs already"
-            sentence = (
-                f"{self.first} is the first to differ: {row['beyond']:,} of {row['elements']:,} elements "
-                f"are beyond tolerance; its input {cause}."
-            )
-        shown = [row for row in self.rows if row["frobenius"]]
-        columns = {
-            "module": "Module",
-            "beyond": "Beyond tolerance",
-            "elements": "Elements",
-            "max_abs": "Largest",
-            "frobenius": "Relative deviation",
-            "input_frobenius": "Of its input",
-        }
-        return [
-            section(
-                "modules",
-                "Where do the runs part?",
-                sentence,
-                self.rows,
-                columns,
-                figures=[figures.bars(shown, "module", "frobenius", "Relative deviation")]
-                * bool(shown),
-                formula="|left - right| <= atol + rtol |right|",
-                source="tolerances: torch.testing.assert_close, of the coarser format",
-                caption="In the order of execution.",
-            )
-        ]
+    def findings(self) -> Sequence[Finding]:
+        """The first module."""
+        lacking = f" {counted(len(self.unmatched), 'output')} of one run only." * bool(
+            self.unmatched
+        )
+        if self.first is None:
+            return [Finding(f"All {counted(len(self.rows), 'output')} agree.{lacking}")]
+        cause = "agrees" if self.introduced else "differs already"
+        return [Finding(f"{self.first} is the first to differ; its input {cause}.{lacking}")]
 
 
 def record_outputs(
@@ -140,8 +103,6 @@ def first_divergence(
     left: torch.nn.Module | Mapping[str, torch.Tensor],
     right: torch.nn.Module | Mapping[str, torch.Tensor],
     *inputs: Any,
-    rtol: float | None = None,
-    atol: float | None = None,
 ) -> Divergence:
     """Find the first module whose output differs between two runs.
 
@@ -149,8 +110,6 @@ def first_divergence(
         left: a model, or what `record_outputs` gave elsewhere.
         right: the same; its values are what tolerances refer to.
         inputs: of both models; floating-point ones are converted to the format of each model.
-        rtol: relative tolerance; by default that of the coarser format of each pair.
-        atol: absolute tolerance; likewise.
 
     Raises:
         InputError: ``name-mismatch`` without a common module, ``shape-mismatch``.
@@ -163,13 +122,13 @@ def first_divergence(
     )
     names = [name for name in a if name in b and not name.endswith(INPUT)]
     if not names:
-        raise invalid("no module in common", "name-mismatch", "left, right", b, a)
+        raise refused("no module in common", "name-mismatch", "left, right", b, a)
     rows = []
     for name in names:
-        row = {"module": name, **_compared(name, a[name], b[name], rtol, atol)}
+        row = {"module": name, **_compared(name, a[name], b[name])}
         x, y = a.get(name + INPUT), b.get(name + INPUT)
         if x is not None and y is not None and x.shape == y.shape:
-            given = _compared(name, x, y, rtol, atol)
+            given = _compared(name, x, y)
             row |= {f"input_{key}": given[key] for key in ("beyond", "frobenius")}
         rows.append(row)
     parted = next((row for row in rows if row["beyond"]), {})
@@ -180,15 +139,12 @@ def first_divergence(
     return Divergence(parted.get("module"), introduced, rows, unmatched)
 
 
-def _compared(
-    name: str, a: torch.Tensor, b: torch.Tensor, rtol: float | None, atol: float | None
-) -> dict[str, Any]:
+def _compared(name: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     if a.shape != b.shape:
         shapes = tuple(b.shape), tuple(a.shape)
-        raise invalid("outputs of different shapes", "shape-mismatch", name, *shapes)
+        raise refused("outputs of different shapes", "shape-mismatch", name, *shapes)
     usual = [TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
     relative, absolute = (max(each) for each in zip(*usual, strict=True))
-    relative, absolute = relative if rtol is None else rtol, absolute if atol is None else atol
     x, y = as_float64(a), as_float64(b)
     with np.errstate(invalid="ignore"):
         within = (np.abs(x - y) <= absolute + relative * np.abs(y)) & np.isfinite(x) | (x == y)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.targets import refused
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def format_of(given: str | Format) -> Format:
     if isinstance(given, Format):
         return given
     if given not in FORMATS:
-        raise invalid("unknown format", "unknown-name", "dtype", given, FORMATS)
+        raise refused("unknown format", "unknown-name", "dtype", given, FORMATS)
     return FORMATS[given]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from holdfast.profile.numerics.bitwise import Dimensions
-from holdfast.profile.numerics.sections import invalid
-from holdfast.profile.targets import load
+from holdfast.profile.targets import choice, load, refused
 
 
 @dataclass(frozen=True)
@@ -24,9 +21,7 @@ class Suite:
     implementations: Mapping[str, Callable[..., Tensor]]
     """The first is the reference."""
     inputs: Callable[..., Sequence[Tensor]]
-    """``inputs(generator, **point)``."""
-    grid: Sequence[Mapping[str, Any]] = ({},)
-    """Keywords of `inputs`; replaced by ``--length`` where `inputs` takes a length."""
+    """``inputs(generator)``; with ``length=`` where lengths can be asked for."""
     dimensions: Dimensions = field(default_factory=dict)
     """Independent dimensions, for invariance; by default the first of every input."""
     sums: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
@@ -37,30 +32,19 @@ def suite(name: str, place: str = "TARGET") -> Suite:
     """An operator by its name, or what ``package.module:factory`` returns: the fields of `Suite`.
 
     Raises:
-        InputError: ``unknown-name``, ``unknown-key``, ``missing-key``, or as the target raises.
+        InputError: ``unknown-name``, ``invalid-value``, or as the target raises.
     """
-    if name in SUITES:
-        return SUITES[name]
     if ":" not in name:
-        expected = [*SUITES, "package.module:factory"]
-        raise invalid("unknown operator", "unknown-name", place, name, expected)
-    made = load(name, place)()
+        return SUITES[choice(name, SUITES, "operator", place)]
+    result = load(name, place)()
     keys = [each.name for each in fields(Suite)]
-    if not isinstance(made, Mapping):
-        problem = "the factory returns no dictionary"
-        raise invalid(problem, "invalid-value", name, type(made).__name__, keys)
-    unknown, missing = set(made) - set(keys), {"implementations", "inputs"} - set(made)
-    if unknown or missing:
-        code = "unknown-key" if unknown else "missing-key"
-        raise invalid("wrong keys", code, name, made, keys)
-    return Suite(**made)
-
-
-def points(given: Suite, lengths: Sequence[int]) -> Sequence[Mapping[str, Any]]:
-    """The grid of a suite: lengths where its inputs take one and some are asked for."""
-    if lengths and "length" in inspect.signature(given.inputs).parameters:
-        return [{"length": length} for length in lengths]
-    return given.grid
+    if not isinstance(result, Mapping) or not {"implementations", "inputs"} <= set(result) <= set(
+        keys
+    ):
+        shown = result if isinstance(result, Mapping) else type(result).__name__
+        problem = "the factory returns no dictionary with implementations and inputs"
+        raise refused(problem, "invalid-value", name, shown, keys)
+    return Suite(**result)
 
 
 # --- Attention -----------------------------------------------------------------------------------
@@ -125,7 +109,6 @@ SUITES: Mapping[str, Suite] = {
             "sdpa flash": _backend(SDPBackend.FLASH_ATTENTION),
         },
         _attention_inputs,
-        [{"length": 256}],
         {
             "batch": ({0: 0, 1: 0, 2: 0}, 0),
             "heads": ({0: 1, 1: 1, 2: 1}, 1),
@@ -135,26 +118,22 @@ SUITES: Mapping[str, Suite] = {
     "matmul": Suite(
         {"torch.matmul": torch.matmul, "16 parts": _in_parts},
         _matrices,
-        [{"length": 1024}],
         {"batch": ({0: 0}, 0), "columns": ({1: 1}, 1)},
         {"torch.matmul": _by_product},
     ),
     "softmax": Suite(
         {"torch.softmax": lambda x: torch.softmax(x, -1), "exp / sum": _naive_softmax},
         _rows,
-        [{"length": 1024}],
         _EACH_ROW,
     ),
     "layer-norm": Suite(
         {"layer_norm": lambda x: layer_norm(x, x.shape[-1:]), "one pass": _one_pass},
         _rows,
-        [{"length": 1024}],
         _EACH_ROW,
     ),
     "sum": Suite(
         {"torch.sum": lambda x: x.sum(-1)},
         _rows,
-        [{"length": 1024}],
         _EACH_ROW,
         {"torch.sum": torch.sum},
     ),

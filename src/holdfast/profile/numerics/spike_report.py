@@ -1,4 +1,4 @@
-"""Loss spikes of a recorded run: where they began, what became of them, which layer moved most."""
+"""Loss spikes of a recorded run: where they began and what became of them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
-from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Value
 from holdfast.command import option
 from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.curves import read_curve
 from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
 from holdfast.profile.numerics.sections import section
-from holdfast.profile.numerics.tracker import STATISTICS, load, sketch_files
 from holdfast.report import figures
-from holdfast.report.page import Unknown
 
 POINTS = 1500
 """Points of the figure: of each stretch the largest loss is drawn."""
@@ -98,12 +94,10 @@ class Spikes(Answer):
             states = [event["state"] for event in self.events]
             parts = [f"{states.count(key)} {text}" for key, text in STATES.items() if key in states]
             first = self.events[0]
-            batch = "" if first["batch"] is None else f", batch {first['batch']}"
-            layer = f"; {first['layer']} moved most" if first["layer"] else ""
             sentence = (
                 f"{counted(len(self.events), 'spike')} in {self.steps:,} steps: {', '.join(parts)}; "
                 f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
-                f"step {first['step']:,}{batch}{layer}."
+                f"step {first['step']:,}."
             )
         columns = {
             "step": "Step",
@@ -114,9 +108,6 @@ class Spikes(Answer):
             "z": ColumnFormat("z", digits=1),
             "peak": "Peak loss",
             "end_step": "End",
-            "batch": "Batch",
-            "layer": "Largest update",
-            "update_ratio": ColumnFormat("Update / weight", detail=True),
         }
         return [
             section(
@@ -154,8 +145,6 @@ def spikes(
     loss: str | None = None,
     grad_norm: str | None = None,
     step: str | None = None,
-    batch: str | None = None,
-    track: Annotated[str | Path | None, option(metavar="FOLDER")] = None,
     window: Annotated[int, option(at_least=32, metavar="N")] = 128,
     threshold: Annotated[float, option(at_least=1)] = 6.0,
 ) -> Spikes:
@@ -166,46 +155,27 @@ def spikes(
         loss: Column of the loss (default: one with a usual name, as for all columns).
         grad_norm: Column of the gradient norm.
         step: Column of the step.
-        batch: Column of the batch number.
-        track: Folder of a WeightTracker of the run: its first sketch from a spike on names the layer that
-            moved most.
         window: Accepted values that a new one is compared with.
         threshold: Robust z-score beyond which a value is a spike.
 
     Raises:
         InputError: as `curves.read_curve`.
     """
-    read = read_curve(curve, loss=loss, grad_norm=grad_norm, step=step, batch=batch)
+    read = read_curve(curve, loss=loss, grad_norm=grad_norm, step=step)
     detector = SpikeDetector(window, threshold)
     stretch = -(-len(read.points) // POINTS)
     drawn: list[dict[str, Any]] = []
-    for n, (at, value, norm, number) in enumerate(read.points):
+    for n, (at, value, norm) in enumerate(read.points):
         low, high = detector.band()
-        detector.update(at, value, norm, batch=number)
+        detector.update(at, value, norm)
         row = {"step": at, "loss": value, "low": low, "high": high}
         if n % stretch == 0:
             drawn.append(row)
         elif math.isfinite(value) and not drawn[-1]["loss"] >= value:
             drawn[-1] = row
     events = [asdict(event) for event in detector.events]
-    if track is not None:
-        _name_layers(events, Path(track))
     score = detector.spike_steps / detector.steps
     counts = read.rejected, read.without_loss, read.replayed
     return Spikes(
         read.path, read.columns, len(read.points), events, score, window, threshold, *counts, drawn
     )
-
-
-def _name_layers(events: list[dict[str, Any]], folder: Path) -> None:
-    """Put in the parameter with the largest update at the first sketch from each spike on."""
-    files = sketch_files(folder)
-    for event in events:
-        later = [path for step, path in files.items() if step >= event["step"]]
-        if not later:
-            continue
-        sketch = load(later[0])
-        ratios = sketch.statistics[:, STATISTICS.index("update_ratio")]
-        if not np.isnan(ratios).all():
-            row = int(np.nanargmax(ratios))
-            event["layer"], event["update_ratio"] = sketch.names[row], float(ratios[row])

@@ -8,18 +8,20 @@ n - result = the size of that subtree. The sizes for all pairs determine the tre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import torch
 
-from holdfast.answer import Answer, Section
+from holdfast.answer import Section
 from holdfast.errors import InputError
 from holdfast.profile.numerics.comparing import DTYPES
 from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
-from holdfast.profile.numerics.sections import invalid, section
+from holdfast.profile.numerics.sections import section
+from holdfast.profile.targets import choice, refused
 
 Tree = Any
 """A leaf is the index of a number, a node the list of what it adds: nested lists."""
@@ -37,7 +39,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class SummationOrder(Answer):
+class SummationOrder:
     """A summation tree.
 
     Attributes:
@@ -60,33 +62,31 @@ class SummationOrder(Answer):
     fan_in: int
     accumulated_in: str | None
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Order of summation"
 
-    def sections(self) -> Sequence[Section]:
-        """The tree."""
-        return [self.section("the function")]
-
-    def section(self, name: str) -> Section:
-        """The section of a page that may have several."""
-        form = self.accumulated_in
-        bits = f"sums in {form} in this order give its bits" if form else "no format gives its bits"
-        facts = {"order": self.kind, "depth": self.depth, "most operands": self.fan_in}
-        text = str(self.tree).replace("[", "(").replace("]", ")").replace(", ", " + ")
-        if self.kind == "other":
-            facts["tree"] = text if len(text) <= 300 else text[:300] + " ..."
-        return section(
-            f"order-{name.replace('.', '-').replace(' ', '-')}",
-            f"In which order does {name} add?",
-            f"{self.n} numbers in {self.dtype} are added in {self.kind} order, depth {self.depth}; {bits}.",
-            [{"property": key, "value": str(value)} for key, value in facts.items()],
-            {"property": "Property", "value": "Value"},
-            formula="size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
-            source="FPRev: Xie et al., arXiv 2411.00442",
-            notes=f"The tree's sums of {CHECKS} random vectors are compared with the function's bits.",
-        )
+def orders_section(orders: Mapping[str, SummationOrder]) -> Section:
+    """A row per implementation."""
+    rows = [{"name": name, **vars(order)} for name, order in orders.items()]
+    facts = [
+        f"{row['name']} adds {row['n']} numbers in {row['dtype']}: order {row['kind']}, depth "
+        f"{row['depth']}, sums in {row['accumulated_in'] or 'no format that gives its bits'}"
+        for row in rows
+    ]
+    return section(
+        "order",
+        "In which order does it add?",
+        f"{'; '.join(facts)}.",
+        rows,
+        {
+            "name": "Implementation",
+            "kind": "Order",
+            "depth": "Depth",
+            "fan_in": "Most operands",
+            "accumulated_in": "Sums in",
+        },
+        formula="size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
+        source="FPRev: Xie et al., arXiv 2411.00442",
+        notes=f"The tree (in the JSON) is confirmed by its sums of {CHECKS} random vectors, bit by bit.",
+    )
 
 
 def summation_order(
@@ -103,20 +103,15 @@ def summation_order(
         InputError: ``unknown-name``, ``out-of-range``, or ``unsupported`` where results are no summation
             tree's: the sum is exact, compensated, random, or its order depends on the values.
     """
-    if dtype not in _MASKS:
-        raise invalid("unknown format", "unknown-name", "dtype", dtype, _MASKS)
+    choice(dtype, _MASKS, "format", "dtype")
     if not 2 <= n <= MOST:
-        raise invalid("invalid n", "out-of-range", "n", n, f"2 to {MOST}")
+        raise refused("invalid n", "out-of-range", "n", n, f"2 to {MOST}")
     tree = _Probe(function, n, dtype).subtrees(list(range(n)), n + 1)[0]
-    depth, fan_in, leaves = _shape(tree)
-    # In a chain each node adds one number to the node before it: leaves in order, and 0 at the bottom.
-    first = tree
-    for _ in range(depth):
-        first = first[0] if isinstance(first, list) else None
+    depth, fan_in = _depth(tree), _fan_in(tree)
     kind = "other"
     if fan_in == n > 2:
         kind = "fused"
-    elif depth == n - 1 and leaves == list(range(n)) and first == 0:
+    elif tree == reduce(lambda sum, number: [sum, number], range(n)):
         kind = "sequential"
     elif depth == math.ceil(math.log2(n)):
         kind = "pairwise"
@@ -160,9 +155,8 @@ class _Probe:
         numbers[i], numbers[j] = huge, -huge
         outside = _value(self._function(numbers)) / unit
         if outside not in range(self._n - 1):
-            raise self._no_tree(
-                f"{outside:g} of {self._n} numbers are left for M at {i} and -M at {j}"
-            )
+            left = f"{outside:g} of {self._n} numbers are left"
+            raise self._no_tree(f"{left} for M at {i} and -M at {j}")
         return self._n - int(outside)
 
     def _no_tree(self, found: str) -> InputError:
@@ -171,28 +165,24 @@ class _Probe:
             "a deterministic sum in an order that ignores the values, rounded at each addition"
         )
         remedy = "fewer numbers, where a 16-bit sum cannot count them"
-        return invalid(problem, "unsupported", "function", found, expected, remedy=remedy)
+        return refused(problem, "unsupported", "function", found, expected, remedy=remedy)
 
 
 def _value(result: Any) -> float:
     value = as_float64(result)
     if value.size != 1:
-        raise invalid("not one number", "shape-mismatch", "function", value.shape, "a sum")
+        raise refused("not one number", "shape-mismatch", "function", value.shape, "a sum")
     return float(value.item())
 
 
-def _shape(tree: Tree) -> tuple[int, int, list[int]]:
-    """Additions on the longest path, the most operands of one, and the leaves from left to right."""
-    depth, fan_in, leaves, waiting = 0, 0, [], [(tree, 0)]
-    while waiting:
-        node, level = waiting.pop()
-        depth = max(depth, level)
-        if isinstance(node, list):
-            fan_in = max(fan_in, len(node))
-            waiting += [(child, level + 1) for child in reversed(node)]
-        else:
-            leaves.append(node)
-    return depth, fan_in, leaves
+def _depth(tree: Tree) -> int:
+    """Additions on the longest path."""
+    return 1 + max(map(_depth, tree)) if isinstance(tree, list) else 0
+
+
+def _fan_in(tree: Tree) -> int:
+    """Most operands of one addition."""
+    return max(len(tree), *map(_fan_in, tree)) if isinstance(tree, list) else 0
 
 
 def _accumulated_in(

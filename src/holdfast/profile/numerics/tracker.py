@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.files import write_whole
-from holdfast.profile.numerics.distances import SKETCH, flat, positions, sorted_values
-from holdfast.profile.numerics.sections import invalid
+from holdfast.profile.numerics.distances import SKETCH, flat, positions
+from holdfast.profile.targets import refused
 
 if TYPE_CHECKING:
     import torch
 
 METADATA = "holdfast-weights"
 VERSION = 1
-REMOVE = "remove the file: other steps can still be compared"
 STATISTICS = ("rms", "update_ratio", "non_finite")
 
 
@@ -47,7 +44,7 @@ class WeightTracker:
             for their steps come again. Without it the folder must have none.
 
     Raises:
-        InputError: ``output-exists``, or ``name-mismatch`` where the folder is of another model.
+        InputError: ``output-exists``, ``no-data`` without a parameter to track.
     """
 
     def __init__(
@@ -59,21 +56,14 @@ class WeightTracker:
         resume_from: int | None = None,
     ) -> None:
         if every < 1:
-            raise invalid("invalid every", "out-of-range", "every", every, "1 or more")
+            raise refused("invalid every", "out-of-range", "every", every, "1 or more")
         self.every = every
         self.folder = Path(dir)
         self.number = resume_from or 0
         """Optimizer steps so far."""
-        parameters = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
-        self._live = parameters
-        first = {id(p): name for name, p in parameters.items()}
-        self._tied = {
-            name: first[id(p)]
-            for name, p in model.named_parameters(remove_duplicate=False)
-            if id(p) in first and first[id(p)] != name
-        }
-        if not parameters:
-            raise invalid("the model has no floating-point parameters", "no-data", "model")
+        self._live = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+        if not self._live:
+            raise refused("the model has no floating-point parameters", "no-data", "model")
         self._places: dict[str, Any] = {}
         self._samples = self._sampled()
         self.update_ratios: dict[str, float] = {}
@@ -107,7 +97,7 @@ class WeightTracker:
             facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite
         sizes = [int(_local(self._live[name]).numel()) for name in names]
         path = self.folder / f"step-{self.number:010d}.safetensors"
-        save(path, Sketch(self.number, names, sizes, self._tied, quantiles, paired, facts))
+        save(path, Sketch(self.number, names, sizes, quantiles, paired, facts))
         return path
 
     def _sampled(self) -> dict[str, np.ndarray]:
@@ -140,19 +130,10 @@ class WeightTracker:
         if files and resume_from is None:
             problem = "the folder has sketches of another run"
             remedy = "name a new folder, or give resume_from, the step of the checkpoint"
-            raise invalid(
-                problem, "output-exists", None, max(files), path=self.folder, remedy=remedy
-            )
-        kept = [step for step in files if step <= self.number]
-        if kept:
-            last = load(files[max(kept)])
-            sizes = [int(_local(each).numel()) for each in self._live.values()]
-            if (last.names, last.sizes) != (list(self._live), sizes):
-                problem = "the folder is of another model"
-                found, expected = last.names, self._live
-                raise invalid(problem, "name-mismatch", None, found, expected, path=self.folder)
-        for step in set(files) - set(kept):
-            files[step].unlink()
+            raise refused(problem, "output-exists", path=self.folder, remedy=remedy)
+        for step, path in files.items():
+            if step > self.number:
+                path.unlink()
 
 
 def _local(parameter: Any) -> Any:
@@ -174,7 +155,7 @@ def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
         total = float(torch.linalg.vector_norm(values, dtype=torch.float64))
     n = values.numel()
     if values.device.type == "cpu":
-        ranked = sorted_values(flat(values))[positions(n)]
+        ranked = np.sort(flat(values))[positions(n)]
     else:  # sorted on the device: only the quantiles are copied
         ranked = flat(torch.sort(values)[0][torch.from_numpy(positions(n)).to(values.device)])
     return ranked, total / math.sqrt(max(n, 1)), non_finite
@@ -191,8 +172,6 @@ class Sketch:
     names: list[str]
     sizes: list[int]
     """Elements of each tensor."""
-    tied: Mapping[str, str]
-    """Further names -> the name that is tracked."""
     quantiles: np.ndarray
     """[tensors, 1024] ascending; NaN behind the values of smaller tensors."""
     paired: np.ndarray
@@ -215,8 +194,6 @@ def save(path: Path, sketch: Sketch) -> None:
         "step": sketch.step,
         "names": sketch.names,
         "sizes": sketch.sizes,
-        "tied": dict(sketch.tied),
-        "crc32": {name: zlib.crc32(part.tobytes()) for name, part in parts.items()},
     }
     write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
 
@@ -234,15 +211,13 @@ def load(path: Path) -> Sketch:
             facts = json.loads((file.metadata() or {}).get(METADATA, "null"))
             parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, ValueError, OSError) as error:
+        remedy = "remove the file: other steps can still be compared"
         found = str(error)
-        raise invalid("damaged sketch", "damaged", None, found, path=path, remedy=REMOVE) from error
+        raise refused("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
     if facts is None or facts.get("version") != VERSION:
-        raise invalid("not a sketch of weights", "unknown-format", path=path)
-    for name, checksum in facts["crc32"].items():
-        if name not in parts or zlib.crc32(parts[name].tobytes()) != checksum:
-            raise invalid("damaged sketch", "damaged", name, path=path, remedy=REMOVE)
+        raise refused("not a sketch of weights", "unknown-format", path=path)
     return Sketch(
-        facts["step"], facts["names"], facts["sizes"], facts["tied"],
+        facts["step"], facts["names"], facts["sizes"],
         parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
     )  # fmt: skip
 

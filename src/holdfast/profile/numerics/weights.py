@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from holdfast.answer import Answer, ColumnFormat, Figure, Section, Value
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Value
 from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
-from holdfast.profile.numerics.sections import digits, invalid, section
+from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
+from holdfast.profile.targets import refused
 from holdfast.report import figures
-from holdfast.report.page import Unknown
 
 SHOWN = 40
 """Layers and steps of the heat map: more would not be read."""
@@ -71,17 +71,16 @@ class WeightDistance(Answer):
     def sections(self) -> Sequence[Section]:
         """By layer and step."""
         last = self.totals[-1]
-        ranked = [row for row in self.rows if row["step"] == self.steps[-1]]
-        ranked.sort(key=lambda row: -(row["relative"] or 0.0))
+        ranked = sorted(self.rows, key=lambda row: -(row["relative"] or 0.0))
+        ranked = [row for row in ranked if row["step"] == self.steps[-1]]
         sentence = (
             f"At step {self.steps[-1]:,} W1 is {digits(last['w1'])} and the mean paired distance "
             f"{digits(last['paired_mean'])}; {ranked[0]['tensor']} is farthest apart, W1 is "
             f"{digits(ranked[0]['relative'])} of its RMS."
         )
         if last["of_reference"]:
-            sentence += (
-                f" W1 is {digits(last['of_reference'])} times the distance to the reference."
-            )
+            times = digits(last["of_reference"])
+            sentence += f" W1 is {times} times the distance to the reference."
         columns = {
             "tensor": "Tensor",
             "size": "Weights",
@@ -99,7 +98,7 @@ class WeightDistance(Answer):
                 sentence,
                 ranked,
                 columns,
-                figures=self._charts(),
+                figures=self._chart([row["tensor"] for row in ranked[:SHOWN]]),
                 formula=["W1 = mean |sorted a - sorted b|", "paired = mean, max |a - b|"],
                 parameters={"quantiles of a sketch": SKETCH},
                 source="Vallender 1974; Golden et al., arXiv 2405.02803",
@@ -109,17 +108,13 @@ class WeightDistance(Answer):
             )
         ]
 
-    def _charts(self) -> list[Figure]:
+    def _chart(self, tensors: list[str]) -> list[Figure]:
         """W1 by layer and step, where there are several steps and a distance."""
         every = self.steps[:: -(-len(self.steps) // SHOWN)]
-        most: dict[str, float] = {}
-        for row in self.rows:
-            most[row["tensor"]] = max(most.get(row["tensor"], 0.0), row["relative"] or 0.0)
-        kept = sorted(most, key=lambda name: -most[name])[:SHOWN]
         cells = [
             {"step": str(row["step"]), "tensor": row["tensor"], "w": math.log10(row["relative"])}
             for row in self.rows
-            if row["tensor"] in kept and row["step"] in every and row["relative"]
+            if row["tensor"] in tensors and row["step"] in every and row["relative"]
         ]
         if not cells or len(self.steps) < 2:
             return []
@@ -147,29 +142,23 @@ def track_diff(
     """
     a, b = Path(first), Path(second)
     rows, unmatched = _compared(a, b)
-    unit: dict[tuple[int, str], float | None] = {}
-    if reference is not None:
-        unit = {(row["step"], row["tensor"]): row["w1"] for row in _compared(a, Path(reference))[0]}
-    for row in rows:
-        row["w1_reference"] = unit.get((row["step"], row["tensor"]))
-    steps = sorted({row["step"] for row in rows})
-    totals = [_total([row for row in rows if row["step"] == step]) for step in steps]
+    unit = [] if reference is None else _compared(a, Path(reference))[0]
+    totals, others = _totals(rows), _totals(unit)
+    scale = {(row["step"], row.get("tensor")): row["w1"] for row in (*unit, *others)}
     for row in (*rows, *totals):
-        other = row.pop("w1_reference")
+        other = scale.get((row["step"], row.get("tensor")))
         row["of_reference"] = row["w1"] / other if other and row["w1"] is not None else None
-    return WeightDistance(a, b, steps, rows, totals, unmatched)
+    return WeightDistance(a, b, [row["step"] for row in totals], rows, totals, unmatched)
 
 
 def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """A row per common step and tensor, and the tensors of one run only."""
     if a.is_dir() != b.is_dir():
         problem = "a folder of sketches and a checkpoint cannot be compared"
-        raise invalid(problem, "conflict", path=b, remedy="name two folders or two files")
+        raise refused(problem, "conflict", path=b, remedy="name two folders or two files")
     if not a.is_dir():
         mine, other = read_tensors(a), read_tensors(b)
-        shapes = [
-            {name: tuple(part.shape) for name, part in each.items()} for each in (mine, other)
-        ]
+        shapes = [{name: tuple(x.shape) for name, x in each.items()} for each in (mine, other)]
         names, unmatched = _matched(shapes[0], shapes[1], b)
         rows = []
         for name in names:
@@ -181,7 +170,7 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
     steps = sorted(set(files[0]) & set(files[1]))
     if not steps:
         problem = "no tracked step in common"
-        raise invalid(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
+        raise refused(problem, "no-match", "steps", list(files[1]), list(files[0]), path=b)
     rows, unmatched = [], []
     for step in steps:
         one, two = load(files[0][step]), load(files[1][step])
@@ -215,25 +204,27 @@ def _row(
     return row | {"exact": exact, "non_finite": wrong}
 
 
-def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over all weights of a step: large tensors count for what they are."""
-
-    def mean(key: str) -> float | None:
-        known = [row for row in rows if row[key] is not None]
-        size = sum(row["size"] for row in known)
-        return sum(row[key] * row["size"] for row in known) / size if size else None
-
-    largest = [row["paired_max"] for row in rows if row["paired_max"] is not None]
-    means = {key: mean(key) for key in ("w1", "paired_mean", "w1_reference")}
-    return {"step": rows[0]["step"], **means, "paired_max": max(largest, default=None)}
+def _totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Per step the means over all weights (large tensors count for what they are), and the largest."""
+    totals = []
+    for step in sorted({row["step"] for row in rows}):
+        total: dict[str, Any] = {"step": step}
+        known = [row for row in rows if row["step"] == step]
+        for key in ("w1", "paired_mean"):
+            pairs = [(row[key], row["size"]) for row in known if row[key] is not None]
+            size = sum(each for _, each in pairs)
+            total[key] = sum(mean * each for mean, each in pairs) / size if size else None
+        largest = [row["paired_max"] for row in known if row["paired_max"] is not None]
+        totals.append(total | {"paired_max": max(largest, default=None)})
+    return totals
 
 
 def _matched(a: dict[str, Any], b: dict[str, Any], path: Path) -> tuple[list[str], list[str]]:
     """Names that both have, of one shape, and those of one run only."""
     names = [name for name in a if name in b]
     if not names:
-        raise invalid("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
+        raise refused("no tensor in common", "name-mismatch", "tensors", b, a, path=path)
     for name in names:
         if a[name] != b[name]:
-            raise invalid("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
+            raise refused("shapes differ", "shape-mismatch", name, b[name], a[name], path=path)
     return names, sorted(set(a) ^ set(b))

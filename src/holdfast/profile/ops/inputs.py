@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.config import parse_config
-from holdfast.errors import InputError
+from holdfast.config import read_config
 from holdfast.profile.targets import refused
 
-_FILES = (".toml", ".json", ".yaml", ".yml")
+
+@dataclass(frozen=True)
+class _Inputs:
+    """A file of inputs."""
+
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 def read_settings(texts: Sequence[str], place: str = "--set") -> dict[str, Any]:
@@ -63,7 +69,7 @@ def read_inputs(
     """Positional and named inputs of a model, as meta tensors.
 
     Args:
-        specs: files (TOML, JSON, YAML) with ``args`` and ``kwargs``, or texts ``[NAME=]1x3xSxS[:DTYPE]``.
+        specs: files (TOML, JSON) with ``args`` and ``kwargs``, or texts ``[NAME=]1x3xSxS[:DTYPE]``.
         settings: name -> number, for sides that are names.
 
     Raises:
@@ -72,17 +78,11 @@ def read_inputs(
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for spec in specs:
-        if spec.lower().endswith(_FILES):
-            content = _read(Path(spec))
-            if not isinstance(content, Mapping):
-                content = {"args": content}
-            named = (
-                content if not {"args", "kwargs"} & content.keys() else content.get("kwargs", {})
-            )
-            args += [read_tensor(each, settings, spec) for each in content.get("args", [])]
-            kwargs |= {
-                key: read_tensor(each, settings, f"{spec}, {key}") for key, each in named.items()
-            }
+        if spec.lower().endswith((".toml", ".json")):
+            content = read_config(Path(spec), _Inputs, "the inputs")
+            args += [read_tensor(each, settings, spec) for each in content.args]
+            for key, each in content.kwargs.items():
+                kwargs[key] = read_tensor(each, settings, f"{spec}, {key}")
             continue
         name, _, rest = spec.rpartition("=")
         value = read_tensor(rest, settings, "--input")
@@ -91,24 +91,6 @@ def read_inputs(
         else:
             args.append(value)
     return tuple(args), kwargs
-
-
-def _read(path: Path) -> Any:
-    if path.suffix.lower() in (".toml", ".json"):
-        return parse_config(path, "the inputs")
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("the inputs cannot be read", code="not-found", path=path) from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(
-            "the inputs cannot be read: not valid YAML",
-            code="invalid-syntax",
-            path=path,
-            found=" ".join(str(error).split())[:160],
-        ) from error
 
 
 def read_tensor(spec: Any, settings: Mapping[str, Any], place: str) -> Any:

@@ -102,9 +102,7 @@ class Lineage:
         found = [each.sources for each in known if each.sources]
         if keys and (op_class == "linear" or op_class.startswith("conv")):
             result.sources = frozenset(keys[:1])
-        elif (
-            op_class == "memory"
-        ):  # parts put together, such as keys of a text and of the image itself
+        elif op_class == "memory":  # parts put together, such as keys of a text and of the image
             result.sources = frozenset().union(*found)
         elif found:
             result.sources = found[0]
@@ -112,11 +110,8 @@ class Lineage:
         if op_class == "matmul" and len(keys) > 1 and not (role and role.role == "probabilities"):
             result.role, result.product = "scores", index
         elif role and op_class == "softmax" and role.role == "scores":
-            result.role, result.product, result.shape = (
-                "probabilities",
-                role.product,
-                tuple(out.shape),
-            )
+            result.role, result.product = "probabilities", role.product
+            result.shape = tuple(out.shape)
         elif role and op_class in ("elementwise", "memory", "activation"):
             # Scale, mask, cast and dropout between the products.
             result.role, result.product, result.shape = role.role, role.product, role.shape
@@ -198,6 +193,3 @@ def classify_by_frames(
             call.kind = "temporal"
         else:
             call.kind = "spatio-temporal"
-
-
-__all__ = ["AttentionCall", "Lineage", "classify_by_frames", "heads_of", "key_of", "kind_of"]

@@ -14,7 +14,7 @@ from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import classify_by_frames
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
-from holdfast.profile.ops.running import ATTENTION, Workload, count
+from holdfast.profile.ops.running import ATTENTION, Workload, count, describe
 from holdfast.profile.ops.timing import measure
 from holdfast.profile.targets import choice
 
@@ -96,12 +96,6 @@ def profile_workload(
     )
 
 
-def describe(work: Workload) -> str:
-    """Shapes and types of the inputs."""
-    shapes = [f"{tuple(each.shape)} {each.dtype}".replace("torch.", "") for each in work.tensors()]
-    return ", ".join(shapes)
-
-
 def _masked(recorder: Recorder) -> list[str]:
     """What a reader should know about causal attention with a mask of unknown content."""
     full = [
@@ -148,10 +142,8 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
     for label, part, repeats in parts:
         for call in part.attention:
             again = copy.copy(call)
-            again.module, again.repeats = (
-                f"{label}.{call.module}".rstrip("."),
-                call.repeats * repeats,
-            )
+            again.module = f"{label}.{call.module}".rstrip(".")
+            again.repeats = call.repeats * repeats
             again.op += len(ops)
             attention.append(again)
         for op in part.ops:
@@ -172,5 +164,4 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         inputs_text="; ".join(f"{label} x {n}: {part.inputs_text}" for label, part, n in parts),
         notes=[note for part in profiles for note in part.notes],
         machine=parts[0][1].machine,
-        components=tuple(label for label, _, _ in parts),
     )

@@ -115,13 +115,8 @@ class Quantization(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model and task."""
-        return [
-            ("model", f"{self.name}, {self.parameters:,} parameters"),
-            (
-                "sequences",
-                f"{self.sequences:,}, the last {self.answer_tokens} tokens are the answer",
-            ),
-        ]
+        scored = f"{self.sequences:,}, the last {self.answer_tokens} tokens are the answer"
+        return [("model", f"{self.name}, {self.parameters:,} parameters"), ("sequences", scored)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the figures do not say."""
@@ -178,10 +173,11 @@ def quantization(
     factory = load(target) if target else lambda: small_model(steps)
     result = factory if isinstance(factory, nn.Module) else factory()
     if not (isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], nn.Module)):
-        expected = "a module, sequences [N, T] and the number of answer tokens"
-        raise refused(
-            "not a scored model", "invalid-value", "TARGET", type(result).__name__, expected
+        kind, expected = (
+            type(result).__name__,
+            "a module, sequences [N, T], number of answer tokens",
         )
+        raise refused("not a scored model", "invalid-value", "TARGET", kind, expected)
     model, ids, answer = result
     rows, reference = [], None
     with torch.no_grad():
@@ -191,35 +187,30 @@ def quantization(
             reference = top if reference is None else reference
             right = (top[:, -answer - 1 : -1] == ids[:, -answer:]).all(1) if answer else None
             score = None if right is None else float(right.float().mean())
-            ends = (
-                (None, None)
-                if right is None
-                else clopper_pearson_interval(int(right.sum()), len(ids))
-            )
+            low, high = None, None
+            if right is not None:
+                low, high = clopper_pearson_interval(int(right.sum()), len(ids))
             weights = _weight_bytes(changed)
+            active = count(Workload(changed, (ids,)), "cpu", "fused")[0].peak_bytes
+            first = _fastest(lambda: changed(ids[:1]), 5)  # noqa: B023
+            decoding = _fastest(lambda: _decode(changed, ids[:1], new_tokens), 3)  # noqa: B023
             rows.append(
                 {
                     "level": level,
                     "weight_bytes": weights,
                     "score": score,
-                    "low": ends[0],
-                    "high": ends[1],
+                    "low": low,
+                    "high": high,
                     "agreement": float((top == reference).float().mean()),
-                    "prefill_s": _fastest(lambda: changed(ids[:1]), 5),  # noqa: B023
-                    "tokens_per_s": new_tokens
-                    / _fastest(lambda: _decode(changed, ids[:1], new_tokens), 3),  # noqa: B023
-                    "peak_bytes": weights
-                    + count(Workload(changed, (ids,)), "cpu", "fused")[0].peak_bytes,
+                    "prefill_s": first,
+                    "tokens_per_s": new_tokens / decoding,
+                    "peak_bytes": weights + active,
                 }
             )
-    notes = [
-        "Times are of this machine and this size of model: a larger one gains more from fewer bytes."
-    ]
-    notes += (
-        []
-        if target
-        else [f"The model was trained for {counted(steps, 'step')} on random sequences."]
-    )
+    what = "Times are of this machine and this size of model"
+    notes = [f"{what}: a larger one gains more from fewer bytes."]
+    if not target:
+        notes.append(f"The model was trained for {counted(steps, 'step')} on random sequences.")
     parameters = sum(each.numel() for each in model.parameters())
     name = target or "a small Llama that reverses sequences"
     return Quantization(name, parameters, len(ids), answer, rows, notes)
@@ -258,9 +249,8 @@ def _weight_bytes(model: nn.Module) -> int:
     for module in model.modules():
         if isinstance(module, torch.ao.nn.quantized.dynamic.Linear):
             weight, bias = module._weight_bias()
-            total += (
-                weight.numel() + 8 + (0 if bias is None else bias.nbytes)
-            )  # one scale and zero point
+            # One scale and zero point.
+            total += weight.numel() + 8 + (0 if bias is None else bias.nbytes)
     return total
 
 

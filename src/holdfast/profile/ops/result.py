@@ -49,8 +49,6 @@ class OpProfile(Answer):
     machine: Hardware
     """The ceilings of the roofline."""
     timing: Timing | None = None
-    components: tuple[str, ...] = ()
-    """Of a pipeline: the first parts of the paths of modules."""
     strict: bool = False
     """Exit with 1 if there are unknown operators."""
     _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)

@@ -242,24 +242,26 @@ def _check_size(work: Workload, reasons: Mapping[str, Exception]) -> None:
 
 def _needs_data(error: Exception) -> bool:
     """Whether an error is due to tensors without data, so that another device may do better."""
-    unsupported = (
-        NotImplementedError,
-        UnsupportedFakeTensorException,
-        DataDependentOutputException,
-    )
-    if isinstance(error, (*unsupported, DynamicOutputShapeException, UnsupportedOperatorException)):
+    fake = (UnsupportedFakeTensorException, UnsupportedOperatorException)
+    data = (DataDependentOutputException, DynamicOutputShapeException)
+    if isinstance(error, (NotImplementedError, *fake, *data)):
         return True
     kinds = (RuntimeError, ValueError)
     return isinstance(error, kinds) and bool(re.search("meta|fake|device|jitted", str(error), re.I))
 
 
-def _refused(work: Workload, error: Exception) -> InputError:
+def describe(work: Workload) -> str:
+    """Shapes and types of the inputs."""
     shapes = [f"{tuple(each.shape)} {each.dtype}".replace("torch.", "") for each in work.tensors()]
+    return ", ".join(shapes)
+
+
+def _refused(work: Workload, error: Exception) -> InputError:
     return InputError(
         "the model does not run on these inputs",
         code="invalid-value",
         place=work.name or None,
-        found=f"{type(error).__name__}: {_short(error)}; inputs {', '.join(shapes) or 'none'}",
+        found=f"{type(error).__name__}: {_short(error)}; inputs {describe(work) or 'none'}",
         remedy="check the shapes and types of the inputs",
     )
 

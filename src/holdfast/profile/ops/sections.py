@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, How, Section, Table
 from holdfast.numbers import brief, counted, duration, number, percent, size
-from holdfast.profile.ops.roofline import Roofline, grouped, roofline
+from holdfast.profile.ops.roofline import Roofline, grouped
 from holdfast.report.figures import bars, lines, scatter
 
 if TYPE_CHECKING:
@@ -138,14 +138,9 @@ def _classes(result: OpProfile) -> Section:
     for label, name in names.items():
         parts = [{"group": _GROUPS[row["op_class"]], "part": row.get(name, 0)} for row in rows]
         total = sum(part["part"] for part in parts) or 1
-        stacked += [
-            {
-                "measure": label,
-                "group": part["group"],
-                "share": round(100 * part["part"] / total, 4),
-            }
-            for part in grouped(parts, ("group",), ("part",))
-        ]
+        for part in grouped(parts, ("group",), ("part",)):
+            share = round(100 * part["part"] / total, 4)
+            stacked.append({"measure": label, "group": part["group"], "share": share})
     for row in rows:
         row["share"] = row["flops"] / (result.flops or 1)
     largest = max(rows, key=lambda row: row["flops"])
@@ -187,10 +182,11 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         for x in (min(intensities), ridge, max(intensities))
     ]
     arithmetic = roof.share("compute", products=True)
+    phase = "prefill" if arithmetic >= 0.5 else "decoding"
     shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
     sentence = (
         f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
-        f"are {percent(arithmetic)} limited by compute, as in {_phase(arithmetic)} of a language model."
+        f"are {percent(arithmetic)} limited by compute, as in {phase} of a language model."
     )
     if result.seconds:
         sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
@@ -218,29 +214,8 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
         "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
     )
-    tables = [table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")]
-    if result.components:
-        tables.append(_components(result, roof))
-    return Section("roofline", "What limits it?", sentence, [figure], tables, how)
-
-
-def _phase(arithmetic: float) -> str:
-    return "prefill" if arithmetic >= 0.5 else "decoding"
-
-
-def _components(result: OpProfile, roof: Roofline) -> Table:
-    """The components of a pipeline: which resemble prefill, which decoding."""
-    rows = []
-    for name in result.components:
-        own = [row for row in roof.ops if f"{row['module']}.".startswith(f"{name}.")]
-        arithmetic = roofline(own, roof.hardware).share("compute", products=True)
-        sums = grouped(own, (), ("flops", "bytes", "bound_s"))[0]
-        rows.append(
-            {"component": name, **sums, "products": arithmetic, "as_in": _phase(arithmetic)}
-        )
-    return table(
-        rows, "component flops bytes bound_s products as_in", "Components of the pipeline."
-    )
+    listed = table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")
+    return Section("roofline", "What limits it?", sentence, [figure], [listed], how)
 
 
 def _attention(result: OpProfile) -> Section:
@@ -250,17 +225,13 @@ def _attention(result: OpProfile) -> Section:
     rows = [{**asdict(a), "calls": a.repeats, "flops": a.flops * a.repeats} for a in calls]
     flops = sum(row["flops"] for row in rows)
     kinds = Counter(each.kind for each in calls)
-    lengths_text = (
-        f"is {low:,} throughout"
-        if low == high
-        else f"varies from {low:,} to {high:,}"
-        + (f", a factor of {brief(high / low)}" if low else "")
-    )
+    times = f", a factor of {brief(high / low)}" if low else ""
+    varies = f"is {low:,} throughout" if low == high else f"varies from {low:,} to {high:,}{times}"
     listing = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
     share = percent(flops / (result.flops or 1))
     sentence = (
         f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
-        f"length {lengths_text}."
+        f"length {varies}."
     )
     figure = lines(
         [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
@@ -279,34 +250,22 @@ def _attention(result: OpProfile) -> Section:
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
     )
     by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
-    listed = table(
-        grouped(rows, by, ("calls", "flops")),
-        " ".join((*by[:-1], "calls", "flops")),
-        details="batch",
-    )
+    columns = " ".join((*by[:-1], "calls", "flops"))
+    listed = table(grouped(rows, by, ("calls", "flops")), columns, details="batch")
     return Section("attention", "Which attention is which?", sentence, [figure], [listed], how)
 
 
 def _modules(result: OpProfile) -> Section:
     rows = sorted(result.by_module(), key=lambda row: -row["total_flops"])
-    depths = Counter(row["module"].count(".") + 1 if row["module"] else 0 for row in rows)
-    depth = 0
-    while 0 < depths[depth + 1] <= _MOST_MODULES:  # the deepest level that still fits a figure
-        depth += 1
     for row in rows:
-        at = row["module"].count(".") + 1 if row["module"] else 0
-        row["drawn"] = at == depth and row["total_flops"] > 0
         row["module"] = row["module"] or "(model)"
-    drawn = [row for row in rows if row["drawn"]] or rows[:1]
-    share = drawn[0]["total_flops"] / (result.flops or 1)
-    name = "The model itself" if drawn[0]["module"] == "(model)" else drawn[0]["module"]
-    sentence = f"{name} has the largest part: {percent(share)} of the matrix FLOPs."
-    figure = bars(
-        [{**row, "gflop": row["total_flops"] / 1e9} for row in drawn[:_MOST_MODULES]],
-        "module",
-        "gflop",
-        "Matrix FLOPs with children (GFLOP)",
+    own = sorted(rows, key=lambda row: -row["flops"])
+    share = percent(own[0]["flops"] / (result.flops or 1))
+    sentence = (
+        f"The operators of {own[0]['module']} are the largest part: {share} of the matrix FLOPs."
     )
+    drawn = [{**row, "gflop": row["flops"] / 1e9} for row in own[:_MOST_MODULES]]
+    figure = bars(drawn, "module", "gflop", "Matrix FLOPs of own operators (GFLOP)")
     caption = "Own operators of each module; 'with children' includes those below it."
     listed = table(rows[:20_000], "module type total_flops flops bytes seconds", caption)
     return Section("modules", "Where in the model?", sentence, [figure], [listed])

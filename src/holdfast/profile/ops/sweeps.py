@@ -66,18 +66,9 @@ class Sweep(Answer):
 
     def _lines(self, rows: list[dict[str, Any]], y: str, title: str, series: str) -> Figure:
         names = dict.fromkeys(row[series] for row in rows)
-        return lines(
-            rows,
-            "value",
-            y,
-            self.over,
-            title,
-            series=series,
-            meanings=dict(zip(names, _SERIES, strict=False)),
-            points=True,
-            log_x=True,
-            log_y=True,
-        )
+        colours = dict(zip(names, _SERIES, strict=False))
+        log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
+        return lines(rows, "value", y, self.over, title, series=series, meanings=colours, **log)
 
     def _growth(self, kind: str) -> Section:
         points = [row for row in self.points if row[_KIND] == kind]

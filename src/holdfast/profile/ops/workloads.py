@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from holdfast.errors import InputError
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.inputs import read_inputs
 from holdfast.profile.ops.profiling import combine, profile_workload
@@ -32,9 +30,7 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
     """
     if target.startswith("suite:"):
         if specs:
-            expected = (
-                "no inputs: shapes of the suite change with --set, such as --set image_size=1024"
-            )
+            expected = "no inputs: shapes change with --set, such as --set image_size=1024"
             raise refused("the suite has its own inputs", "conflict", "--input", specs[0], expected)
         return suite.workload(target.removeprefix("suite:"), settings)
     factory = load(target)
@@ -67,10 +63,8 @@ def _accepted(factory: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         names = None if anything else set(parameters)
     for key in own:
         if names is not None and key not in names:
-            expected = (
-                f"an argument of the target ({', '.join(sorted(names)) or 'it has none'}), or in "
-            )
-            expected += "upper case a side of an input"
+            listed = ", ".join(sorted(names)) or "it has none"
+            expected = f"an argument of the target ({listed}), or in upper case a side of an input"
             raise refused("unknown setting", "unknown-key", "--set", key, expected)
     return own
 
@@ -78,26 +72,22 @@ def _accepted(factory: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _call(factory: Any, settings: Mapping[str, Any], target: str, notes: list[str]) -> Any:
     if isinstance(factory, nn.Module) or not callable(factory):
         return factory
-    try:
-        with suite.building("float32", "meta"):
-            return factory(**settings)
-    except Exception as error:
-        # Code that looks at values while it builds the model needs real tensors.
-        if not re.search("meta", str(error)) and not isinstance(error, NotImplementedError):
-            raise _failed(target, error) from error
-    notes.append("The model was built with real weights: its code does not run on meta tensors.")
-    try:
-        with suite.building("float32", "cpu"):
-            return factory(**settings)
-    except Exception as error:
-        raise _failed(target, error) from error
-
-
-def _failed(target: str, error: Exception) -> InputError:
-    found = f"{type(error).__name__}: {error}"
-    return refused(
-        "the target failed", "invalid-value", target, found, "a factory that works in Python"
-    )
+    for device in ("meta", "cpu"):
+        try:
+            with suite.building("float32", device):
+                return factory(**settings)
+        except Exception as error:
+            # Code that looks at values while it builds the model needs real tensors.
+            empty = "meta" in str(error) or isinstance(error, NotImplementedError)
+            if device == "cpu" or not empty:
+                found = f"{type(error).__name__}: {error}"
+                expected = "a factory that works in Python"
+                problem = "the target failed"
+                raise refused(problem, "invalid-value", target, found, expected) from error
+            notes.append(
+                "The model was built with real weights: its code does not run on meta tensors."
+            )
+    return None
 
 
 def _needs_inputs(module: nn.Module) -> bool:
