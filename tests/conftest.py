@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,17 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long tests first."""
+    """Run long tests first, and what is beyond the `quick` cases of a test with the slow proofs."""
     items.sort(key=lambda item: item.path.name not in LONG)
+    cases: Counter[str] = Counter()
+    for item in items:
+        if quick := item.get_closest_marker("quick"):
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > quick.args[0]:
+                item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session")

@@ -465,6 +465,7 @@ def random_load(seed: int, squares: bool) -> tuple[Load, Signal, float]:
     return Load(tuple(workloads)), signal_of(rng.uniform(100, 500, hours)), 10 ** rng.uniform(-1, 5)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("squares", [False, True])
 @pytest.mark.parametrize("policy", ["efficient", "fair", "market"])
 def test_gaps_with_weights_over_eight_powers_of_ten(policy: Any, squares: bool) -> None:

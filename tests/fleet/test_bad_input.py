@@ -172,6 +172,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_store(capsys: pytest.CaptureFixture[str], tmp_path: Path, how: str) -> None:
     path = damaged(tmp_path, how)
@@ -223,6 +224,7 @@ class FullDisk:
         return self.real(*arguments, **named)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("what", "left"), [("parquet", 0), ("parquet", 1), ("manifest", 0)])
 def test_a_full_disk_leaves_the_store_as_it_was(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, left: int

@@ -76,6 +76,7 @@ IMPOSSIBLE = [
 ]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("damage", IMPOSSIBLE, ids=str)
 def test_an_impossible_row_is_one_reject(tmp_path: Path, damage: dict[str, str]) -> None:
     log = tmp_path / "log.psv"
@@ -173,6 +174,7 @@ def test_any_damaged_field_changes_its_own_row_only(
     figures(check_damage(base, tmp_path_factory, damage))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("text", ["", "²", "x|y"])
 @pytest.mark.parametrize("column", ["JobID", "State"])
 @pytest.mark.parametrize("row", [0, 40, len(SMALL.attempts) - 1])

@@ -327,6 +327,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_wrong_use_has_one_message_and_exit_code_2(

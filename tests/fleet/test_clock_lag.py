@@ -27,6 +27,7 @@ def shifted(hours: float, tmp_path: Path) -> Analysis:
     return Analysis(Log(attempts, checks).open(tmp_path))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("hours", [-9, -1, 2, 5.5])
 def test_a_shifted_clock_is_found(tmp_path: Path, hours: float) -> None:
     analysis = shifted(hours, tmp_path)

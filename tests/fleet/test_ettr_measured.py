@@ -77,6 +77,7 @@ def test_no_long_runs(tmp_path: Path) -> None:
     assert (answer.runs, answer.to_dict()["by_size"], answer.mean(0)) == (0, [], None)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("save", [False, True])
 def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
     rows = random_fleet.rows
@@ -136,6 +137,7 @@ def test_a_run_loses_in_its_ettr_what_goodput_counts(
         assert fleet.goodput(log).lost_gpu_hours == pytest.approx(8 * lost_h)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "shortest", "used"), [(None, HOUR, 300), (None, 40, 40), (500, 40, 500)]
 )

@@ -129,6 +129,7 @@ def test_no_failures(tmp_path: Path) -> None:
     assert "≥ 3 d 19 h" in text
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "attempts",
     [

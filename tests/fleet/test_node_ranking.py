@@ -64,6 +64,7 @@ def test_an_equal_fleet_with_unequal_work_has_no_lemons(tmp_path: Path, told: bo
     assert sum(map(len, named)) <= 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("told", "alone"), [(True, 0), (False, 0), (False, 200)])
 def test_nodes_that_always_run_together_are_not_blamed_for_one_of_them(
     tmp_path: Path, told: bool, alone: int
@@ -88,6 +89,7 @@ def test_nodes_that_always_run_together_are_not_blamed_for_one_of_them(
         assert answer.not_separable == [list(group)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("told", "recall"), [(True, 0.8), (False, 0.5)])
 def test_planted_lemons_are_found(tmp_path: Path, told: bool, recall: float) -> None:
     planted = {5: 15.0, 60: 20.0, 123: 15.0, 200: 25.0, 290: 20.0}

@@ -117,6 +117,7 @@ def test_live(check: Any, live: Path) -> None:
     check(live)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("check", CHECKS)
 def test_recorded(check: Any, recorded: Path) -> None:
     check(recorded)

@@ -21,6 +21,7 @@ def machines(first: int, count: int) -> list[Fst]:
     ]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("threads", [1, 2, 100])
 @pytest.mark.parametrize("name", ["auto", "match", "trivial"])
 def test_a_batch_is_composed_one_by_one(threads: int, name: FilterName) -> None:

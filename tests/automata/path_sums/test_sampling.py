@@ -45,6 +45,7 @@ def p_value(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]
     return float(scipy.stats.chisquare(observed, wanted).pvalue) if len(wanted) > 1 else 1.0
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("bound", [None, 5])
 def test_paths_are_drawn_with_their_chances(weighting: str, bound: int | None) -> None:

@@ -90,6 +90,7 @@ def openfst_states(machine: Fst) -> int:
     return int(peer.num_states())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("ring", ["tropical", "log", "log64"])
 def test_numbers_of_states_are_those_of_openfst(ring: str) -> None:
     smaller = 0

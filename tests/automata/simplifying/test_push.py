@@ -54,6 +54,7 @@ def test_pushed_to_the_end_as_openfst_does() -> None:
         assert pywrapfst.isomorphic(to_openfst(push(given, "final")), peer, delta=1e-3)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("ring", RINGS)
 @pytest.mark.parametrize("to", ["initial", "final"])
 def test_paths_keep_their_weights(ring: str, to: str) -> None:

@@ -107,6 +107,7 @@ def test_what_is_named_is_found_in_every_valid_file_of_the_suite(shared_data: Pa
             assert one.data_types or one.sub_fields, (file, one.id)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     "file", FILES[::4], ids=[f"{f.parts[-3]}-{f.parts[-2]}-{f.stem}" for f in FILES[::4]]
 )

@@ -117,6 +117,7 @@ EDITS: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize(
     ("edits", "kind", "bump"), EDITS, ids=[f"{i}-{one[1]}" for i, one in enumerate(EDITS)]
 )

@@ -45,6 +45,7 @@ def values(record: Any) -> Any:
 ARROW = [LOCAL[0], "1.0/simple-join/metadata.json", "1.0/titanic/metadata.json", LOCAL[-1]]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("name", "form"),
     [*((name, "parquet") for name in LOCAL), *((name, "arrow") for name in ARROW)],

@@ -145,6 +145,7 @@ def test_a_query_over_record_sets(described: Path, run: Run) -> None:
     ]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -176,6 +177,7 @@ def test_explain_names_the_file(described: Path, run: Run) -> None:
     assert "moons.csv" in run("load", described, "--record-set", "moons", "--explain").stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
 def test_converted_record_sets_load_the_same(
     described: Path, tmp_path: Path, run: Run, form: str
@@ -314,6 +316,7 @@ def test_a_card_and_the_open_questions(described: Path, tmp_path: Path, run: Run
 MOONS = ("load", "{planets}", "--record-set", "moons")
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -31,6 +31,7 @@ def test_every_data_folder_of_the_suite_is_here(shared_data: Path) -> None:
     assert found == set(FOLDERS)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "folder",
     [pytest.param(name, marks=[pytest.mark.full] * name.startswith("0.8")) for name in FOLDERS],

@@ -411,6 +411,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
     return short(row)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "text"),
     [

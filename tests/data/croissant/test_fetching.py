@@ -71,6 +71,7 @@ def left(tmp_path: Path) -> list[str]:
     )
 
 
+@pytest.mark.quick(24)
 @pytest.mark.parametrize("checksum", [True, False], ids=["checksum", "none"])
 @pytest.mark.parametrize(
     "how",

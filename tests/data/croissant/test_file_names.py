@@ -85,6 +85,7 @@ def dataset_of(folder: Path, kind: str) -> tuple[Dataset, dict[str, str]]:
 LINE = {column: "v", about: "lines"}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_file_of_the_name_is_read_and_no_other(tmp_path: Path, kind: str) -> None:
     dataset, values = dataset_of(tmp_path, kind)

@@ -376,6 +376,7 @@ def changes(data: bytes) -> Iterator[bytes]:
         yield data[: rng.randrange(len(data))]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz", "tar.xz", "tar.zst"])
 def test_damage_is_an_input_error_or_harmless(ending: str, tmp_path: Path) -> None:
     """Whatever bytes change or go missing: an InputError, or members below the root; no other exception."""

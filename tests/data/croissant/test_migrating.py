@@ -57,6 +57,7 @@ def moved(document: Any, folder: Path, to: Any = "1.1") -> Migrated:
     return migrate(put(folder, document), to)
 
 
+@pytest.mark.quick(24)
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_the_suite_says_what_it_said(file: Path, tmp_path: Path) -> None:
     done = migrate(file)

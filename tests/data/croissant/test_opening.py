@@ -164,6 +164,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command(server: DataServer, name: str) -> None:
     """The same answer for a file, a URL and stdin, but for how it names the description."""

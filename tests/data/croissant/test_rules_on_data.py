@@ -295,6 +295,7 @@ def test_a_right_description_has_nothing(folder: Path) -> None:
     assert found(folder, described(folder), "sample") == []
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("code", CASES)
 @pytest.mark.parametrize("how", ["sample", "full"])
 def test_one_edit_breaks_the_rule_and_a_near_one_keeps_it(

@@ -39,6 +39,7 @@ def value(name: str, kind: str = "sc:Integer") -> Any:
     return field(f"r/{name.replace('/', '_')}", kind, column("d", name))
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("tables", "code", "at"),
@@ -71,6 +72,7 @@ def test_files_that_differ_are_refused(
             assert "CR914" in [one.code for one in found if one.severity.value == "error"]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "declared", "values", "expected"),

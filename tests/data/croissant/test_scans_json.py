@@ -371,6 +371,7 @@ def test_a_path_through_a_key_twice(tmp_path, path, text, suffix):
     assert caught.value.code == "duplicate"
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("name", "text", "extract", "path"),
     [

@@ -71,6 +71,7 @@ AWARE = NOON.replace(tzinfo=UTC)
 US = dt.datetime(2024, 1, 1, 12, 0, 0, 123456)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "inline"])
 @pytest.mark.parametrize(
     ("texts", "expected"),

@@ -72,6 +72,7 @@ def hashes(loader: Any) -> list[str]:
 # --- Injected slow stages ------------------------------------------------------------------------
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_slow_stage_is_named(kind: str, position: str) -> None:

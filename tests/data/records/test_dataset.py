@@ -563,6 +563,7 @@ def intact_by_hand(folder: Path, record: int, fidelity: int) -> dict[int, int]:
     return found
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize("policy", ["raise", "skip", "degrade"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [0, 2])

@@ -119,6 +119,7 @@ def check(folder: Path, original: Path, done: Repaired) -> None:
     assert done.to_dict()["ok"]
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("damage", [*FROM_ELSEWHERE, *FROM_ITSELF])
 @pytest.mark.parametrize("helper", ["source", "replica"])
 def test_repaired_with_help(folder: Path, original: Path, damage: str, helper: str) -> None:

@@ -182,6 +182,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_whoever_goes_on_each_image_is_seen_once(folder, layout):
     seen, _ = run(folder, LAYOUTS[layout])

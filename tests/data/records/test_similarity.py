@@ -88,6 +88,7 @@ def twin_msssim(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("how", LOSSES)
 @pytest.mark.parametrize("size", [(176, 201), (90, 61), (11, 11), (23, 40)])
 def test_as_the_definition_in_float64(size: tuple[int, int], how: str) -> None:

@@ -560,6 +560,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
     assert files(tmp_path / "held") == {}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_a_disk_that_fails_at_any_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

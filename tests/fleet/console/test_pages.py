@@ -261,6 +261,7 @@ def test_a_fault_of_the_console_shows_no_traceback(
     assert "The console made a mistake" in answer.text
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "attempts",
     [

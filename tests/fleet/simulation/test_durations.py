@@ -78,6 +78,7 @@ def test_bins_of_a_large_sample_change_nothing_that_matters() -> None:
     assert found.sigma == pytest.approx(np.log(time).std(), rel=1e-3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.full
 @pytest.mark.parametrize("family", ["lognormal", "weibull"])
 def test_intervals_cover(family: str) -> None:

@@ -353,6 +353,7 @@ def test_status_counts_every_state(log: FleetLog) -> None:
     assert {row["state"]: row["attempts"] for row in rows} == Counter(known)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "command",
     [

@@ -131,6 +131,7 @@ PREFIXES = [
 ]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_numbers_of_a_plain_forward_pass(folders: Any, kind: str) -> None:
     model = HuggingFaceModel(folders(kind), tokenizer=tokenizer())

@@ -274,6 +274,7 @@ def within_one_edit(texts: set[str]) -> set[bytes]:
     return {text.encode() for text in made}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_probabilities_of_listed_words(seed: int) -> None:
     words, prompts = ("bc1", "x-x"), ("", "a", "12")
@@ -322,6 +323,7 @@ def best_word(seed: int, context: str, words: set[str], ends: str, eos: bool) ->
     return max(chances, key=lambda word: chances[word])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_answer_of_every_variant_is_the_most_probable(seed: int) -> None:
     context = "ab 12 x-ab ca"

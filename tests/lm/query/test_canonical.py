@@ -78,6 +78,7 @@ FINITE = (
 )
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("pattern", FINITE)
 def test_paths_are_the_encodings_of_the_texts(tokenizer, pattern):
     """One for each text, and no more; nothing on the way leads nowhere."""
@@ -127,6 +128,7 @@ INFINITE = (
 )
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("pattern", "letters"), INFINITE)
 def test_infinite_languages(tokenizer, pattern, letters):
     """What a walk spells encodes to the walk; what a text of the language encodes to is a walk."""

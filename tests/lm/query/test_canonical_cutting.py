@@ -51,6 +51,7 @@ def markings(language, text):
     return found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", [*PUBLISHED, *MADE_UP])
 def test_every_text_has_the_one_marking_that_the_pattern_gives(name):
     pattern = (PUBLISHED | MADE_UP)[name]

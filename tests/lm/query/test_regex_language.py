@@ -45,6 +45,7 @@ def assert_minimal(dfa: ByteDfa) -> None:
     assert list(dict.fromkeys(dfa.classes.tolist())) == list(range(dfa.next.shape[1]))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_patterns_match_as_in_python(seed: int) -> None:
     rng = random.Random(seed)
@@ -61,6 +62,7 @@ def test_random_patterns_match_as_in_python(seed: int) -> None:
     assert matched > 200
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_patterns_match_as_in_re2(seed: int) -> None:
     rng = random.Random(100 + seed)
@@ -236,6 +238,7 @@ def test_only_utf8_is_accepted() -> None:
         assert anything.accepts(text) == valid, text
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "name", ["L", "Lu", "Nd", "P", "Sc", "Zs", "Greek", "Cyrillic", "Han", "Latin"]
 )

@@ -70,6 +70,7 @@ def agrees(found: Matches, truth: dict[str, tuple[float, int]], n: int = 10) -> 
         assert match.encodings_seen <= encodings
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("tens", range(16))
 def test_texts_equal_brute_force(tens: int):
     for seed in range(10 * tens, 10 * tens + 10):

@@ -84,6 +84,7 @@ def test_gpt2_index_is_the_composition(gpt2: Tokenizer) -> None:
         assert fa.count_paths(made, 5) == fa.count_paths(expected, 5) > 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("pattern", [DATE, MAIL, "The|日本語|é+", "[^a]{1,3}x"])
 def test_every_token_of_large_vocabularies(
     pattern: str, gpt2: Tokenizer, cl100k: Tokenizer

@@ -153,6 +153,7 @@ def test_a_checkpoint_appears_whole(tmp_path: Path) -> None:
     assert verify(made).status == "complete"
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("calls_before", range(7))
 def test_death_in_publication_leaves_nothing_or_all(tmp_path: Path, calls_before: int) -> None:
     """Killed at each call by which a publication reaches the disk, one after the other."""

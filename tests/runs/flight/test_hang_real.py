@@ -108,6 +108,7 @@ def test_wrapped_buffers_are_compared_where_they_overlap() -> None:
     }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name",
     [

@@ -250,6 +250,7 @@ def broadcasts_that_hang(stops: int) -> Job:
     return job
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("clocks", [{}, {1: 3600.0}, {1: -1800.0, 2: 30.0}, {0: 5.0}])
 def test_a_dump_from_an_earlier_silence_is_not_the_state_at_the_hang(
     clocks: dict[int, float],

@@ -103,6 +103,7 @@ SKEWS = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", SKEWS)
 def test_clocks_that_differ_change_no_figure(tmp_path: Path, name: str) -> None:
     clocks, attempts, remarked = SKEWS[name]

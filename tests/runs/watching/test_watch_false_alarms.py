@@ -12,6 +12,7 @@ MOST_PER_1000_HOURS = 5
 """That docs/runs-watch.md promises."""
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_six_healthy_hours_raise_nothing(name: str) -> None:
     assert (
@@ -26,6 +27,7 @@ def test_a_thousand_healthy_hours_raise_few() -> None:
     assert len(found) <= MOST_PER_1000_HOURS, [alarm.sentence for alarm in found]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("fault", "most_s"),
     [
