@@ -28,6 +28,7 @@ from holdfast.data import pipeline
 from holdfast.data.pipeline.dataloader import with_settings
 from holdfast.data.pipeline.prediction import predict
 from holdfast.data.pipeline.tracing import measure
+from holdfast.errors import InputError
 from measuring import limited, machine
 
 HERE = Path(__file__).resolve().parent
@@ -148,10 +149,15 @@ def main() -> None:
     options = parser.parse_args()
     where = machine()
     print(where)
-    results = []
+    results, refused = [], []
     for name in options.only:
         make = {**pipeline_loaders.PIPELINES, "store": pipeline_loaders.store}[name]
-        results.append(examine(name, make, options.quick))
+        try:
+            results.append(examine(name, make, options.quick))
+        except InputError as error:  # such as a rate that varies too much to tune by
+            print(f"{name}: refused: {error}")
+            refused.append(name)
+            continue
         show(results[-1])
     if options.quick or len(options.only) < 6:
         return

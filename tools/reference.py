@@ -236,20 +236,22 @@ def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
     if app.default_command:
         arguments = app.assemble_argument_collection(parse_docstring=True)
         entries = create_parameter_help_panel(Group(), arguments, "plaintext").entries
-    words = [e.positional_label for e in entries if e.positional_label]
-    options = ["[OPTIONS]"] if len(words) < len(entries) else []
+    # What has an option's name too is shown as the option: a place in the line says less.
+    options = [[x for x in e.display_labels_with_metavar if x.startswith("-")] for e in entries]
+    words = [e.positional_label for e, own in zip(entries, options, strict=True) if not own]
+    optional = ["[OPTIONS]"] if len(words) < len(entries) else []
     members = [name for name in app if not name.startswith("-")]
     yield from (
         "```text",
-        " ".join([*names, *options, *words, *(["COMMAND"] * bool(members))]),
+        " ".join([*names, *optional, *words, *(["COMMAND"] * bool(members))]),
         "```",
         "",
     )
     if entries:
         yield from ("| argument or option | meaning |", "|-|-|")
-    for entry in entries:
-        label = entry.positional_label or ", ".join(entry.display_labels_with_metavar)
-        notes = [str(entry.description.primary_renderable)]
+    for entry, own in zip(entries, options, strict=True):
+        label = ", ".join(own) or entry.positional_label
+        notes = [" ".join(str(entry.description.primary_renderable).split())]
         # Not in brackets beside those of the default: Markdown would take both for a link.
         notes += [f"One of {', '.join(entry.choices)}."] if entry.choices else []
         notes += [f"[default: {entry.default}]"] if entry.default is not None else []
