@@ -196,6 +196,9 @@ def main() -> None:
         "details": results,
         "machine": where,
         "versions": {name: version(name) for name in ("holdfast", "torch", "scipy")},
+        "notes": [
+            f"Refused, since the rate varies too much to tune by: {name}." for name in refused
+        ],
     }
     RESULT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
