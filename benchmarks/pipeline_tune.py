@@ -193,6 +193,25 @@ def main() -> None:
             limited("longest tuning", max(r["seconds"] for r in results), "s", 30),
             limited("most trials", max(r["trials"] for r in results), "trials", 3),
         ],
+        "figures": {},
+        "tables": [
+            {
+                "caption": "Batches per second, predicted before they were measured",
+                "rows": [
+                    {
+                        "pipeline": r["name"],
+                        "settings": ", ".join(
+                            f"{key} {value}" for key, value in row["settings"].items()
+                        ),
+                        "predicted": round(row["predicted"], 1),
+                        "measured": round(row["measured"], 1),
+                        "error %": round(100 * row["error"]),
+                    }
+                    for r in results
+                    for row in r["grid"]
+                ],
+            }
+        ],
         "details": results,
         "machine": where,
         "versions": {name: version(name) for name in ("holdfast", "torch", "scipy")},
