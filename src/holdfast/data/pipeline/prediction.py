@@ -20,8 +20,9 @@ from holdfast.data.pipeline.graph_model import graph_plan, graph_rate, is_graph,
 from holdfast.data.pipeline.model import groups, solve
 from holdfast.data.pipeline.stages import FloatArray, Plan, Stage, Trace
 
-MODEL_ERROR = 0.05
-"""Relative standard error of the model itself, where settings change."""
+MODEL_ERROR = 0.15
+"""Relative standard error of the model itself, where settings change: as benchmarks/pipeline_tune.py
+measured it on two processors that share one core, which give less together than the trace of one can tell."""
 LOADED_ERROR = 0.2
 """The same where other processes compete for the cores: they will not be the same."""
 MOST_PROCESSES = 32
