@@ -22,7 +22,7 @@ from holdfast.data.pipeline.stages import FloatArray, Plan, Stage, Trace
 
 MODEL_ERROR = 0.15
 """Relative standard error of the model itself, where settings change: as benchmarks/pipeline_tune.py
-measured it on two processors that share one core, which give less together than the trace of one can tell."""
+measured it on two processors that share a core, which give less together than a trace of one tells."""
 LOADED_ERROR = 0.2
 """The same where other processes compete for the cores: they will not be the same."""
 MOST_PROCESSES = 32
