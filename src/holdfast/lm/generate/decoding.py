@@ -19,7 +19,7 @@ from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exa
 from holdfast.lm.generate.loading import end_ids, open_model
 from holdfast.lm.generate.results import Generation, Text
 from holdfast.lm.generate.sampling import GREEDY, TOLERANCE, Chooser, Sampling
-from holdfast.lm.generate.speculation import Plan, Round, run_round
+from holdfast.lm.generate.speculation import Plan, Round, parse_plan, run_round
 from holdfast.lm.generate.tuning import (
     LENGTHS,
     Acceptance,
@@ -474,29 +474,3 @@ def generate(model: Any, prompts: Sequence[str | Sequence[int]], **options: Any)
     """
     own = {key: options.pop(key) for key in ("tokenizer", "exact", "heads") if key in options}
     return Generator(model, **own).generate(prompts, **options)
-
-
-def parse_plan(text: str) -> Plan | None:
-    """``off``, ``lookup``, ``lookup:D`` or ``early-exit:E,D``; None for ``auto``.
-
-    Raises:
-        InputError: ``invalid-syntax`` for anything else.
-    """
-    kind, _, rest = text.partition(":")
-    try:
-        if kind in ("auto", "off") and not rest:
-            return None if kind == "auto" else Plan()
-        if kind == "lookup":
-            return Plan("lookup", 0, int(rest or 6))
-        if kind == "early-exit":
-            exit_layer, length = map(int, rest.split(","))
-            return Plan("early-exit", exit_layer, length)
-    except ValueError:
-        pass
-    raise InputError(
-        "invalid way to speculate",
-        code="invalid-syntax",
-        place="speculate",
-        found=repr(text),
-        expected="auto, off, lookup, lookup:D or early-exit:E,D",
-    )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holdfast.errors import InputError
 from holdfast.lm.generate.arena import Cache
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.sampling import Chooser, Verdict
@@ -37,6 +38,32 @@ class Plan:
         if self.drafter == "early-exit":
             return f"early-exit:{self.exit_layer},{self.length}"
         return f"lookup:{self.length}" if self.drafter == "lookup" else "none"
+
+
+def parse_plan(text: str) -> Plan | None:
+    """``off``, ``lookup``, ``lookup:D`` or ``early-exit:E,D``; None for ``auto``.
+
+    Raises:
+        InputError: ``invalid-syntax`` for anything else.
+    """
+    kind, _, rest = text.partition(":")
+    try:
+        if kind in ("auto", "off") and not rest:
+            return None if kind == "auto" else Plan()
+        if kind == "lookup":
+            return Plan("lookup", 0, int(rest or 6))
+        if kind == "early-exit":
+            exit_layer, length = map(int, rest.split(","))
+            return Plan("early-exit", exit_layer, length)
+    except ValueError:
+        pass
+    raise InputError(
+        "invalid way to speculate",
+        code="invalid-syntax",
+        place="speculate",
+        found=repr(text),
+        expected="auto, off, lookup, lookup:D or early-exit:E,D",
+    )
 
 
 @dataclass(frozen=True)
