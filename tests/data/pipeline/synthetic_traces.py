@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from holdfast.data.pipeline.accounting import Run
 from holdfast.data.pipeline.stages import Resources, Stage, Trace
+
+NAMES = ("source", "transform 1: first", "transform 2: second", "collate")
+SAMPLES = 4  # of a batch
 
 
 def stage(name: str, cpu: float, blocked: float = 0.0, **more: object) -> Stage:
@@ -50,3 +55,56 @@ def loader_trace(
         settings={"num_workers": workers, "prefetch_factor": 2},
         costs=np.array([[cpu, blocked]]) * noise,
     )
+
+
+def records(
+    kind: str, position: str, batches: int = 20, blocked: float = 0.016
+) -> list[dict[str, Any]]:
+    """What a worker records of a loader whose slow stage takes 16 ms per batch, and any other 0.1 ms.
+
+    Every stage waited for a core three times as long as the slow one took: the machine is loaded.
+    """
+    result = []
+    for batch in range(batches):
+        sizes = [4000 * (1 + (batch + n) % 4) for n in range(SAMPLES)]
+        calls, stages, held = {}, {}, {}
+        for name in NAMES:
+            slow = name == position
+            cpu = 0.016 if slow and kind in ("cpu", "gil") else 0.0001
+            waits = [0.0] * SAMPLES
+            if slow and kind == "latency":
+                waits = [blocked / SAMPLES] * SAMPLES
+            if slow and kind == "bandwidth":
+                waits = [blocked * size / 40_000 for size in sizes]
+            bytes_ = sizes
+            if name == "collate":
+                waits, bytes_ = [sum(waits)], [sum(sizes) + 4000 * (batch % 4)]
+                if slow and kind == "bandwidth":
+                    waits = [blocked * bytes_[0] / 40_000]
+            seconds = (cpu, 0.05, sum(waits), 0.0)
+            stages[name] = [len(waits), *(int(1e9 * value) for value in seconds)]
+            calls[name] = {
+                "random": False,
+                "read": 0,
+                "calls": [(wait, size, size) for wait, size in zip(waits, bytes_, strict=True)],
+            }
+            held[name] = [10, 0] if kind == "gil" else [0, 10]
+        result.append(
+            {
+                "batch": batch + 2,
+                "samples": SAMPLES,
+                "detailed": batch % 2 == 0,
+                "untraced_ns": 1000,
+                "private_bytes": 1 << 20,
+                "stages": stages,
+                "details": calls if batch % 2 == 0 else {},
+                "held": held if batch % 2 == 0 else {},
+            }
+        )
+    return result
+
+
+def consumed(consumer_s: float, batches: int = 20) -> Run:
+    """What the consumer saw that takes so long for a batch."""
+    moments = np.arange(batches + 1) * max(0.017, consumer_s)
+    return Run(moments, 0.017 * batches, 0.0, 0.0, consumer_s * batches, 40_000.0)

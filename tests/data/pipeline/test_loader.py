@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -15,12 +16,14 @@ import numpy as np
 import pytest
 import torch
 from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
-from synthetic_traces import loader_trace
+from synthetic_traces import consumed, loader_trace, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.data import pipeline as room
-from holdfast.data.pipeline import tuning
-from holdfast.data.pipeline.accounting import Run
+from holdfast.data.pipeline import recording, tuning
+from holdfast.data.pipeline.accounting import Run, account, shared_bandwidth
+from holdfast.data.pipeline.model import bottleneck
+from holdfast.data.pipeline.targets import load
 from holdfast.data.pipeline.tracing import WorkerDiedError, measure
 from holdfast.data.pipeline.tuning import digest
 from holdfast.errors import InputError
@@ -72,24 +75,46 @@ def hashes(loader: Any) -> list[str]:
 # --- Injected slow stages ------------------------------------------------------------------------
 
 
-@pytest.mark.quick(5)
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("position", POSITIONS)
-def test_slow_stage_is_named(kind: str, position: str) -> None:
-    traced = room.trace(pipeline(kind, position, workers=0), 0.5, calibration_s=0)
-    answer = room.explain(traced)
+def test_slow_stage_is_named(kind: str, position: str, workers: int) -> None:
+    stages = account(records(kind, position), consumed(0.0), workers)
+    stage, limited = bottleneck(stages, cores=2.0)
+    assert (stage.name, limited) == (position, kind)
+    assert stage.cpu_s + stage.blocked_s == pytest.approx(0.016, rel=0.25)
+    assert stage.visits == (1 if position == "collate" else 4)
+
+
+def test_slow_consumer_is_named() -> None:
+    stages = account(records("cpu", "source"), consumed(0.03), workers=2)
+    stage, kind = bottleneck(stages, cores=2.0)
+    assert (stage.name, kind) == ("consumer", "consumer")
+
+
+def test_shared_bandwidth_is_seen_by_more_workers() -> None:
+    alone, together = (records("latency", "source", blocked=wait) for wait in (0.016, 0.032))
+    source, *_ = account(alone, consumed(0.0), workers=1)
+    assert source.kind == "latency"
+    shared = shared_bandwidth(source, alone, together, 2)
+    assert shared.kind == "bandwidth"
+    assert shared.blocked_s == pytest.approx(0.016)
+    # Two workers move 40 kB in 32 ms at a time.
+    assert shared.bandwidth_bytes_s == pytest.approx(2 * source.moved_bytes / 0.032, rel=0.01)
+    assert shared_bandwidth(source, alone, alone, 2) is source
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_measured_slow_stage_is_named(kind: str, position: str, workers: int) -> None:
+    answer = room.explain(room.trace(pipeline(kind, position, workers=workers), 1.5))
     assert (answer.bottleneck, answer.kind) == (position, kind)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("position", POSITIONS)
-def test_slow_stage_is_named_in_workers(kind: str, position: str) -> None:
-    answer = room.explain(room.trace(pipeline(kind, position, workers=2), 1.5))
-    assert (answer.bottleneck, answer.kind) == (position, kind)
-
-
-def test_slow_consumer_is_named() -> None:
+def test_measured_slow_consumer_is_named() -> None:
     loader = DataLoader(Drawing(same), batch_size=4)
     wait = threading.Event().wait
     answer = room.explain(room.trace(loader, 0.3, lambda _: wait(0.02), calibration_s=0))
@@ -97,7 +122,8 @@ def test_slow_consumer_is_named() -> None:
     assert answer.trace.starved < 0.5
 
 
-def test_shared_bandwidth_is_seen_by_more_workers() -> None:
+@pytest.mark.full
+def test_measured_shared_bandwidth_is_seen_by_more_workers() -> None:
     lock = torch.multiprocessing.get_context("fork").Lock()
 
     def fetch(_: int, __: int) -> None:
@@ -106,13 +132,13 @@ def test_shared_bandwidth_is_seen_by_more_workers() -> None:
 
     loader = DataLoader(Samples(Compose([]), fetch), batch_size=4, collate_fn=list)
     traced = room.trace(loader, 0.3, calibration_s=0.2)
-    source = traced.stage["source"]
-    assert source.kind == "bandwidth"
+    assert traced.stage["source"].kind == "bandwidth"
     answer = room.explain(traced)
     assert all(row["rate"] < 2.5 * traced.rate for row in answer.predicted)
 
 
-def test_costs_are_accounted_per_batch() -> None:
+def test_costs_are_accounted_per_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "OVERHEAD", math.inf)  # every batch is traced
     traced = room.trace(
         DataLoader(Drawing(Compose([same, drawn])), batch_size=8), 0.3, calibration_s=0
     )
@@ -231,6 +257,14 @@ def test_seeded_draws_are_kept_unless_any_will_do(measured: Any) -> None:
     assert room.tune(by_worker, draws="any").data == "other random draws"
 
 
+@pytest.mark.full
+def test_the_documented_tuning_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "examples/pipeline")
+    answer = room.tune(load("loaders:articles"), seconds=8, output=tmp_path / "settings.toml")
+    assert answer.after > 2 * answer.before
+    assert answer.output is not None
+
+
 def test_streams_keep_their_workers(measured: Any) -> None:
     measured(lambda workers: 25.0)
     answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1))
@@ -259,7 +293,7 @@ MAIN = os.getpid()
 def test_error_names_stage_and_sample(workers: int) -> None:
     loader = DataLoader(Drawing(Compose([same, broken])), batch_size=4, num_workers=workers)
     with pytest.raises(InputError) as error:
-        room.trace(loader, 5)
+        room.trace(loader, 60)
     assert error.value.code == "stage-failed"
     assert error.value.place == "stage 'transform 2: broken', sample 21"
     assert "truncated" in str(error.value.found)
@@ -268,7 +302,7 @@ def test_error_names_stage_and_sample(workers: int) -> None:
 def test_dead_worker_names_stage_and_sample() -> None:
     loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=1)
     with pytest.raises(WorkerDiedError) as error:
-        room.trace(loader, 5)
+        room.trace(loader, 60)
     assert error.value.code == "worker-died"
     assert (error.value.stage, error.value.sample) == ("transform 2: deadly", "21")
 

@@ -148,10 +148,14 @@ def shared_bandwidth(
     """
     if stage.group == MAIN and stage.name in ("receive", "consumer"):
         return stage
-    one, many = (_cost(stage.name, records, 3)[0].mean() for records in (alone, together))
+    # Medians: a batch during which the whole machine stood still says nothing.
+    one, many = (
+        float(np.median(_cost(stage.name, part, 3)[0])) if part else 0.0
+        for part in (alone, together)
+    )
     if many < stage.cpu_s or many < GROWTH * max(one, 1e-3) or stage.moved_bytes <= 0:
         return stage
-    seconds = many + _cost(stage.name, together, 1)[0].mean()
+    seconds = many + float(np.median(_cost(stage.name, together, 1)[0]))
     return replace(stage, bandwidth_bytes_s=count * stage.moved_bytes / seconds, blocked_s=one)
 
 
