@@ -8,14 +8,15 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 # The same examples on every machine, and no clock that decides whether a test passes.
-settings.register_profile("full", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("quick", settings.get_profile("full"), max_examples=40)
+settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("house")
 # Hypothesis would also draw numbers that stand in the modules loaded so far, so that what a test sees would
 # depend on the tests that its worker ran before. No setting says no; the pool of such numbers stays empty.
 assert hasattr(providers, "_get_local_constants")
@@ -27,6 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+
+EXAMPLES = 25
+"""Of each property in the quick run, where it has no mark `examples`."""
 
 # Files with single tests of many seconds: begun first, none is left over for one worker at the end.
 LONG = ("test_documents.py", "test_fleet_simulate.py", "test_equality.py", "test_beams.py")
@@ -46,11 +50,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(50_000, 10, 20)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Where the slow proofs run too, properties are tried with Hypothesis' own number of examples."""
-    settings.load_profile("quick" if config.getoption("markexpr") == "not full" else "full")
-
-
 def pytest_collection_finish() -> None:
     """What the imports and the collection made stays to the end: the collector leaves it out."""
     gc.collect()
@@ -63,9 +62,11 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long tests first, and what is beyond the `quick` cases of a test with the slow proofs."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run long tests first; where the slow proofs do not run, leave the rest of `quick` tests out too."""
     items.sort(key=lambda item: item.path.name not in LONG)
+    if config.getoption("markexpr") != "not full":
+        return
     cases: Counter[str] = Counter()
     for item in items:
         if quick := item.get_closest_marker("quick"):
@@ -73,6 +74,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[test] += 1
             if cases[test] > quick.args[0]:
                 item.add_marker(pytest.mark.full)
+        if getattr(item.obj, "is_hypothesis_test", False):  # type: ignore[attr-defined]
+            few = item.get_closest_marker("examples")
+            _try(item.obj, few.args[0] if few else EXAMPLES)  # type: ignore[attr-defined]
+
+
+def _try(test: Any, most: int) -> None:
+    """Let Hypothesis try a number of examples at most."""
+    own = test._hypothesis_internal_use_settings  # where it keeps what `@settings` said
+    fewer = settings(own, max_examples=min(own.max_examples, most))
+    test._hypothesis_internal_use_settings = fewer
 
 
 @pytest.fixture(scope="session")

@@ -157,6 +157,7 @@ def check_damage(
     return folder / "store"
 
 
+@pytest.mark.examples(3)
 @settings(max_examples=6)
 @given(damage=damaged())
 def test_a_damaged_field_changes_its_own_row_only(
@@ -254,6 +255,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.examples(8)
 @pytest.mark.parametrize("name", RECORDS)
 @settings(max_examples=30)
 @given(data=st.data())
@@ -334,6 +336,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("packer", "where"),
     # Zstandard as Arrow writes it has no checksum: only an end that is missing shows.

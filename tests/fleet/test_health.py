@@ -203,6 +203,7 @@ EVENT = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.examples(10)
 @pytest.mark.parametrize("known", [JSON_LINES, CSV], ids=lambda known: known.name)
 @settings(max_examples=40)
 @given(events=st.lists(EVENT, min_size=1, max_size=6))
@@ -224,6 +225,7 @@ def test_round_trip(
     ]
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(events=st.lists(EVENT, min_size=1, max_size=6))
 def test_a_broken_line_changes_no_other(

@@ -93,6 +93,7 @@ NODE = st.tuples(
 )
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(st.lists(NODE, min_size=1, max_size=6), st.booleans())
 def test_scontrol_round_trip(

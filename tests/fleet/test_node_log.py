@@ -66,6 +66,7 @@ def test_another_file(tmp_path: Path) -> None:
         list(NODE_LOG.read(path, ReadOptions()))
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(
     st.lists(

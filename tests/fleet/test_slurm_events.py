@@ -64,6 +64,7 @@ OUTAGE = st.tuples(
 )
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(st.lists(OUTAGE, min_size=1, max_size=5))
 def test_round_trip(

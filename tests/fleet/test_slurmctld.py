@@ -116,6 +116,7 @@ JOBS = st.tuples(
 )
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(JOBS, JOBS, st.integers(0, 2 * 10**12), st.integers(0, 3600))
 def test_round_trip(

@@ -113,6 +113,7 @@ JOB = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(st.lists(JOB, min_size=1, max_size=8))
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, jobs: list[dict[str, int]]) -> None:

@@ -110,6 +110,7 @@ def test_host_of_file(tmp_path: Path, name: str, host: str | None) -> None:
     assert host_of_file(tmp_path / "node07" / "dmesg.txt") == "node07"
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=40)
 @given(
     st.integers(10**9, 1_790_000_000),

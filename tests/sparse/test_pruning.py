@@ -55,6 +55,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.examples(6)
 @settings(max_examples=15)
 @given(
     st.sampled_from(sorted(OPTIMIZERS)),

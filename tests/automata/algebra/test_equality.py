@@ -245,10 +245,12 @@ def close(x: dict[Any, float], y: dict[Any, float]) -> bool:
     return x.keys() == y.keys() and all(abs(x[key] - y[key]) <= 1 / 1024 for key in x)
 
 
-def test_both_by_listing_strings() -> None:
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_both_by_listing_strings(first: int) -> None:
     """Epsilons, many paths of one string; the sum of the paths counts."""
     different = 0
-    for seed in range(200):
+    for seed in range(first, first + 50):
         semiring = SEMIRINGS[seed % 3]
         wanted: dict[str, Any] = {"acyclic": True, "semiring": semiring, "labels": 2}
         a = random_fst(seed, states=4, arcs=7, acceptor=True, **wanted)
@@ -268,7 +270,7 @@ def test_both_by_listing_strings() -> None:
         assert equivalent(a, other) == same, seed
         assert not sampled or randequivalent(a, other, 50, seed=seed) == same, seed
         different += not same
-    assert different > 50
+    assert different > 10
 
 
 def test_transducers() -> None:
@@ -288,10 +290,12 @@ def test_transducers() -> None:
         assert equivalent(f.as_semiring("probability"), f.as_semiring("probability"))
 
 
-def test_transducers_by_listing_pairs_of_strings() -> None:
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("first", range(0, 150, 50))
+def test_transducers_by_listing_pairs_of_strings(first: int) -> None:
     """Every answer is that of brute force, for machines with several outputs too."""
     answers = {True: 0, False: 0}
-    for seed in range(150):
+    for seed in range(first, first + 50):
         ring = SEMIRINGS[seed % 3]
         wanted: dict[str, Any] = {"acyclic": True, "semiring": ring, "labels": 2, "epsilons": 0.4}
         f = random_fst(seed, states=4, arcs=3 + seed % 4, **wanted)
@@ -304,7 +308,7 @@ def test_transducers_by_listing_pairs_of_strings() -> None:
             for x, y in ((f, other), (other, f)):
                 assert equivalent(x, y) == same, seed
                 answers[same] += 1
-    assert min(answers.values()) > 120
+    assert min(answers.values()) > 30
 
 
 def split(f: Fst, seed: int) -> Fst:

@@ -149,6 +149,7 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
     return header, [list(row) for row in rows]
 
 
+@pytest.mark.examples(5)
 @settings(max_examples=15)
 @given(tables())
 def test_any_table_loads_as_it_stands(table: tuple[list[str], list[list[str]]]) -> None:

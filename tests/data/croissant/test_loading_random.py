@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_datasets import column, described, field, file_object, other, record_set, write_rows
@@ -68,6 +69,7 @@ FILTERS: dict[Any, tuple[Any, Callable[[dict[str, Any]], bool]]] = {
 }
 
 
+@pytest.mark.examples(6)
 @settings(max_examples=20)  # of 0.1 s each; every example is a whole description
 @given(tables())
 def test_joined_records_are_those_of_a_nested_loop(case: dict[str, Any]) -> None:

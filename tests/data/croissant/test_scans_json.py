@@ -172,6 +172,7 @@ LOGS = st.lists(
 )
 
 
+@pytest.mark.examples(12)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

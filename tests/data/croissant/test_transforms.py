@@ -324,6 +324,7 @@ PATHS = st.lists(
 ).map(lambda steps: "$" + "".join(steps))
 
 
+@pytest.mark.examples(60)
 @settings(max_examples=400, deadline=None)
 @given(document=VALUES, path=PATHS)
 def test_simple_paths_find_what_jsonpath_ng_finds(document, path):

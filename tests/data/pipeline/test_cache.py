@@ -270,6 +270,7 @@ def test_stale_cache_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.examples(40)
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_torn_cache_is_found_and_rebuilt(

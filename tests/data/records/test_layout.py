@@ -61,6 +61,7 @@ CELLS = {
 }
 
 
+@pytest.mark.examples(12)
 @settings(max_examples=40)
 @given(st.data())
 def test_a_second_reader_reads_what_is_written(data: st.DataObject) -> None:

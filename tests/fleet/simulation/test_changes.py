@@ -156,6 +156,7 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
 
 
+@pytest.mark.examples(8)
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(

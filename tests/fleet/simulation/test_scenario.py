@@ -23,6 +23,7 @@ def test_presets_survive_toml(name: str) -> None:
 positive = st.floats(1e-3, 1e6)
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=30)
 @given(
     rate=positive,

@@ -235,7 +235,8 @@ def test_strings_are_listed_in_order(pattern: str) -> None:
                       key=lambda text: (len(text), text))  # fmt: skip
     listed = ops.strings(dfa, 10_000 if ops.is_finite(dfa) else len(expected))
     assert [text for text in listed if len(text) < 6] == expected
-    assert ops.strings(dfa, 3) == listed[:3]
+    few_of_them = min(3, len(listed))
+    assert ops.strings(dfa, few_of_them) == listed[:few_of_them]
     lengths = [len(text) for text in expected]
     assert ops.counts_by_length(dfa, 5) == [lengths.count(size) for size in range(6)]
     if ops.is_finite(dfa):

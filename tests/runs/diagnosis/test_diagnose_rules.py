@@ -163,6 +163,7 @@ def test_what_a_pattern_needs(pattern: str, texts: set[bytes] | None) -> None:
     assert required(pattern) == (None if texts is None else frozenset(texts))
 
 
+@pytest.mark.examples(80)
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_match_is_missed_by_the_sieve(data: st.DataObject) -> None:

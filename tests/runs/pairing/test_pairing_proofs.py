@@ -47,6 +47,7 @@ def test_every_set_of_faults(count: int, triples: bool) -> None:
                 assert found.rounds <= 2  # what the paper promises
 
 
+@pytest.mark.examples(10)
 @settings(max_examples=30, deadline=None)
 @given(st.integers(9, 40), st.randoms(use_true_random=False), st.booleans())
 def test_random_faults(count: int, chosen: random.Random, triples: bool) -> None:
@@ -78,6 +79,7 @@ def _histories(draw: st.DrawFn) -> tuple[list[str], list[PairResult]]:
     ]
 
 
+@pytest.mark.examples(50)
 @settings(max_examples=200, deadline=None)
 @given(_histories())
 def test_it_concludes_all_that_follows_and_no_more(
