@@ -60,7 +60,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "private", "profile", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "fst", "private", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 INNER = {

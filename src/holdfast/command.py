@@ -40,6 +40,8 @@ from holdfast.errors import InputError
 from holdfast.plain import plain
 
 USAGE = 2
+_LONE_DASH = "/dev/stdin"
+"""What the parser is given for ``-``, which it would take for an option."""
 
 
 def _seconds(_: Any, tokens: Sequence[Any]) -> float:
@@ -54,6 +56,11 @@ def _integers(_: Any, tokens: Sequence[Any]) -> list[int]:
         problem = "not whole numbers of 1 or more"
         raise InputError(problem, code="invalid-value", place=place, found=found, expected=expected)
     return list(dict.fromkeys(map(int, parts)))
+
+
+def _stream(_: Any, tokens: Sequence[Any]) -> str:
+    text: str = tokens[0].value
+    return "-" if text == _LONE_DASH else text
 
 
 def _duration_default(value: float | None) -> str | None:
@@ -72,7 +79,7 @@ def option(
     *names: str,
     at_least: float | None = None,
     at_most: float | None = None,
-    **settings: str | None,
+    **settings: Any,
 ) -> Parameter:
     """What an option is called, and what stands for its value: the second part of ``Annotated``.
 
@@ -80,7 +87,9 @@ def option(
         names: such as ``"--output", "-o"``; by default that of the parameter.
         at_least: the smallest number allowed.
         at_most: the largest number allowed.
-        settings: ``metavar``, what stands for the value in help; ``env_var``, which gives the default.
+        settings: ``metavar``, what stands for the value in help; ``env_var``, which gives the default;
+            ``help``, for an option that several commands share; ``negative``, the name that turns it off;
+            ``converter``, what reads the value.
     """
     parameters: dict[str, Any] = {
         key: value for key, value in settings.items() if value is not None
@@ -113,6 +122,8 @@ Integers = Parameter(converter=_integers, n_tokens=1, metavar="N,...")
 """Decorates a sequence of integers: different whole numbers of 1 or more, separated by commas."""
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1), metavar="N")]
 """A number of things, 1 or more."""
+Stream = Annotated[str, Parameter(converter=_stream, metavar="FILE")]
+"""A file, or ``-`` for standard input or output."""
 Output = Annotated[Path, Parameter(name=["--output", "-o"], metavar="PATH")]
 """Where the result is written."""
 Options = Parameter(name="*")
@@ -123,7 +134,7 @@ class Printed(Answer):
     """A result that is no `Answer` itself, with its page, its own terminal form, or both.
 
     Args:
-        result: with `to_dict`.
+        result: with `to_dict`, or the JSON itself.
         render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable; None: the
             terminal shows the page.
         page: makes the page.
@@ -161,7 +172,7 @@ class Printed(Answer):
 
     def to_dict(self) -> Any:
         """The result's own."""
-        return self.result.to_dict()
+        return self.result.to_dict() if hasattr(self.result, "to_dict") else self.result
 
     def written(self) -> Mapping[str, Path]:
         """What the command wrote."""
@@ -201,6 +212,11 @@ class Printed(Answer):
         if "verbose" in inspect.signature(self.render).parameters:
             return self.render(self.result, verbose=verbose)
         return self.render(self.result)
+
+
+def facts(values: Any, exit_code: int = 0) -> Printed:
+    """What ``--json`` prints of a command that otherwise writes its result to a file or stream itself."""
+    return Printed(values, render=lambda _: [], exit_code=exit_code)
 
 
 _COMMON = Group("Options of every command", sort_key=100)
@@ -289,10 +305,12 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
             from holdfast.report import warm_up
 
             warm_up()  # the drawing engine starts beside the computation
-        return root(rest, exit_on_error=False, print_error=False, result_action="return_value")
+        _, apps, unused = root.parse_commands(rest, include_parent_meta=False)
+        result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
+        # A group without a command prints its help, and that is no success.
+        return result if unused or apps[-1].default_command else USAGE
 
-    # The parser takes a lone dash for an option.
-    line = [*app.name, *("/dev/stdin" if word == "-" else word for word in tokens)]
+    line = [*app.name, *(_LONE_DASH if word == "-" else word for word in tokens)]
     try:
         answer = root.meta(
             line, exit_on_error=False, print_error=False, result_action="return_value"
@@ -362,8 +380,10 @@ __all__ = [
     "Positive",
     "Printed",
     "Share",
+    "Stream",
     "common",
     "emit",
+    "facts",
     "option",
     "room",
     "run",

@@ -2,48 +2,429 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from holdfast.automata.operations_cli import OPERATIONS
+from holdfast.automata.streams import (
+    STREAM,
+    Files,
+    First,
+    Machine,
+    Out,
+    Second,
+    Semiring,
+    about,
+    read_bytes,
+    read_machine,
+    read_machines,
+    write_machine,
+)
+from holdfast.command import (
+    Answer,
+    Count,
+    Options,
+    Positive,
+    Printed,
+    Stream,
+    common,
+    facts,
+    option,
+    room,
+)
+from holdfast.progress import remark
 
-from holdfast.automata.commands.converting import compile_text, print_text
-from holdfast.automata.commands.listing import randgen, shortestdistance, shortestpath
-from holdfast.automata.commands.looking import draw, equal, info
-from holdfast.automata.commands.operations import commands
-from holdfast.console import remark
+if TYPE_CHECKING:
+    from rich.table import Table
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "compile": compile_text,
-    "print": print_text,
-    "info": info,
-    "draw": draw,
-    **commands(),
-    "shortestpath": shortestpath,
-    "shortestdistance": shortestdistance,
-    "randgen": randgen,
-    "equal": equal,
-}
+    from holdfast.automata.describing import Description
+    from holdfast.automata.fst import Fst
+    from holdfast.automata.path_sums.path import Path
+    from holdfast.automata.symbols import SymbolTable
+
+app = room("fst", "Weighted finite-state transducers: OpenFST's operations and files.")
+
+Form = Annotated[Literal["openfst", "k2"], option(help="Text format: openfst or k2.")]
 
 
-def _announced(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which says so when it has to compile kernels first: that takes up to a minute."""
+@Options
+@dataclass(frozen=True)
+class Symbols:
+    """How labels are written in text."""
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        from holdfast.automata._kernels import announce_compilation
+    isymbols: Annotated[str | None, option(metavar="FILE")] = None
+    """Symbol table of the input labels, text or binary."""
+    osymbols: Annotated[str | None, option(metavar="FILE")] = None
+    """Symbol table of the output labels, text or binary."""
+    acceptor: bool = False
+    """Text with one label per arc."""
+    form: Form = "openfst"
 
-        announce_compilation(
-            lambda: remark(
-                "compiling kernels once (about 20 s); later runs load them", given["quiet"]
-            )
+    def tables(self) -> tuple[SymbolTable | None, SymbolTable | None]:
+        """The tables of input and of output labels, None where no file is named."""
+        from holdfast.automata.formats.symbol_tables import read_symbols
+
+        first, second = (
+            None if path is None else read_symbols(path) for path in (self.isymbols, self.osymbols)
         )
-        command(**given)
-
-    return run
+        return first, second
 
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_announced(_command))
+@app.command(name="compile")
+def compile_text(
+    text: Annotated[Stream, option(metavar="TEXT")] = STREAM,
+    /,
+    *,
+    symbols: Symbols = Symbols(),
+    renumber: bool = False,
+    keep_symbols: Annotated[bool, option(negative="--no-keep-symbols")] = True,
+    files: Files = Files(),
+) -> Answer:
+    """Compile text to a transducer, as fstcompile does.
+
+    A line is an arc, `source destination ilabel olabel [weight]`, or a final state, `state [weight]`. The
+    first line's source is the start state. States keep their numbers.
+
+    Args:
+        text: Text file; - reads standard input.
+        renumber: Number states by first appearance, as fstcompile does by default.
+        keep_symbols: Store the symbol tables in the transducer.
+    """
+    from holdfast.automata.formats.k2_text import parse_k2
+    from holdfast.automata.formats.openfst_text import parse
+    from holdfast.automata.formats.tokens import as_text
+
+    data, name = read_bytes(text, "the text of a transducer")
+    lines = as_text(data, name, "transducer")
+    isymbols, osymbols = symbols.tables()
+    if symbols.form == "k2":
+        f = parse_k2(
+            lines, files.semiring, aux_labels=False if symbols.acceptor else None, path=name
+        ).with_(isymbols=isymbols, osymbols=osymbols)
+    else:
+        f = parse(
+            lines,
+            files.semiring,
+            isymbols=isymbols,
+            osymbols=osymbols,
+            acceptor=symbols.acceptor,
+            renumber=renumber,
+            path=name,
+        )
+    if not keep_symbols:
+        f = f.with_(isymbols=None, osymbols=None)
+    wrote = files.write(f)
+    return facts(
+        {
+            "states": f.num_states,
+            "arcs": f.num_arcs,
+            "semiring": f.semiring.name,
+            "wrote": wrote,
+        }
+    )
+
+
+@app.command(name="print")
+def print_text(
+    machine: Machine = STREAM,
+    /,
+    *,
+    out: Out = None,
+    symbols: Symbols = Symbols(),
+    numeric: bool = False,
+    semiring: Semiring = "tropical",
+) -> Answer:
+    """Print a transducer as text, as fstprint does.
+
+    Labels are symbols where the machine has tables or the options name some.
+
+    Args:
+        out: Output file (default: standard output).
+        numeric: Print labels as numbers, even if they have symbols.
+    """
+    from holdfast.automata.formats.k2_text import render_k2
+    from holdfast.automata.formats.openfst_text import render
+    from holdfast.files import write_whole
+
+    f = read_machine(machine, semiring)
+    if common().as_json:
+        return facts(
+            {
+                "start": f.start,
+                "states": f.num_states,
+                "semiring": f.semiring.name,
+                "arcs": [arc._asdict() for arc in f.arcs()],
+                "finals": f.finals,
+            }
+        )
+    isymbols, osymbols = (None, None) if numeric else symbols.tables()
+    if not numeric:
+        isymbols, osymbols = isymbols or f.isymbols, osymbols or f.osymbols
+    with about(machine):
+        if symbols.form == "k2":
+            text = render_k2(f, False if symbols.acceptor else None)
+        else:
+            text = render(f.with_(isymbols=isymbols, osymbols=osymbols), symbols.acceptor)
+    if out is None or out == STREAM:
+        sys.stdout.write(text)
+    else:
+        write_whole(out, text.encode())
+        remark(f"wrote {out}")
+    return facts({"wrote": out})
+
+
+@app.command
+def info(machine: Machine = STREAM, /, *, semiring: Semiring = "tropical") -> Answer:
+    """Describe a transducer: states, arcs, labels, properties."""
+    from holdfast.automata.describing import describe
+
+    name = "standard input" if machine == STREAM else machine
+    return Printed(describe(read_machine(machine, semiring)), lambda found: _described(found, name))
+
+
+def _described(found: Description, name: str) -> Table:
+    from holdfast.numbers import number
+    from holdfast.report.terminal import table
+
+    def cell(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{value['name']}, {number(value['symbols'])} symbols"
+        if isinstance(value, bool) or value is None:
+            return {True: "yes", False: "no", None: "–"}[value]
+        return value if isinstance(value, str) else number(value)
+
+    return table(
+        {"": "left", name: "right"},
+        [(name.replace("_", " "), cell(value)) for name, value in found.to_dict().items()],
+    )
+
+
+@app.command
+def draw(
+    machine: Machine = STREAM, /, *, out: Out = None, semiring: Semiring = "tropical"
+) -> Answer:
+    """Draw a transducer as SVG or Graphviz dot.
+
+    Args:
+        out: Output file: .svg, .dot or .gv (default: dot to standard output).
+    """
+    from holdfast.automata.drawing.dot import to_dot
+    from holdfast.automata.drawing.pictures import draw as run
+
+    f = read_machine(machine, semiring)
+    if out is not None and out != STREAM:
+        run(f, out)
+        remark(f"wrote {out}")
+        return facts({"wrote": out})
+    dot = to_dot(f)
+    if not common().as_json:
+        sys.stdout.write(dot)
+    return facts({"dot": dot})
+
+
+for operation in OPERATIONS:
+    app.command(operation)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Paths of one machine."""
+
+    machine: Fst
+    paths: list[Path]
+    wrote: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each path with its weight, strings and labels."""
+        f = self.machine
+        return {
+            "paths": [
+                {
+                    "weight": path.weight,
+                    "input": path.input(f),
+                    "output": path.output(f),
+                    "ilabels": path.ilabels,
+                    "olabels": path.olabels,
+                }
+                for path in self.paths
+            ],
+            "semiring": f.semiring.name,
+            "wrote": self.wrote,
+        }
+
+    def table(self) -> Table:
+        """Cost, input and output of each path."""
+        from holdfast.numbers import number
+        from holdfast.report.terminal import table
+
+        f = self.machine
+        return table(
+            {
+                "cost" if f.semiring.is_negative_log else "weight": "right",
+                "input": "left",
+                "output": "left",
+            },
+            [(number(path.weight), path.input(f), path.output(f)) for path in self.paths],
+        )
+
+
+def _listed(f: Fst, paths: list[Path], as_machine: Fst, out: str | None) -> Answer | None:
+    """Paths of `f`, printed unless standard output holds them as a machine."""
+    wrote = None if out is None else write_machine(as_machine, out)
+    return None if out == STREAM else Printed(Listing(f, paths, wrote), Listing.table)
+
+
+PathsOut = Annotated[
+    Out,
+    option(
+        help="Write the paths as a transducer too; - writes it to standard output, without a table."
+    ),
+]
+PathCount = Annotated[Positive, option("--count", "-n", help="Number of paths.")]
+
+
+@app.command
+def shortestpath(
+    machine: Machine = STREAM,
+    /,
+    *,
+    count: PathCount = 1,
+    unique: bool = False,
+    out: PathsOut = None,
+    semiring: Semiring = "tropical",
+) -> Answer | None:
+    """List the n best paths with cost, input and output.
+
+    Args:
+        unique: Best path of each distinct input string.
+    """
+    from holdfast.automata import paths, shortest_path
+
+    f = read_machine(machine, semiring)
+    with about(machine):
+        best = shortest_path(f, count, unique)
+    return _listed(best, list(paths(best, limit=count)), best, out)
+
+
+@app.command
+def shortestdistance(
+    machine: Machine = STREAM, /, *, reverse: bool = False, semiring: Semiring = "tropical"
+) -> Answer:
+    """Sum the paths from the start to each state.
+
+    One line per state: its number and the least cost, or the log sum in the log semiring.
+
+    Args:
+        reverse: Distance from each state to the final states.
+    """
+    from holdfast.automata import state_distances
+
+    f = read_machine(machine, semiring)
+    with about(machine):
+        sums = state_distances(f, reverse).tolist()
+    if not common().as_json:
+        sys.stdout.writelines(f"{state}\t{total:.9g}\n" for state, total in enumerate(sums))
+    return facts({"distances": sums, "semiring": f.semiring.name})
+
+
+@app.command
+def randgen(
+    machine: Machine = STREAM,
+    /,
+    *,
+    count: PathCount = 1,
+    seed: Count = 0,
+    weighting: Literal["uniform", "weight"] = "uniform",
+    max_length: Count | None = None,
+    out: PathsOut = None,
+    semiring: Semiring = "tropical",
+) -> Answer | None:
+    """Draw random paths.
+
+    Args:
+        seed: Random seed (same seed, same paths).
+        weighting: uniform: every path is equally likely; weight: by probability, exp(-cost).
+        max_length: Maximum number of arcs per path.
+    """
+    from holdfast.automata import random_paths
+
+    f = read_machine(machine, semiring)
+    with about(machine):
+        drawn = random_paths(f, count, weighting=weighting, seed=seed, max_length=max_length)
+    return _listed(f, drawn, _chains(f, drawn), out)
+
+
+def _chains(f: Fst, drawn: list[Path]) -> Fst:
+    """The paths as chains from one start, each with its labels and weights."""
+    arcs, finals, states = [], {}, 1
+    for path in drawn:
+        at = 0
+        for arc in path.arcs:
+            arcs.append((at, f.ilabel[arc], f.olabel[arc], f.weight[arc], states))
+            at, states = states, states + 1
+        end = f.nextstate[path.arcs[-1]] if path.arcs else f.start
+        finals[at] = float(f.final[end])
+    return type(f).build(
+        arcs,
+        finals,
+        states=states,
+        semiring=f.semiring,
+        isymbols=f.isymbols,
+        osymbols=f.osymbols,
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether two machines are the same, in the sense asked for."""
+
+    equal: bool
+    sense: str
+    difference: str | None
+    """What differs first, where that can be said."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """The verdict in a line."""
+        if self.equal:
+            return "equal" if self.sense == "exact" else self.sense
+        return f"different: {self.difference}" if self.difference else f"not {self.sense}"
+
+
+@app.command
+def equal(
+    a: First,
+    b: Second,
+    /,
+    *,
+    sense: Literal["exact", "isomorphic", "equivalent"] = "exact",
+    delta: Annotated[float, option(at_least=0)] = 1 / 1024,
+    symbols: bool = False,
+    semiring: Semiring = "tropical",
+) -> Answer:
+    """Compare two transducers.
+
+    Exit code 0: equal; 1: different; 2: cannot be decided (equivalence of non-functional transducers).
+
+    Args:
+        sense: exact: same state numbers and order of arcs; isomorphic: up to renumbering; equivalent: same
+            strings with the same weights.
+        delta: Tolerance for weights.
+        symbols: Compare symbol tables too.
+    """
+    from holdfast.automata import equivalent, first_difference, isomorphic
+
+    first, second = read_machines(a, b, semiring=semiring)
+    difference = None
+    if sense == "exact":
+        difference = first_difference(first, second, delta, symbols=symbols)
+        same = difference is None
+    else:
+        compare = isomorphic if sense == "isomorphic" else equivalent
+        with about(a, b):
+            same = bool(compare(first, second, delta=delta))
+    return Printed(Comparison(same, sense, difference), Comparison.text, exit_code=0 if same else 1)

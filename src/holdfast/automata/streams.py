@@ -1,4 +1,4 @@
-"""What the commands share: machines from files and streams and back, and the options that say how."""
+"""Machines from files and streams and back, and the options of `holdfast fst` that say how."""
 
 from __future__ import annotations
 
@@ -6,72 +6,70 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from holdfast.console import remark
+from holdfast.command import Options, Stream, common, option
 from holdfast.errors import InputError
+from holdfast.progress import remark
 
 if TYPE_CHECKING:
     from holdfast.automata.fst import Fst
-    from holdfast.automata.symbols import SymbolTable
 
 STREAM = "-"
 
-MachineArgument = Annotated[
-    str,
-    typer.Argument(metavar="FST", help="Transducer file, binary or text; - reads standard input."),
+Machine = Annotated[
+    Stream,
+    option(help="Transducer file, binary or text; - reads standard input."),
 ]
-OutOption = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help="Output file: binary, or text if the name ends in .txt (default: standard output).",
-    ),
-]
-SemiringOption = Annotated[
+First = Annotated[Stream, option(help="First transducer; - reads standard input.")]
+Second = Annotated[Stream, option(help="Second transducer; - reads standard input.")]
+Semiring = Annotated[
     str,
-    typer.Option(
-        "--semiring",
+    option(
         metavar="NAME",
         help="Semiring of text input: tropical, log, log64, probability, boolean, or an OpenFST arc type.",
     ),
 ]
+Out = Annotated[Stream | None, option("--out", "-o", metavar="FILE")]
 
 
+@Options
 @dataclass(frozen=True)
-class Facts:
-    """What a command prints as JSON."""
+class Files:
+    """Where the result goes, and what text input means."""
 
-    facts: dict[str, Any]
+    out: Out = None
+    """Output file: binary, or text if the name ends in .txt (default: standard output)."""
+    semiring: Semiring = "tropical"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The facts by name."""
-        return self.facts
+    def read(self, *sources: str) -> list[Fst]:
+        """The machines; standard input may hold one of them."""
+        return read_machines(*sources, semiring=self.semiring)
+
+    def write(self, f: Fst, remarks: str = "") -> str | None:
+        """Write a machine as `write_machine` does."""
+        return write_machine(f, self.out, remarks)
 
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:
     """The bytes of a file or of standard input, and what messages call it."""
+    from holdfast.automata._kernels import announce_compilation
     from holdfast.files import read_whole
 
+    # Every command that computes reads first.
+    announce_compilation(
+        lambda: remark("compiling kernels once (about 20 s); later runs load them")
+    )
     if source == STREAM:
         return sys.stdin.buffer.read(), "standard input"
     return read_whole(source, what), source
 
 
-def read_machine(source: str, semiring: str) -> Fst:
-    """A machine from a file or from standard input; `semiring` is that of a text."""
+def read_machines(*sources: str, semiring: str) -> list[Fst]:
+    """Machines from files, one of them from standard input; `semiring` is that of a text."""
     from holdfast.automata.formats.files import decode
 
-    return decode(*read_bytes(source, "a transducer"), semiring)
-
-
-def read_two(first: str, second: str, semiring: str) -> tuple[Fst, Fst]:
-    """Two machines, one of which standard input may hold."""
-    if first == second == STREAM:
+    if sources.count(STREAM) > 1:
         raise InputError(
             "standard input holds one transducer",
             code="conflict",
@@ -79,7 +77,12 @@ def read_two(first: str, second: str, semiring: str) -> tuple[Fst, Fst]:
             expected="one of the two in a file",
             remedy="name a file, or use <(...) of the shell",
         )
-    return read_machine(first, semiring), read_machine(second, semiring)
+    return [decode(*read_bytes(source, "a transducer"), semiring) for source in sources]
+
+
+def read_machine(source: str, semiring: str) -> Fst:
+    """One machine from a file or from standard input."""
+    return read_machines(source, semiring=semiring)[0]
 
 
 @contextmanager
@@ -102,36 +105,27 @@ def about(*sources: str) -> Iterator[None]:
         ) from error
 
 
-def read_table(path: str | None) -> SymbolTable | None:
-    """The symbol table of an option, if it was given."""
-    from holdfast.automata.formats.symbol_tables import read_symbols
-
-    return None if path is None else read_symbols(path)
-
-
-def write_machine(f: Fst, out: str | None, as_json: bool, quiet: bool, facts: str = "") -> str:
+def write_machine(f: Fst, out: str | None, remarks: str = "") -> str | None:
     """Write a machine to a file or to standard output, and say so on standard error.
 
     Args:
         f: the machine.
         out: the file; None and `-` are standard output, which JSON needs for itself: then None writes
             nothing.
-        as_json: whether the command prints JSON.
-        quiet: say nothing.
-        facts: what else to say of the machine.
+        remarks: what else to say of the machine.
 
     Returns:
-        Where it was written, as the JSON names it; empty for nowhere.
+        Where it was written, as the JSON names it; None for nowhere.
     """
     from holdfast.automata.formats.files import encode, write
     from holdfast.numbers import counted
 
-    size = f"{counted(f.num_states, 'state')}, {counted(f.num_arcs, 'arc')}{facts}"
+    size = f"{counted(f.num_states, 'state')}, {counted(f.num_arcs, 'arc')}{remarks}"
     if out is not None and out != STREAM:
         write(f, out)
-        remark(f"wrote {out}: {size}", quiet)
+        remark(f"wrote {out}: {size}")
         return out
-    if as_json:
+    if common().as_json:
         if out == STREAM:
             raise InputError(
                 "standard output cannot hold both the transducer and JSON",
@@ -140,9 +134,9 @@ def write_machine(f: Fst, out: str | None, as_json: bool, quiet: bool, facts: st
                 expected="one of them",
                 remedy="name a file with -o",
             )
-        return ""
+        return None
     write_bytes(encode(f))
-    remark(f"wrote to standard output: {size}", quiet)
+    remark(f"wrote to standard output: {size}")
     return "standard output"
 
 

@@ -1,1 +1,0 @@
-"""The commands of `holdfast fst`, by what they are for; `holdfast.automata.cli` names them."""
