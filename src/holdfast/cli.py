@@ -60,16 +60,12 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "fst", "private", "profile", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "fst", "lm", "private", "profile", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 INNER = {
     "data curation": "holdfast.data.curation.cli",
     "data pipeline": "holdfast.data.pipeline.cli",
-    "lm calibrate-heads": "holdfast.lm.generate.heads_cli",
-    "lm generate": "holdfast.lm.generate.cli",
-    "lm safety": "holdfast.lm.safety.cli",
-    "lm train-exits": "holdfast.lm.generate.training_cli",
 }
 """Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
 

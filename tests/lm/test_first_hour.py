@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import toy
-from typer.testing import CliRunner
 
+from command_line import invoke
 from holdfast.errors import InputError
 from holdfast.lm import query as q
 from holdfast.lm.cli import app
@@ -38,7 +38,7 @@ def canaries() -> q.LanguageModel:
 
 def ran(monkeypatch: Any, model: toy.ToyModel, *arguments: str | Path) -> Any:
     monkeypatch.setattr("holdfast.lm.models.loading.load", lambda _: model)
-    return CliRunner().invoke(app, [*map(str, arguments), "--model", "toy"])
+    return invoke(app, [*map(str, arguments), "--model", "toy"])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_unproven_rows_say_so_in_every_format(monkeypatch: Any) -> None:
     shown = ran(monkeypatch, toy.ToyModel(3), *SHORT, "-q").stdout
     assert "proven" in shown
     assert "not complete (budget)" in shown
-    found_all = ran(monkeypatch, toy.ToyModel(3), *SHORT[:-2], "--n", "3")
+    found_all = ran(monkeypatch, toy.ToyModel(3), *SHORT[:-4], "--n", "3")
     assert found_all.exit_code == 0
     assert "proven" not in found_all.stdout
 

@@ -15,7 +15,6 @@ import pytest
 import toy
 
 from holdfast import cli
-from holdfast.lm.commands import options
 from holdfast.lm.models.protocol import NextToken, Prefix
 
 
@@ -54,7 +53,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         "import sys; from holdfast import cli\n"
         f"try: cli.main(['lm', *{arguments!r}, '--help'])\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('numba', 'torch', 'numpy', 'pyarrow', 'rich.table') "
+        "print([m for m in ('numba', 'torch', 'numpy', 'pyarrow') "
         "if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
@@ -135,8 +134,7 @@ class Interrupted(toy.ToyModel):
 def test_ctrl_c_prints_what_was_found(
     monkeypatch: pytest.MonkeyPatch, ran: Any, command: str
 ) -> None:
-    monkeypatch.setattr(options, "opened", lambda *_: Interrupted(1))
-    monkeypatch.setattr("holdfast.lm.commands.querying.opened", lambda *_: Interrupted(1))
+    monkeypatch.setattr("holdfast.lm.query.cli.open_model", lambda *_: Interrupted(1))
     done = ran("query", command, "--model", "x", "--regex", "a(b|c)*-", "--batch", "1", "--json")
     assert done.code == 130
     told = json.loads(done.out)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import toy
 from random_arpa import RandomArpa, random_arpa
-from typer.testing import CliRunner, Result
 
+from command_line import Result, invoke
 from holdfast import cli
 from holdfast.errors import InputError
 from holdfast.lm.cli import app
-from holdfast.lm.commands.live import live_table
 from holdfast.lm.query.asking import count
+from holdfast.lm.query.live import live_table
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import Match, Progress
 from holdfast.lm.tokenizers.loading import load_tokenizer
@@ -28,7 +28,7 @@ VOCABULARY = f"gpt2:{CANARIES / 'model'}"
 
 
 def called(*arguments: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, [*map(str, arguments)])
+    done = invoke(app, [*map(str, arguments)])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == code, done.output

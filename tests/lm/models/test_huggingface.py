@@ -15,8 +15,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import toy
-from typer.testing import CliRunner
 
+from command_line import invoke
 from holdfast.errors import InputError, LimitError
 from holdfast.lm import query as q
 from holdfast.lm import safety
@@ -484,7 +484,7 @@ def test_messages_of_the_command_line(chat: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps({"messages": MESSAGES}))
     for given in (json.dumps(MESSAGES), str(file)):
         ask = ["query", "search", "--model", f"hf:{chat}", "--regex", "he", "--messages", given]
-        done = CliRunner().invoke(app, [*ask, "--json"])
+        done = invoke(app, [*ask, "--json"])
         assert done.exit_code == 0, done.output
         (row,) = json.loads(done.stdout)
         assert row["proven"]

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from holdfast.console import JsonOption, QuietOption, emit, remark, table
-from holdfast.lm.commands.live import Notes, watching
-from holdfast.lm.commands.options import INCOMPLETE, INTERRUPTED, ModelOption, opened
+from holdfast.command import Answer, Printed, option, room
+from holdfast.lm.query.live import Notes, watching
+from holdfast.lm.query.options import Model, exit_code, open_model
 from holdfast.numbers import bounds, counted, interval, number, p_value, percent
+from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from holdfast.answer import Page
     from holdfast.lm.models.protocol import LanguageModel
     from holdfast.lm.query.audits.closing_words import ClozeAudit
     from holdfast.lm.query.audits.comparing_groups import BiasAudit
@@ -24,85 +24,61 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
-TemplateOption = Annotated[
-    Path,
-    typer.Option("--template", metavar="FILE", help="TOML file that describes the audit."),
-]
-HtmlOption = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report to FILE.")
-]
+app = room("audit", "Audit a model for memorization, bias, toxicity or cloze accuracy.")
+
+Template = Annotated[Path, option(metavar="FILE", help="TOML file that describes the audit.")]
 
 
-def memorization(
-    template: TemplateOption,
-    model: ModelOption,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+@app.command
+def memorization(*, template: Template, model: Model) -> Answer:
     """Extract the most probable texts of a pattern and look for known training texts among them.
 
     Exit code 1 if the audit stopped before it was complete.
     """
     from holdfast.lm.query.audits.memorizing import audit_memorization
 
-    notes = Notes(quiet)
+    notes = Notes()
 
-    def ask(asked: LanguageModel, read: Any) -> MemorizationAudit:
-        with watching(quiet, as_json, notes) as watch:
-            found = audit_memorization(asked, read, watch=watch)
+    def ask(opened: LanguageModel, read: Any) -> MemorizationAudit:
+        with watching(notes) as watch:
+            found = audit_memorization(opened, read, watch=watch)
         notes.show(found.extracted.notes)
         return found
 
-    _audit("memorization", ask, template, model, html, as_json, quiet, _memorized)
+    return _audit("memorization", ask, template, model, _memorized)
 
 
-def bias(
-    template: TemplateOption,
-    model: ModelOption,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+@app.command
+def bias(*, template: Template, model: Model) -> Answer:
     """Measure how outcomes depend on a group: exact shares and odds ratios, then samples.
 
     Exit code 1 if the audit stopped before it was complete.
     """
     from holdfast.lm.query.audits.comparing_groups import audit_bias
 
-    _audit("bias", audit_bias, template, model, html, as_json, quiet, _compared)
+    return _audit("bias", audit_bias, template, model, _compared)
 
 
-def toxicity(
-    template: TemplateOption,
-    model: ModelOption,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+@app.command
+def toxicity(*, template: Template, model: Model) -> Answer:
     """Bound the probability of listed words, unprompted and after prompts.
 
     Exit code 1 if the audit stopped before it was complete.
     """
     from holdfast.lm.query.audits.listing_words import audit_toxicity
 
-    _audit("toxicity", audit_toxicity, template, model, html, as_json, quiet, _said)
+    return _audit("toxicity", audit_toxicity, template, model, _said)
 
 
-def cloze(
-    template: TemplateOption,
-    model: ModelOption,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+@app.command
+def cloze(*, template: Template, model: Model) -> Answer:
     """Measure how often the most probable last word of a passage is the right one.
 
     Exit code 1 if the audit stopped before it was complete.
     """
     from holdfast.lm.query.audits.closing_words import audit_cloze
 
-    _audit("cloze", audit_cloze, template, model, html, as_json, quiet, _closed)
+    return _audit("cloze", audit_cloze, template, model, _closed)
 
 
 def _audit(
@@ -110,28 +86,25 @@ def _audit(
     ask: Callable[[LanguageModel, Any], Any],
     template: Path,
     model: str,
-    html: Path | None,
-    as_json: bool,
-    quiet: bool,
     render: Callable[[Any], Table],
-) -> None:
+) -> Answer:
     from holdfast.lm.query.audits.templates import read_template
 
     read = read_template(template, kind)
-    asked = opened(model, quiet)
-    found = ask(asked, read)
-    emit(found, as_json, render)
-    if html is not None:
+    opened = open_model(model)
+    found = ask(opened, read)
+
+    def page() -> Page:
         from holdfast.lm.query.audits.pages import audit_page
-        from holdfast.report import write
 
-        remark(f"report: {write(audit_page(found, asked.name), html)}", quiet)
-    if found.stopped is not None:
-        remark(f"not complete: {found.stopped}", quiet)
-        raise typer.Exit(INTERRUPTED if found.stopped == "interrupted" else INCOMPLETE)
+        return audit_page(found, opened.name)
 
-
-# --- For people ----------------------------------------------------------------------------------
+    return Printed(
+        found,
+        render,
+        page=page,
+        exit_code=exit_code(found.stopped, found.stopped is not None),
+    )
 
 
 def _caption(found: Any, evaluations: int, *parts: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.console import remark, table
+from holdfast.command import common
 from holdfast.numbers import bounds, counted, number
+from holdfast.progress import remark
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,8 +23,7 @@ ROWS = 12
 class Notes:
     """Prints the notes of a search on stderr, each once."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
+    def __init__(self) -> None:
         self.printed: set[str] = set()
 
     def show(self, notes: Iterable[str]) -> None:
@@ -31,13 +31,13 @@ class Notes:
         for note in notes:
             if note not in self.printed:
                 self.printed.add(note)
-                remark(f"note: {note}", self.quiet)
+                remark(f"note: {note}")
 
 
 @contextmanager
-def watching(quiet: bool, as_json: bool, notes: Notes) -> Iterator[Callable[[Progress], None]]:
+def watching(notes: Notes) -> Iterator[Callable[[Progress], None]]:
     """A function that shows notes, and on a terminal the progress, while the block runs."""
-    if quiet or as_json or not sys.stderr.isatty():
+    if common().quiet or common().as_json or not sys.stderr.isatty():
         yield lambda progress: notes.show(progress.notes)
         return
     from rich.console import Console
@@ -55,6 +55,8 @@ def watching(quiet: bool, as_json: bool, notes: Notes) -> Iterator[Callable[[Pro
 
 def live_table(progress: Progress, seconds: float) -> Table:
     """The latest texts found, and under them the bounds and the rate."""
+    from holdfast.report.terminal import table
+
     rate = progress.evaluations / seconds if seconds > 0 else 0.0
     numbered = list(enumerate(progress.found, 1))
     return table(
