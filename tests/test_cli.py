@@ -7,13 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-import typer
 
-from holdfast import cli, console, progress
+from holdfast import cli, progress
+from holdfast.command import Printed, common
+from holdfast.command import room as group
 from holdfast.errors import HoldfastError, InputError
 
 HEAVY = (
@@ -23,33 +23,21 @@ HEAVY = (
     "numpy",
     "pandas",
     "pyarrow",
-    "rich",
     "scipy",
 )
 
 
-class Seen:
-    def __init__(self, **options: object) -> None:
-        self.options = options
-
-    def to_dict(self) -> dict[str, object]:
-        return self.options
+room = group("dummy", "A room for tests.")
 
 
-room = typer.Typer(rich_markup_mode=None)
-
-
-@room.command()
-def show(
-    wait: float = 60.0, as_json: console.JsonOption = False, quiet: console.QuietOption = False
-) -> None:
+@room.command
+def show(*, wait: float = 60.0) -> Printed:
     """Show the options."""
-    seen = Seen(wait=wait, quiet=quiet)
-    console.emit(seen, as_json, lambda seen: f"wait {seen.options['wait']}")
+    return Printed({"wait": wait, "quiet": common().quiet}, lambda seen: f"wait {seen['wait']}")
 
 
-@room.command()
-def fail(kind: str, as_json: console.JsonOption = False) -> None:
+@room.command
+def fail(kind: str, /) -> int:
     """Fail in the way asked for."""
     if kind == "input":
         raise InputError(
@@ -58,7 +46,7 @@ def fail(kind: str, as_json: console.JsonOption = False) -> None:
     if kind == "other":
         raise HoldfastError("the disk is full")
     if kind == "gate":
-        raise typer.Exit(1)
+        return 1
     if kind == "interrupt":
         raise KeyboardInterrupt
     if kind == "pipe":
@@ -82,7 +70,7 @@ def run(*arguments: str) -> int:
 def test_help_lists_the_rooms(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     with_flag = capsys.readouterr().out
-    assert re.search(r"^ *fleet +What failures cost", with_flag, re.MULTILINE)
+    assert re.search(r"^│ *fleet +What failures cost", with_flag, re.MULTILINE)
     assert "A room for tests." in with_flag
     assert run() == 0
     assert capsys.readouterr().out == with_flag
@@ -145,7 +133,7 @@ def test_messages_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     run("dummy", "show", "--wait", "never")
     assert "--wait" in capsys.readouterr().err
     run("dumy")
-    assert "Did you mean 'dummy'?" in capsys.readouterr().err
+    assert 'Did you mean "dummy"?' in capsys.readouterr().err
 
 
 def test_messages_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,18 +170,11 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_completion_knows_the_rooms() -> None:
-    holdfast = Path(sys.executable).with_name("holdfast")
-    done = subprocess.run(
-        [holdfast],
-        env={
-            **os.environ,
-            "_HOLDFAST_COMPLETE": "complete_bash",
-            "COMP_WORDS": "holdfast fl",
-            "COMP_CWORD": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["fleet"]
+def test_completion_knows_the_rooms(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    assert run("--show-completion") == 0
+    script = capsys.readouterr().out
+    assert "complete -F _holdfast holdfast" in script
+    assert all(name in script for name in ("fleet", "shortestpath", "croissant", "dummy"))

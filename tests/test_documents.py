@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 import examples
-import reference
 from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
-from holdfast.cli import FUNCTIONS, INNER, ROOMS
 from holdfast.cli import main as holdfast
+from holdfast.cli import program
 
 SHELL = set("|&;<>*?$`#")  # characters that ask for a shell
 QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")  # where they do not
@@ -96,15 +94,7 @@ def test_tables_render_as_tables(page: Path) -> None:
 
 def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    flags = {
-        " ".join(names[1:]): {flag for option in command.params for flag in option.opts}
-        for names, command in reference.commands()
-        if not hasattr(command, "list_commands")
-    }
-    for room in FUNCTIONS:
-        flags |= dict(_made_of_functions(room, import_module(ROOMS[room][0]).app))
-    for words, module in INNER.items():
-        flags |= dict(_made_of_functions(words, import_module(module).app))
+    flags = dict(_commands((), program()))
     sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
     for room, section in zip(sections[::2], sections[1::2], strict=True):
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
@@ -118,15 +108,15 @@ def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
     assert named == {name for name, options in flags.items() if "--json" not in options}
 
 
-def _made_of_functions(words: str, app: Any) -> Iterator[tuple[str, set[str]]]:
+def _commands(words: tuple[str, ...], app: Any) -> Iterator[tuple[str, set[str]]]:
     """Command -> its options, as far as they matter here."""
     if app.default_command is not None:
         answers = app.default_command.__annotations__["return"] != "None"
-        yield words, {"--json"} if answers else set()
+        yield " ".join(words), {"--json"} if answers else set()
         return
     for name in app:
         if not name.startswith("-"):
-            yield from _made_of_functions(f"{words} {name}", app[name])
+            yield from _commands((*words, name), app[name])
 
 
 def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:

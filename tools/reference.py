@@ -14,11 +14,10 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from holdfast.cli import FUNCTIONS, INNER, ROOMS
+from holdfast.cli import program
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
@@ -48,9 +47,10 @@ CLI_PROSE = """\
 # Commands
 
 Every command prints a table for people, and with `--json` the same answer for programs (stable
-keys, units in the names). Some commands also take `--html FILE` (the answer as a page), `--save FILE`
-(the whole answer, see [answers](answers.md)) and `--verbose`; their help says so. Progress goes to
-stderr. Exit codes: 0 done, 1 the answer is a failure (a gate that was not met), 2 bad input or usage.
+keys, units in the names). Every command also takes `--html FILE` (the answer as a page, where it has
+one), `--save FILE` (the whole answer, see [answers](answers.md)), `--quiet` (no progress and no
+remarks) and `--verbose`. Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure (a gate
+that was not met), 2 bad input or usage. `holdfast --install-completion` completes commands in the shell.
 
 With `--json`, an error is a JSON object on stderr: `{"error": {"code": "missing-column", "path": ...,
 "place": ..., "found": ..., "expected": ..., "remedy": ..., "message": ...}}`. Match `code`, which stays
@@ -211,23 +211,12 @@ def _field_notes(source: str) -> dict[tuple[str, str], str]:
 def cli_page() -> str:
     """`docs/cli.md`: every command, from its own help."""
     parts = [GENERATED, "", CLI_PROSE]
-    for names, command in commands():
-        context = _context(command, names)
-        parts += [f"## {' '.join(names)}", "", _prose(command.help or ""), ""]
-        usage = " ".join([*names, *command.collect_usage_pieces(context)])
-        parts += ["```text", usage, "```", ""]
-        rows = [row for one in command.params if (row := _parameter(one, context))]
-        if rows:
-            parts += ["| argument or option | meaning |", "|-|-|", *rows, ""]
-    for name in sorted(FUNCTIONS):
-        parts += _made_of_functions(import_module(ROOMS[name][0]).app, ("holdfast", name))
-    for words, module in INNER.items():
-        parts += _made_of_functions(import_module(module).app, ("holdfast", *words.split()))
+    parts += _commands(program(), ("holdfast",))
     return "\n".join(parts)
 
 
-def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """The lines of a room whose commands are made by `holdfast.command`, and of its commands."""
+def _commands(app: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """The lines of a command and of those below it."""
     from cyclopts import Group
     from cyclopts.help import create_parameter_help_panel
 
@@ -259,59 +248,11 @@ def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
     if entries:
         yield ""
     for name in members:
-        yield from _made_of_functions(app[name], (*names, name))
+        yield from _commands(app[name], (*names, name))
 
 
 def _before_arguments(docstring: str) -> str:
     return inspect.cleandoc(docstring).partition("\nArgs:")[0].rstrip()
-
-
-def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(words, command) of the root, of each room and of every command."""
-    import typer.main
-
-    from holdfast.cli import app
-
-    yield from _commands(typer.main.get_command(app), ("holdfast",))
-
-
-def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    context = _context(command, names)
-    yield names, command
-    if hasattr(command, "list_commands"):
-        for name in command.list_commands(context):
-            # Resolving a room's name is what imports its commands.
-            if " ".join((*names[1:], name)) in FUNCTIONS | INNER.keys():
-                continue
-            _, member, _ = command.resolve_command(context, [name])
-            yield from _commands(member, (*names, name))
-
-
-def _context(command: Any, names: tuple[str, ...]) -> Any:
-    return command.context_class(command, info_name=names[-1])
-
-
-def _parameter(parameter: Any, context: Any) -> str | None:
-    """One row of a command's table: what to write, and what it does."""
-    record = parameter.get_help_record(context)
-    if record is None or parameter.name == "help":
-        return None
-    # The parser's types say nothing to a reader: `SRC... <list[Path]>`, `--cluster <str>`.
-    spelled = re.sub(r" <(?:list\[)?(\w+)[^>]*>", _placeholder, record[0])
-    note = re.sub(r"\[default: \(([^)]*)\)", r"[default: \1", record[1])
-    return f"| `{_cell(spelled)}` | {_cell(' '.join(note.split()))} |"
-
-
-def _placeholder(kind: re.Match[str]) -> str:
-    """What stands for the value of an option that names none."""
-    is_argument = kind.string[0].isupper()
-    words = {"int": " N", "float": " X", "str": " TEXT", "path": " PATH", "Path": " PATH"}
-    return "" if is_argument else words.get(kind[1], f" {kind[1].upper()}")
-
-
-def _prose(text: str) -> str:
-    """Help text as Markdown: Click marks pre-formatted paragraphs with a backspace."""
-    return inspect.cleandoc(text).replace("\b\n", "").replace("\f", "")
 
 
 def _cell(text: str) -> str:

@@ -7,16 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command, get_group
+from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.console import JsonOption, QuietOption
+from holdfast.command import room, run
 from holdfast.errors import HoldfastError, MissingExtraError
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     # name: (module that has `app`, one line of help)
@@ -60,15 +58,6 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"carbon", "diff", "fleet", "fst", "lm", "private", "profile", "runs", "sparse", "why"}
-"""The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
-
-INNER = {
-    "data curation": "holdfast.data.curation.cli",
-    "data pipeline": "holdfast.data.pipeline.cli",
-}
-"""Groups made from functions in a room whose other commands are not: the words -> the module with `app`."""
-
 EXTRAS = {
     "carbon": "carbon",
     "data": "croissant",
@@ -86,62 +75,26 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-class _Rooms(TyperGroup):
-    """The root group: knows the rooms by name, and imports one when its commands are needed."""
+def program() -> App:
+    """The command `holdfast` with its rooms."""
+    app = room(
+        "holdfast",
+        "Measure what a machine-learning fleet loses, why, and what would win it back.",
+        version=f"holdfast {__version__}",
+        version_flags=["--version"],
+    )
+    for place, (name, (module, about)) in enumerate(ROOMS.items()):
+        app.command(f"{module}:app", name=name, help=about, sort_key=place)
+    app.register_install_completion_command(
+        help="Install completion for the current shell.", sort_key=len(ROOMS)
+    )
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = {
-            name: TyperGroup(name=name, help=help_line) for name, (_, help_line) in ROOMS.items()
-        }
+    @app.command(name="--show-completion", sort_key=len(ROOMS) + 1)
+    def show_completion() -> None:
+        """Show completion for the current shell, to copy it or customize the installation."""
+        print(app.generate_completion())
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name is not None:
-            module, help_line = ROOMS[name]
-            command = get_group(import_module(module).app)
-            command.name = name
-            command.help = command.help or help_line
-        return name, command, rest
-
-    def make_context(self, *positional: Any, **named: Any) -> Any:
-        try:
-            return super().make_context(*positional, **named)
-        except BrokenPipeError:  # --help and --version print while the line is parsed
-            raise typer.Exit(BROKEN_PIPE) from None
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            print("\ninterrupted; run the same command again to resume", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            raise typer.Exit(BROKEN_PIPE) from None
-
-
-app = typer.Typer(cls=_Rooms, invoke_without_command=True, rich_markup_mode=None)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"holdfast {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def holdfast(
-    context: typer.Context,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Measure what a machine-learning fleet loses, why, and what would win it back."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -165,53 +118,36 @@ def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         try:
-            outcome = _dispatch(arguments)
-        except ModuleNotFoundError as error:
-            raise _missing(error, arguments) from error
+            return run(program(), _room_first(arguments))
+        except ImportError as error:
+            # What imports a room when it is used raises its own error from that of the import.
+            cause = error.__cause__ or error
+            if isinstance(cause, ModuleNotFoundError):
+                raise _missing(cause, arguments) from error
+            raise
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
+    except SystemExit as end:  # what Rich makes of a closed pipe
+        if isinstance(end.__context__, BrokenPipeError):
+            return BROKEN_PIPE
+        raise
     except HoldfastError as error:
         if as_json:
             print(json.dumps({"error": _facts(error)}, indent=2), file=sys.stderr)
         else:
             print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except typer.Abort:
-        print("aborted", file=sys.stderr)
-        return INTERRUPTED
-    except typer.TyperException as error:
-        if as_json:
-            facts = {"kind": "UsageError", "code": "usage", "message": error.format_message()}
-            print(json.dumps({"error": facts}, indent=2), file=sys.stderr)
-        else:
-            error.show()  # type: ignore[attr-defined]  # every exception of the parser has it
-        return error.exit_code
-    return outcome if isinstance(outcome, int) else 0
 
 
-def _dispatch(arguments: list[str]) -> Any:
-    """Run a line: rooms whose commands are made from functions by `holdfast.command`, others by Typer."""
-    place = next((n for n, word in enumerate(arguments) if not word.startswith("-")), None)
-    if place is not None and arguments[place - 1 : place] == ["--engine"]:  # its value is no room
-        place = next(
-            (n for n in range(place + 1, len(arguments)) if not arguments[n].startswith("-")), None
-        )
-    name = None if place is None else arguments[place]
-    inner = " ".join(arguments[place or 0 :][:2])
-    if place is not None and inner in INNER:
-        from holdfast.command import run
-
-        rest = arguments[place + 2 :] + arguments[:place]
-        return run(import_module(INNER[inner]).app, rest, ("holdfast", *inner.split()[:-1]))
-    if place is None or name not in FUNCTIONS:
-        return get_command(app).main(arguments, "holdfast", standalone_mode=False)
-    from holdfast.command import run
-
-    # Options that stand before the room are those of its command.
-    return run(import_module(ROOMS[name][0]).app, arguments[place + 1 :] + arguments[:place])
+def _room_first(arguments: list[str]) -> list[str]:
+    """The line with the options that stand before the room behind it: they are those of its command."""
+    place = next((n for n, word in enumerate(arguments) if word in ROOMS), 0)
+    if not arguments or not arguments[0].startswith("-"):
+        return arguments
+    return arguments[place:] + arguments[:place]
 
 
 def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:

@@ -242,11 +242,11 @@ class Common:
 
 def room(name: str, about: str, **settings: Any) -> App:
     """A group of commands, ``holdfast NAME ...``; register functions with ``@app.command``."""
+    settings.setdefault("version_flags", [])
     return App(
         name=name,
         help=about,
         help_format="plaintext",
-        version_flags=[],
         help_flags=["--help", "-h"],
         default_parameter=Parameter(negative="", show_default=_default),
         **settings,
@@ -266,13 +266,13 @@ def common() -> Common:
     return _given
 
 
-def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) -> int:
-    """Run one command line of a room and print its result.
+def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
+    """Run one command line and print its result.
 
     Args:
-        app: of `room`.
+        app: of `room`; or the program itself, whose name is the prefix.
         tokens: what follows the room's name, the options of every command anywhere among them.
-        prefix: the words before the room's name, as help shows them.
+        prefix: the word before the room's name, as help shows it.
 
     Returns:
         The exit code: 0 done, 1 the answer is a failure, 2 bad usage. A command that prints by itself
@@ -281,17 +281,12 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     Raises:
         HoldfastError: bad input.
     """
-    root = App(
-        name=" ".join(prefix),
-        version_flags=[],
-        help_format="plaintext",
-        suppress_keyboard_interrupt=False,  # the command line says how to resume
-    )
+    root, path = app, list(tokens)
+    if app.name != (prefix,):
+        root, path = room(prefix, ""), [*app.name, *path]
+        root.command(app)
+    root.suppress_keyboard_interrupt = False  # the command line says how to resume
     root.meta.suppress_keyboard_interrupt = False
-    root.command(app)
-    # Help lists commands in the order of the file, not of the alphabet.
-    for place, name in enumerate(app):
-        app[name].sort_key = place
 
     @root.meta.default
     def launch(
@@ -306,11 +301,15 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
 
             warm_up()  # the drawing engine starts beside the computation
         _, apps, unused = root.parse_commands(rest, include_parent_meta=False)
+        for group in apps[1:]:
+            # Help lists commands in the order of the file, not of the alphabet.
+            for place, name in enumerate(group):
+                group[name].sort_key = place
         result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
-        # A group without a command prints its help, and that is no success.
-        return result if unused or apps[-1].default_command else USAGE
+        # A room without a command prints its help, and that is no success.
+        return result if unused or len(apps) == 1 or apps[-1].default_command else USAGE
 
-    line = [*app.name, *(_LONE_DASH if word == "-" else word for word in tokens)]
+    line = [_LONE_DASH if word == "-" else word for word in path]
     try:
         answer = root.meta(
             line, exit_on_error=False, print_error=False, result_action="return_value"

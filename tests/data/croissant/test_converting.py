@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from described_files import refused
 from made_datasets import column, described, field, file_object, record_set
-from typer.testing import CliRunner
 
-from holdfast.cli import app
+from command_line import invoke
+from holdfast.data.cli import app
 from holdfast.data.croissant.converting.exporting import convert
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules.checking import validate
@@ -114,7 +114,7 @@ def test_columns_that_a_format_cannot_hold_are_left_out_as_the_remedy_says(
     command, columns, out = re.findall(r"\bload\b|--\w+", caught.value.remedy or "")
     source = next(path for path in tmp_path.iterdir() if path.suffix == ".json")
     options = ["--record-set", "numbers", columns, "n,kind", out, str(tmp_path / "n2.csv")]
-    done = CliRunner().invoke(app, ["data", "croissant", command, str(source), *options])
+    done = invoke(app, ["croissant", command, str(source), *options])
     assert done.exit_code == 0, done.output
     assert len((tmp_path / "n2.csv").read_text().splitlines()) == 4
 

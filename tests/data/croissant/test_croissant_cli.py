@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner, Result
 
-from holdfast.cli import app
+from command_line import Result, invoke
+from holdfast.data.cli import app
 from holdfast.data.croissant import read_metadata
 from holdfast.errors import InputError
 
@@ -39,7 +39,7 @@ def run() -> Run:
     """Runs a command and checks how it ends."""
 
     def command(*arguments: object, code: int = 0) -> Result:
-        done = CliRunner().invoke(app, ["data", "croissant", *map(str, arguments)])
+        done = invoke(app, ["croissant", *map(str, arguments)])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             done_code = getattr(done.exception, "exit_code", None)
             assert done_code == code, done.exception

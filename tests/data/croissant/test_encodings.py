@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from made_datasets import about, column, described, field, file_object, file_set, record_set
-from typer.testing import CliRunner
 
-from holdfast.cli import app
+from command_line import invoke
+from holdfast.data.cli import app
 from holdfast.data.croissant.describing.folders import describe
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.errors import InputError
@@ -171,9 +171,7 @@ def test_a_described_encoding_is_the_one_that_loads(tmp_path: Path, codec: str) 
     with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
         for number, word in enumerate(words):
             archive.writestr(f"texts/{number}.txt", word.encode(codec))
-    done = CliRunner().invoke(
-        app, ["data", "croissant", "describe", str(tmp_path), "--encoding", codec]
-    )
+    done = invoke(app, ["croissant", "describe", str(tmp_path), "--encoding", codec])
     assert done.exit_code == 0, done.output
     dataset = Dataset(tmp_path / "croissant.json")
     loaded = {
@@ -198,7 +196,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> tuple[int, str]:
         command, *more = arguments
-        done = CliRunner().invoke(app, ["data", "croissant", command, str(tmp_path), *more])
+        done = invoke(app, ["croissant", command, str(tmp_path), *more])
         return done.exit_code, done.stdout
 
     code, told = run("validate", "--json")

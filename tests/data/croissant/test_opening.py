@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from data_server import DataServer
 from described_files import refused
-from typer.testing import CliRunner
 
-from holdfast.cli import app
+from command_line import invoke
 from holdfast.data import croissant
+from holdfast.data.cli import app
 
 CSV = b"a,b\n1,x\n2,y\n"
 PATH = "/api/datasets/people/croissant"
@@ -177,9 +177,7 @@ def test_every_command(server: DataServer, name: str) -> None:
         arguments = [part.format(source) for part in COMMANDS[name]]
         if name == "convert":
             arguments[-1] += str(len(answers))
-        done = CliRunner().invoke(
-            app, ["data", "croissant", *arguments, "--json", "--timeout", "20"], input=text
-        )
+        done = invoke(app, ["croissant", *arguments, "--json", "--timeout", "20"], stdin=text)
         assert done.exit_code == name.startswith("validate"), done.exception
         answer = [json.loads(line) for line in done.stdout.splitlines()] if name in (
             "load", "sql"

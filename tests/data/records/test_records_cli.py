@@ -9,10 +9,10 @@ from typing import Any
 import made
 import pytest
 from PIL import Image as Pillow
-from typer.testing import CliRunner
 
+from command_line import invoke
 from holdfast import objects
-from holdfast.data.cli import app
+from holdfast.data.records.cli import app
 from holdfast.data.records.format.manifest import NAME
 from holdfast.data.records.reading.records import open_records
 from holdfast.data.records.reading.stores import open_store
@@ -21,7 +21,7 @@ from holdfast.errors import InputError
 
 
 def run(*words: object, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, ["records", *map(str, words)])
+    done = invoke(app, [*map(str, words)])
     assert done.exit_code == code, done.output
     return done.stdout
 
@@ -88,7 +88,7 @@ def test_bench_and_tune_answer(place: Path) -> None:
 def test_bad_use_is_no_traceback(words: tuple[str, ...]) -> None:
     from holdfast.errors import InputError
 
-    done = CliRunner().invoke(app, ["records", *words])
+    done = invoke(app, words)
     assert isinstance(done.exception, InputError)
 
 

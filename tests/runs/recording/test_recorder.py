@@ -401,7 +401,7 @@ def test_a_training_loads_nothing_large(tmp_path: Path) -> None:
         "import sys; from holdfast.runs import RunRecorder\n"
         "with RunRecorder(sys.argv[1], 'run') as recorder:\n"
         "    with recorder.step(1) as step: step.loss = 1.0\n"
-        "print({'numpy', 'pyarrow', 'pandas', 'torch', 'rich', 'typer'} & set(sys.modules))"
+        "print({'numpy', 'pyarrow', 'pandas', 'torch', 'rich', 'cyclopts'} & set(sys.modules))"
     )
     output = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=True)
     assert output.stdout == b"set()\n"

@@ -1,13 +1,195 @@
-"""`holdfast data croissant`: each command calls the function of the same name and prints its result."""
+"""`holdfast data croissant`: each command calls the function of the same name and returns its result."""
 
 from __future__ import annotations
 
-import typer
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
 
-from holdfast.data.croissant.commands.checking import diff, rai, validate
-from holdfast.data.croissant.commands.reading import convert, download, load, sql
-from holdfast.data.croissant.commands.writing import card, describe, migrate
+from holdfast.command import Answer, Output, Positive, Printed, Stream, common, option, room
+from holdfast.data.croissant.loading.cli import convert, download, load, sql
+from holdfast.data.croissant.options import (
+    AccessOptions,
+    Description,
+    FileOptions,
+    Overwrite,
+)
+from holdfast.errors import InputError
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-for command in (validate, describe, load, sql, download, convert, migrate, diff, rai, card):
-    app.command()(command)
+app = room("croissant", "Descriptions of datasets: check, load, write them.")
+
+NewDescription = Annotated[
+    Output | None, option("--out", "-o", metavar="FILE", help="Path of the new description.")
+]
+
+
+@app.command
+def validate(
+    description: Description,
+    /,
+    *,
+    data: Literal["sample", "full"] | None = None,
+    strict: bool = False,
+    sarif: Annotated[Path | None, option(metavar="FILE")] = None,
+    files: FileOptions = FileOptions(),
+    access: AccessOptions = AccessOptions(),
+) -> Answer:
+    """Check a description against the standard; exit 1 on errors.
+
+    Each finding has a rule, a line and column, and a hint. --data checks the files as well.
+
+    Args:
+        data: Check the data too: the first records of local files (sample), or fetch and check all (full).
+        strict: Report violations of the standard that tools tolerate as errors.
+        sarif: Write the findings to a SARIF file, for code hosts.
+    """
+    from holdfast.data.croissant.rules import checking
+    from holdfast.files import write_whole
+
+    found = checking.validate(
+        description, strict=strict, data=data, **files.build(), **vars(access)
+    )
+    written = {}
+    if sarif is not None:
+        write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
+        written["findings as SARIF"] = sarif
+    return Printed(
+        found, lambda _: found.text().rstrip(), written=written, exit_code=int(not found.valid)
+    )
+
+
+@app.command
+def describe(
+    folder: Path,
+    /,
+    *,
+    out: NewDescription = None,
+    name: Annotated[str | None, option(metavar="NAME")] = None,
+    about: Annotated[
+        str | None, option("--description", metavar="TEXT", allow_leading_hyphen=True)
+    ] = None,
+    licence: Annotated[tuple[str, ...], option("--license", metavar="SPDX")] = (),
+    url: Annotated[str | None, option(metavar="URL")] = None,
+    creators: Annotated[tuple[str, ...], option("--creator", metavar="NAME")] = (),
+    published: Annotated[str | None, option(metavar="DATE")] = None,
+    version: Annotated[str, option(metavar="X.Y.Z")] = "1.0.0",
+    checksums: Annotated[bool, option(negative="--no-checksums")] = True,
+    sample_rows: Positive | None = None,
+    encoding: Annotated[str | None, option(metavar="NAME")] = None,
+    overwrite: Overwrite = False,
+) -> Answer:
+    """Write a description of a folder of data: files, columns, types, keys, references, splits, labels.
+
+    Args:
+        folder: Folder of data, a single file, or an archive.
+        name: Name of the dataset.
+        about: Description of the dataset.
+        licence: License of the dataset, as SPDX id or URL; repeatable.
+        url: Web page of the dataset.
+        creators: Creator of the dataset; repeatable.
+        published: Publication date, such as 2026-01-31.
+        version: Version of the data.
+        checksums: Include the SHA-256 of each file.
+        sample_rows: Maximum number of rows read per table (default: all); without all rows, keys and
+            references are not inferred.
+        encoding: Encoding of CSV, TSV and text files that are not UTF-8, such as latin-1.
+    """
+    from holdfast.data.croissant.describing import folders
+
+    draft = folders.describe(
+        folder,
+        name=name,
+        description=about,
+        license=list(licence) or None,
+        url=url,
+        creators=creators,
+        date_published=published,
+        version=version,
+        checksums=checksums,
+        sample_rows=sample_rows,
+        encoding=encoding,
+    )
+    path = draft.write(out, overwrite=overwrite)
+    return Printed(
+        replace(draft, path=path),
+        lambda made: "\n".join(f"{note.about or 'dataset'}: {note.text}" for note in made.notes),
+        written={"description": path},
+    )
+
+
+for command in (load, sql, download, convert):
+    app.command(command)
+
+
+@app.command
+def migrate(
+    description: Description,
+    /,
+    *,
+    out: NewDescription = None,
+    to: Literal["1.0", "1.1"] = "1.1",
+    overwrite: Overwrite = False,
+    access: AccessOptions = AccessOptions(),
+) -> Answer:
+    """Convert a description to a newer version of the format; without --out, list the changes only.
+
+    Args:
+        to: Version of the Croissant format.
+    """
+    from holdfast.data.croissant.document.reading import read_document
+    from holdfast.data.croissant.evolving import migrating
+
+    made = migrating.migrate(read_document(description, access.build()), to)
+    written = {}
+    if out is not None:
+        made.write(out, overwrite=overwrite)
+        written["description"] = out
+    return Printed(made, lambda _: made.text().rstrip(), written=written)
+
+
+@app.command
+def diff(
+    old: Stream,
+    new: Stream,
+    /,
+    *,
+    access: AccessOptions = AccessOptions(),
+) -> Answer:
+    """Compare two descriptions: changes, and the version number they call for; exit 1 if it is too low.
+
+    Args:
+        old: Older description: a file, folder, URL or -.
+        new: Newer description: a file, folder, URL or -.
+    """
+    from holdfast.data.croissant.evolving import comparing
+
+    found = comparing.diff(old, new, access.build())
+    return Printed(found, lambda _: found.text().rstrip(), exit_code=int(not found.suffices))
+
+
+@app.command
+def rai(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
+    """List the responsible-AI statements of a description and the questions it leaves open."""
+    from holdfast.data.croissant.document.reading import read_document
+    from holdfast.data.croissant.documenting import assessing
+
+    found = assessing.rai(read_document(description, access.build()))
+    return Printed(found, lambda _: found.text().rstrip())
+
+
+@app.command
+def card(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
+    """Write an HTML page (--html) about a dataset: files, fields, joins, splits, statements, findings."""
+    from holdfast.data.croissant.document.reading import read_document
+    from holdfast.data.croissant.documenting import pages
+
+    html = common().html
+    if html is None:
+        raise InputError("a card is a page", code="usage", place="--html", expected="--html FILE")
+    made = pages.card(read_document(description, access.build()), html)
+    return Printed(
+        made,
+        lambda _: "\n".join(f"{one.lead} {one.text}".strip() for one in made.page.findings),
+        page=lambda: made.page,
+    )

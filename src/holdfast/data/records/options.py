@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
+from holdfast.command import Positive, option
 from holdfast.errors import InputError
 from holdfast.numbers import percent, size
 from holdfast.progress import Tracker, track
+from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,42 +19,11 @@ if TYPE_CHECKING:
 
     from holdfast.data.records.describing import Group
 
-DatasetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATASET", help="Dataset folder or URL (s3://, gs://, az://, https://)."
-    ),
+Dataset = Annotated[str, option(help="Dataset folder or URL (s3://, gs://, az://, https://).")]
+Fidelity = Annotated[
+    str, option(metavar="G", help="Number of groups to read: 1, 2, ... or full (all).")
 ]
-FidelityOption = Annotated[
-    str,
-    typer.Option(
-        "--fidelity", metavar="G", help="Number of groups to read: 1, 2, ... or full (all)."
-    ),
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--threads", metavar="N", min=1, help="Number of threads (default: one per core)."
-    ),
-]
-
-
-def _in_a_folder(page: Path | None) -> Path | None:
-    """Check that the folder of a page exists, before the work."""
-    if page is not None and not page.absolute().parent.is_dir():
-        raise typer.BadParameter(f"folder not found: {page.parent}")
-    return page
-
-
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Write the report as an HTML page.",
-        callback=_in_a_folder,
-    ),
-]
+Threads = Annotated[Positive | None, option(help="Number of threads (default: one per core).")]
 
 
 def fidelity_of(text: str) -> int | Literal["full"]:
@@ -77,24 +45,6 @@ def fidelity_of(text: str) -> int | Literal["full"]:
     )
 
 
-def numbers_of(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers, separated by commas.
-
-    Raises:
-        InputError: if it is something else.
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(
-            "invalid list of whole numbers",
-            code="invalid-value",
-            place=option,
-            found=text,
-            expected="1,2,5,6,10",
-        ) from None
-
-
 @contextmanager
 def reporting(text: str, unit: str = "bytes") -> Iterator[Callable[[int, int], None]]:
     """A callback `(done, in all)` that moves a bar, made when the amount is first known."""
@@ -114,8 +64,6 @@ def reporting(text: str, unit: str = "bytes") -> Iterator[Callable[[int, int], N
 
 def groups_table(groups: Sequence[Group], images: int) -> Table:
     """What each fidelity costs and shows."""
-    from holdfast.console import table
-
     return table(
         {
             "fidelity": "right",

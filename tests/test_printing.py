@@ -16,8 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import console
+from holdfast import progress
+from holdfast.command import Common, Printed, emit
 from holdfast.durations import parse_duration
+from holdfast.plain import plain
+from holdfast.report.terminal import table
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_plain_values() -> None:
         "table": pa.table({"x": [1, None]}),
         7: None,
     }
-    assert console.plain(value) == {
+    assert plain(value) == {
         "nan": None,
         "interval": [1.5, None],
         "numpy": 2.0,
@@ -95,7 +98,7 @@ def test_plain_values() -> None:
 
 def test_what_json_cannot_hold_is_a_bug() -> None:
     with pytest.raises(TypeError, match="object"):
-        console.plain({"x": object()})
+        plain({"x": object()})
 
 
 @dataclass(frozen=True)
@@ -107,25 +110,28 @@ class Answer:
 
 
 def test_emit(capsys: pytest.CaptureFixture[str]) -> None:
-    console.emit(Answer(2.5), True, lambda answer: "unused")
+    emit(Printed(Answer(2.5), lambda answer: "unused"), Common(as_json=True))
     printed = capsys.readouterr().out
     assert json.loads(printed)["ci95"] == [0.0, None]
     assert list(json.loads(printed)) == ["rate", "ci95", "node"]
     assert printed.isascii()
 
     def render(answer: Answer) -> Any:
-        return console.table({"Node": "left", "Rate (1/d)": "right"}, [("[red]n1[/]", answer.rate)])
+        return table({"Node": "left", "Rate (1/d)": "right"}, [("[red]n1[/]", answer.rate)])
 
-    console.emit(Answer(2.5), False, render)
+    emit(Printed(Answer(2.5), render), Common())
     printed = capsys.readouterr().out
     assert "[red]n1[/]" in printed  # no markup from data
     assert "Rate (1/d)" in printed
-    console.emit(Answer(2.5), False, lambda answer: "[bold]one line")
+    emit(Printed(Answer(2.5), lambda answer: "[bold]one line"), Common())
     assert capsys.readouterr().out == "[bold]one line\n"
 
 
-def test_remarks_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    console.remark("written: x.html")
-    console.remark("never", quiet=True)
+def test_remarks_go_to_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for quiet in (False, True):
+        monkeypatch.setattr(progress, "_quiet", quiet)
+        progress.remark("written: x.html")
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", "written: x.html\n")

@@ -1,0 +1,158 @@
+"""What the commands share: the description, where its files are, filters, and tables of Arrow rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from holdfast.command import Options, Stream, option
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
+from holdfast.errors import InputError
+from holdfast.report.terminal import table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.table import Table
+
+Description = Annotated[
+    Stream,
+    option(help="Croissant description: a JSON-LD file, a folder with one, a URL, or - for stdin."),
+]
+Mapping = Annotated[
+    tuple[str, ...],
+    option(
+        "--map",
+        metavar="ID=PATH",
+        help="Use this file or folder for the FileObject ID instead of its URL; repeatable.",
+    ),
+]
+Filters = Annotated[
+    tuple[str, ...],
+    option(
+        "--filter",
+        metavar="FIELD=VALUE",
+        help="Only records with this value, such as split=train; repeatable. Several values of one "
+        "field are alternatives.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    option(
+        metavar="SIZE",
+        help="Memory limit of the query engine, such as 1GiB; what exceeds it spills to disk.",
+    ),
+]
+Overwrite = Annotated[bool, option(help="Replace an existing file.")]
+
+
+@Options
+@dataclass(frozen=True)
+class AccessOptions:
+    """How the network may be used."""
+
+    cache: Annotated[Path | None, option(metavar="DIR")] = None
+    """Folder for fetched files (default: ~/.cache/holdfast/croissant)."""
+    offline: bool = False
+    """Use cached files only; fetch nothing."""
+    timeout: Annotated[float, option(metavar="SECONDS")] = TIMEOUT_S
+    """Time to wait for a server to connect or to send more bytes."""
+    public_only: bool = False
+    """Refuse private and loopback addresses, also after redirects; for descriptions by strangers."""
+
+    def build(self) -> Access:
+        """The access."""
+        return Access(**vars(self))
+
+
+@Options
+@dataclass(frozen=True)
+class FileOptions:
+    """Where the files of a description are, and how their text is encoded."""
+
+    mapping: Mapping = ()
+    encoding: Annotated[tuple[str, ...], option(metavar="[ID=]NAME")] = ()
+    """Encoding of all text files, or of FileObject or FileSet ID (default: declared, UTF-8); repeatable."""
+
+    def build(self) -> dict[str, Any]:
+        """As `Dataset` takes them."""
+        return {"mapping": pairs(self.mapping, "--map"), "encoding": encodings(self.encoding)}
+
+
+def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    """``["a=b"]`` as a dict.
+
+    Raises:
+        InputError: if a part has no ``=``.
+    """
+    return {name: values[-1] for name, values in grouped(given, option).items()}
+
+
+def encodings(given: Sequence[str]) -> str | dict[str, str] | None:
+    """``["latin-1"]`` as "latin-1", ``["a=latin-1"]`` as a dict.
+
+    Raises:
+        InputError: a name without an id beside others.
+    """
+    alone = given[0] if len(given) == 1 and "=" not in given[0] else None
+    return alone or (pairs(given, "--encoding") or None)
+
+
+def grouped(given: Sequence[str], option: str) -> dict[str, list[str]]:
+    """``["a=b", "a=c"]`` as ``{"a": ["b", "c"]}``.
+
+    Raises:
+        InputError: if a part has no ``=``.
+    """
+    found: dict[str, list[str]] = {}
+    for part in given:
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise InputError(
+                "not a NAME=VALUE pair",
+                code="invalid-value",
+                place=option,
+                found=part,
+                expected="NAME=VALUE, as in split=train",
+            )
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def rows_table(rows: pa.Table, width: int = 40) -> Table:
+    """Arrow rows for the terminal: numbers right-aligned, bytes as their size."""
+    import pyarrow as pa
+
+    right = [
+        pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in rows.schema
+    ]
+    return table(
+        {
+            name: "right" if numeric else "left"
+            for name, numeric in zip(rows.column_names, right, strict=True)
+        },
+        [[_cell(value, width) for value in row.values()] for row in rows.to_pylist()],
+    )
+
+
+def shown(value: Any) -> Any:
+    """A value as a terminal or JSON can show it: bytes by their size."""
+    if isinstance(value, bytes):
+        return f"<{len(value):,} bytes>"
+    if isinstance(value, dict):
+        return {name: shown(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [shown(part) for part in value]
+    return value
+
+
+def _cell(value: Any, width: int) -> str:
+    if value is None:
+        return "–"
+    value = shown(value)
+    structured = isinstance(value, (dict, list))
+    text = json.dumps(value, default=str, ensure_ascii=False) if structured else str(value)
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
