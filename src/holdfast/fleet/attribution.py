@@ -37,15 +37,13 @@ if TYPE_CHECKING:
 UNATTRIBUTED = "unattributed"
 
 LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
-LEAST_MATCHES = 3
-"""Fewer failures with a check at a lag prove nothing."""
+LEAST_MATCHES = 3  # Fewer failures with a check at a lag prove nothing
 
+# Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only
 SLURM_MATCH_S = 10
-"""Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
 
 
-MOST_DRAWN = 60
-"""Attempts of one job that a timeline shows; more cannot be told apart."""
+MOST_DRAWN = 60  # Attempts of one job that a timeline shows; more cannot be told apart
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,10 @@ class Attribution(Answer):
     """The attempts of one job, each with the checks that explain its end."""
 
     job_id: str
+    # In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)
     attempts: list[dict[str, Any]]
-    """In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)."""
+    # End of the log: how far the bar of an attempt that still runs reaches
     end_s: float = field(default=0.0, repr=False)
-    """End of the log: how far the bar of an attempt that still runs reaches."""
 
     @property
     def title(self) -> str:
@@ -461,13 +459,11 @@ def _evident_nodes(log: FleetLog, attempts: str) -> str:
 class ClockLag:
     """Failures that have a failed check in the window, with the checks' clock as it is and shifted."""
 
+    # Checks fit best if they fired this much after the ends of attempts (negative: before)
     lag_s: int
-    """Checks fit best if they fired this much after the ends of attempts (negative: before)."""
     failures: int
-    matched: int
-    """Failures with a check at the lag."""
-    matched_now: int
-    """Failures with a check at lag 0."""
+    matched: int  # Failures with a check at the lag
+    matched_now: int  # Failures with a check at lag 0
 
 
 def clock_lag(log: FleetLog) -> ClockLag | None:

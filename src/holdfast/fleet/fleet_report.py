@@ -31,13 +31,12 @@ from holdfast.report import warm_up, write
 from holdfast.report.html import UNKNOWN
 from holdfast.report.page import Trend
 
+# The questions of an operator, in the order of their value
 ORDER = (
     *("loss", "lemons", "loops", "causes", "rate", "mttf", "ettr"),
     *("owners", "preemptions", "status"),
 )
-"""The questions of an operator, in the order of their value."""
-FINDINGS = ("loss", "lemons", "loops", "causes", "rate", "ettr")
-"""Those whose answers are findings."""
+FINDINGS = ("loss", "lemons", "loops", "causes", "rate", "ettr")  # Those whose answers are findings
 PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
 
 
@@ -46,8 +45,7 @@ class FleetReport(Answer):
     """The morning summary of a fleet and the results behind it."""
 
     analysis: Analysis
-    html: Path | None = None
-    """Where the page is; None if none was asked for."""
+    html: Path | None = None  # Where the page is; None if none was asked for
 
     @property
     def title(self) -> str:

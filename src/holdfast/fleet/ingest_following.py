@@ -23,23 +23,19 @@ from holdfast.fleet.ingestion import files_under, source_entry, zone_of
 from holdfast.fleet.store import MANIFEST, Store, existing_store, writing
 from holdfast.opening import first_bytes, is_compressed
 
-MOST_REJECTED = 0.01
-"""Share of a file's records above which rejects are reported as a problem."""
+MOST_REJECTED = 0.01  # Share of a file's records above which rejects are reported as a problem
 
-State = tuple[int, int, int]
-"""Inode, size and time of change of a file."""
+State = tuple[int, int, int]  # Inode, size and time of change of a file
 
 
 @dataclass(frozen=True)
 class Look:
     """What one look at the logs found."""
 
-    rows: int = 0
-    """Attempts, health events and node outages that the store has more."""
+    rows: int = 0  # Attempts, health events and node outages that the store has more
+    # Path -> what is wrong with the file, for those that are not in the store as they are
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Path -> what is wrong with the file, for those that are not in the store as they are."""
-    committed: bool = False
-    """Whether the store has changed."""
+    committed: bool = False  # Whether the store has changed
 
 
 @dataclass
@@ -57,10 +53,9 @@ class Follower:
     store: Path
     timezone: str | None = None
     cluster: str = ""
-    _seen: dict[Path, State] = field(default_factory=dict)
-    """Each file as it was at the last look."""
+    _seen: dict[Path, State] = field(default_factory=dict)  # Each file as it was at the last look
+    # Each file as it was when it was last read
     _done: dict[Path, State] = field(default_factory=dict)
-    """Each file as it was when it was last read."""
     _problems: dict[Path, str] = field(default_factory=dict)
 
     def look(self) -> Look:

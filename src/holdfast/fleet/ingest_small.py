@@ -17,8 +17,7 @@ from holdfast.fleet.ingest_staging import SCHEMAS
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import NODES, TABLES
 
-Node = tuple[str, str]
-"""(cluster, name)."""
+Node = tuple[str, str]  # (cluster, name)
 
 # What makes a row of a small table the same row again.
 IDENTITY = {

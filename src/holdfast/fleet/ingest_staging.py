@@ -20,8 +20,8 @@ from holdfast.fleet.store import STAGING
 _SAMPLE_BYTES = 1 << 20
 _SAMPLES = 16
 
+# Nodes that attempts ran on, with the most GPUs that one attempt had on each
 SEEN_NODES = pa.schema([("cluster", pa.string()), ("node", pa.string()), ("gpus", pa.int32())])
-"""Nodes that attempts ran on, with the most GPUs that one attempt had on each."""
 
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
 

@@ -31,14 +31,12 @@ class Commit:
     folder: Path
     old: Store | None
     stages: Sequence[Stage]
-    number: int
-    """1, 2, ...: names the files of this commit."""
-    read_again: Set[str] = frozenset()
-    """Sources of which earlier rejects are replaced."""
+    number: int  # 1, 2, ...: names the files of this commit
+    read_again: Set[str] = frozenset()  # Sources of which earlier rejects are replaced
+    # The clusters of the log and the nodes of each
     owners: dict[str, set[str]] = field(default_factory=dict)
-    """The clusters of the log and the nodes of each."""
+    # Small table -> rows of this commit that another row stands for
     merged: dict[str, int] = field(default_factory=dict)
-    """Small table -> rows of this commit that another row stands for."""
 
     @property
     def old_cluster(self) -> str:

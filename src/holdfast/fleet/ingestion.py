@@ -26,8 +26,7 @@ from holdfast.numbers import counted
 from holdfast.progress import Tracker, track
 
 _SHOWN_REJECTS = 3
-_DAMAGE = ("unreadable", "damaged", "invalid-syntax")
-"""Errors that set a file of a folder aside."""
+_DAMAGE = ("unreadable", "damaged", "invalid-syntax")  # Errors that set a file of a folder aside
 _ROWS = tuple(name for name in TABLES if name != "rejects")
 _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
@@ -37,35 +36,30 @@ class IngestResult(Answer):
     """What a store holds after an ingest."""
 
     store: str
-    attempts: int
-    """Accounting records, each once; recovered attempts are not among them."""
-    attempts_recovered: int
-    """Attempts that accounting lost, rebuilt from steps."""
-    jobs: int
-    """Distinct job ids."""
-    steps_skipped: int
-    """Step records in the sources: they are not jobs."""
-    rejected: int
-    """Records that could not be used; the table `rejects` has them."""
+    attempts: int  # Accounting records, each once; recovered attempts are not among them
+    attempts_recovered: int  # Attempts that accounting lost, rebuilt from steps
+    jobs: int  # Distinct job ids
+    steps_skipped: int  # Step records in the sources: they are not jobs
+    rejected: int  # Records that could not be used; the table `rejects` has them
     nodes: int
     health_events: int
     node_outages: int
+    # Outages of this call that its sources have twice, or that the store had already
     node_outages_merged: int
-    """Outages of this call that its sources have twice, or that the store had already."""
+    # Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"
     duplicates_flag: str
-    """Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"."""
+    # First and last time of an attempt (without any: of an outage or event), ISO 8601 in UTC
     time_range: tuple[str, str] | None
-    """First and last time of an attempt (without any: of an outage or event), ISO 8601 in UTC."""
+    # Every source of the store: path, format, rows, steps, rejected
     sources: list[dict[str, Any]] = field(default_factory=list)
-    """Every source of the store: path, format, rows, steps, rejected."""
+    # Sources of this call that the store had already
     already_known: list[str] = field(default_factory=list)
-    """Sources of this call that the store had already."""
+    # Files in the given folders that are in no known format
     not_recognised: list[str] = field(default_factory=list)
-    """Files in the given folders that are in no known format."""
+    # Files in the given folders that cannot be read, such as damaged archives, each with the reason
     unreadable: list[str] = field(default_factory=list)
-    """Files in the given folders that cannot be read, such as damaged archives, each with the reason."""
+    # What the store holds that no source says, in sentences
     inferred: list[str] = field(default_factory=list)
-    """What the store holds that no source says, in sentences."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that the command prints."""
@@ -122,8 +116,7 @@ class _Source:
     path: Path
     format: Format
     key: str
-    listed: bool
-    """Whether it was found in a folder, not named by the user."""
+    listed: bool  # Whether it was found in a folder, not named by the user
 
 
 def ingest(

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 HOUR_S = 3_600
+# Slurm keeps whole seconds: an attempt that failed within its first ran for less than one
 SHORTEST_S = 0.5
-"""Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 USUAL_INIT_S = 300.0
+# Share of completed attempts, the shortest ones, that initialization may outlast
 SHORT_SHARE = 0.05
-"""Share of completed attempts, the shortest ones, that initialization may outlast."""
 
 NODE_FAIL = "NODE_FAIL"
+# Column of the attempts -> its name in `sacct`, and what is unknown without it
 KNOWABLE = {
     "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
     "node_count": ("NNodes", "failure rates per node-day are unknown"),
@@ -48,7 +49,6 @@ KNOWABLE = {
     "priority": ("Priority", "who preempted an attempt is unknown without the QOS table"),
     "time_limit_s": ("Timelimit", "preemptions recorded as early TIMEOUTs are not found"),
 }
-"""Column of the attempts -> its name in `sacct`, and what is unknown without it."""
 
 
 class FleetLog:

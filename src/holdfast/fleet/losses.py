@@ -39,29 +39,24 @@ LOSSES = ("first_order", "second_order")
 class Goodput(Answer):
     """What failures cost, in GPU-hours; in node-hours (`unit`) where the log has no GPUs."""
 
-    total_hours: float
-    """Hours of all attempts in the window."""
+    total_hours: float  # Hours of all attempts in the window
     lost_first_order: float
     lost_second_order: float
-    unit: str
-    """"GPU-hours" or "node-hours": of every loss."""
-    failures: int
-    """Attempts that the infrastructure ended."""
-    preemptions: int
-    """Attempts that were preempted, by anybody."""
+    unit: str  # "GPU-hours" or "node-hours": of every loss
+    failures: int  # Attempts that the infrastructure ended
+    preemptions: int  # Attempts that were preempted, by anybody
     preemptions_second_order: int
+    # gpus_min, gpus_max, gpu_hours, failures, first_order, second_order (hours)
     by_job_size: pa.Table
-    """gpus_min, gpus_max, gpu_hours, failures, first_order, second_order (hours)."""
-    by_cause: pa.Table
-    """cause, failures, first_order, second_order (hours), largest loss first."""
+    by_cause: pa.Table  # cause, failures, first_order, second_order (hours), largest loss first
+    # user, hours, failures, first_order, second_order of the user's own attempts, largest loss
+    # first
     by_user: pa.Table
-    """user, hours, failures, first_order, second_order of the user's own attempts, largest loss first."""
-    by_account: pa.Table
-    """account, and the same."""
+    by_account: pa.Table  # account, and the same
+    # run, job_id, gpus, requeues, preempted, gpu_hours_lost, first_s, last_s, most requeues first
     crash_loops: pa.Table
-    """run, job_id, gpus, requeues, preempted, gpu_hours_lost, first_s, last_s, most requeues first."""
+    # key (of the attempt), gpu_hours: what each attempt lost, those that lost nothing left out
     by_attempt: pa.Table
-    """key (of the attempt), gpu_hours: what each attempt lost, those that lost nothing left out."""
     log: FleetLog = field(repr=False, compare=False)
 
     @property
@@ -381,7 +376,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         by_attempt=log.arrow(
             f"""SELECT key, sum(lost) AS gpu_hours FROM (
                 SELECT key, lost FROM {failures} UNION ALL SELECT key, lost FROM {preempted}
-            ) AS lost WHERE lost > 0 GROUP BY key"""
+            ) AS lost WHERE lost > 0 GROUP BY key ORDER BY key"""
         ),
     )
 

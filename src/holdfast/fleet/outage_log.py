@@ -22,20 +22,17 @@ NODES_UNKNOWN = Unknown(
     "Nodes that never failed are not in the log, so the failure rate is too high.",
     "Ingest an inventory, or state the number of nodes with ingest --nodes.",
 )
-FAILURE = "FAILURE"
-"""State of the outages that a failure log marks as failures."""
+FAILURE = "FAILURE"  # State of the outages that a failure log marks as failures
 
 
 @dataclass(frozen=True)
 class Outages:
     """The failures of a node-failure log."""
 
+    # One row per failure, earliest first: node, start_s, down_s, cause (null where not said)
     rows: list[dict[str, Any]]
-    """One row per failure, earliest first: node, start_s, down_s, cause (null where not said)."""
-    nodes: int
-    """Nodes that the log, an inventory or `ingest --nodes` tell."""
-    begin_s: float
-    """Start of the window."""
+    nodes: int  # Nodes that the log, an inventory or `ingest --nodes` tell
+    begin_s: float  # Start of the window
 
     def section(self) -> Section:
         """Which nodes fail, and why?"""

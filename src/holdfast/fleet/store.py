@@ -24,11 +24,9 @@ from holdfast.fleet.schema import STORE_VERSION, TABLES
 
 MANIFEST = "store.json"
 LOCK = ".lock"
-STAGING = ".staging"
-"""What an ingest has read until it commits."""
+STAGING = ".staging"  # What an ingest has read until it commits
 PARQUET_END = b"PAR1"
-SIMULATION = "simulation"
-"""The format of the only source of a store that was simulated."""
+SIMULATION = "simulation"  # The format of the only source of a store that was simulated
 
 
 def store_error(code: str, text: str) -> StoreError:
@@ -48,10 +46,9 @@ def store_error(code: str, text: str) -> StoreError:
 class Store:
     """An opened store."""
 
-    path: Path
-    """The folder."""
+    path: Path  # The folder
+    # `store.json`: tables and their files, sources, time zone, duplicates_flag, counts ...
     facts: Mapping[str, Any]
-    """`store.json`: tables and their files, sources, time zone, duplicates_flag, counts ..."""
 
     @classmethod
     def open(cls, path: str | Path) -> Store:

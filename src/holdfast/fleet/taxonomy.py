@@ -25,6 +25,7 @@ T = TypeVar("T")
 UNKNOWN = "unknown check"
 GPU_EXCEPTION = "gpu_exception"
 
+# Columns of `Taxonomy.classify`: one row per (check, xid) asked for
 CLASSIFICATION = pa.schema(
     [
         pa.field("check", pa.string()),
@@ -36,7 +37,6 @@ CLASSIFICATION = pa.schema(
         pa.field("permanent", pa.bool_()),  # null: either
     ]
 )
-"""Columns of `Taxonomy.classify`: one row per (check, xid) asked for."""
 
 _XID_IN_NAME = re.compile(r"\bxid\W*(\d{1,4})\b")
 _SEPARATORS = re.compile(r"[\s_\-]+")
@@ -51,12 +51,10 @@ Severity = Literal["HIGH", "LOW"]
 class Symptom:
     """One kind of trouble, as far as a check can tell it."""
 
-    label: str
-    """Name for people, for example "InfiniBand link"."""
-    domains: Domains
-    """Who may be at fault."""
+    label: str  # Name for people, for example "InfiniBand link"
+    domains: Domains  # Who may be at fault
+    # True: stays until repaired; False: passes or ends with a reset; None: either
     permanent: bool | None = None
-    """True: stays until repaired; False: passes or ends with a reset; None: either."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,7 @@ class Taxonomy:
     """Symptoms, the checks that show them, and XIDs."""
 
     symptoms: Mapping[str, Symptom]
-    checks: tuple[CheckRule, ...]
-    """In order: the first rule that matches counts."""
+    checks: tuple[CheckRule, ...]  # In order: the first rule that matches counts
     xids: Mapping[int, Xid]
 
     def symptom(self, check: str, xid: int | None = None) -> str:

@@ -46,9 +46,9 @@ STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
 PRECISION = 1e-13
 TAIL = 0.025
 
+# A check is new if, had it run all along, so long a silence before its first event had at most this
+# probability
 INTRODUCED_P = 0.05
-"""A check is new if, had it run all along, so long a silence before its first event had at most this
-probability."""
 
 
 def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
@@ -306,20 +306,16 @@ def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 class Trend:
     """The change of the failure rate from one bin of time to the next."""
 
+    # e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`
     rate_ratio: float | None
-    """e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`."""
-    ci95: tuple[float, float] | None
-    """Interval of the ratio; the upper end may be infinite."""
-    p_value: float | None
-    """Two-sided, of "no trend"."""
+    ci95: tuple[float, float] | None  # Interval of the ratio; the upper end may be infinite
+    p_value: float | None  # Two-sided, of "no trend"
+    # Of bins that scatter like Poisson counts; None where one expects fewer than 5 failures
     dispersion_p_value: float | None
-    """Of bins that scatter like Poisson counts; None where one expects fewer than 5 failures."""
     failures: int
-    bins: int
-    """Bins with exposure."""
+    bins: int  # Bins with exposure
     method: str
-    unit: str
-    """What one bin is: "month", "week", "day", "hour", "10 minutes" or "minute"."""
+    unit: str  # What one bin is: "month", "week", "day", "hour", "10 minutes" or "minute"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""

@@ -24,11 +24,9 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
-SHORTEST_TOKEN = 16
-"""Characters of the shortest token that is accepted."""
+SHORTEST_TOKEN = 16  # Characters of the shortest token that is accepted
 
-OPEN = "/static/"
-"""Files below this need no token: the look of a refusal."""
+OPEN = "/static/"  # Files below this need no token: the look of a refusal
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -42,8 +40,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+# Makes a page from a status, what is wrong, and what to do
 Refusal = Callable[[int, str, str], Response]
-"""Makes a page from a status, what is wrong, and what to do."""
 
 
 def check_token(token: str) -> None:

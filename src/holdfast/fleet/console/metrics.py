@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_DOMAIN = "unknown"
+# What the metrics named "recent" cover: this time before the end of the log
 RECENT_S = 28.0 * DAY_S
-"""What the metrics named "recent" cover: this time before the end of the log."""
 
 Labels = tuple[str, ...]
 Values = dict[Labels, float]
 
+# One per line: name and labels, type, help. An estimate has a metric for each end of its 95 %
+# interval
 METRICS = """
 build_info{version} gauge The holdfast that serves these metrics.
 node_failures{cause,domain} counter Attempts that the infrastructure ended, by likeliest cause.
@@ -85,7 +87,6 @@ watch_last_poll_timestamp_seconds gauge When the watched logs were last looked a
 watch_rows counter Rows read from the watched logs since the start.
 watch_problems gauge Watched files with trouble; the foot of every page names them.
 """
-"""One per line: name and labels, type, help. An estimate has a metric for each end of its 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,11 @@ class Measures:
     """The figures of one generation of a store."""
 
     commits: int
+    # Metric -> labels -> value, of all that do not depend on the time of the scrape
     values: Mapping[str, Values]
-    """Metric -> labels -> value, of all that do not depend on the time of the scrape."""
+    # When each failure without a cause is past any check that could explain it, ascending
     unexplained_due_s: tuple[float, ...]
-    """When each failure without a cause is past any check that could explain it, ascending."""
-    recent_due_s: tuple[float, ...]
-    """The same of the recent ones."""
+    recent_due_s: tuple[float, ...]  # The same of the recent ones
 
 
 def measure(analysis: Analysis) -> Measures:
@@ -244,8 +244,7 @@ def _last_events(analysis: Analysis) -> Values:
 class Exporter:
     """Writes the metrics of the snapshots of one console; keeps what its counters have shown."""
 
-    clock: Callable[[], float] = time.time
-    """Epoch seconds now."""
+    clock: Callable[[], float] = time.time  # Epoch seconds now
     _shown: dict[tuple[str, Labels], float] = field(default_factory=dict)
     _commits: int = 0
     _lock: Lock = field(default_factory=Lock)

@@ -16,8 +16,7 @@ from holdfast.fleet.store import MANIFEST, Store, existing_store
 HOST = "127.0.0.1"
 PORT = 8090
 POLL_S = 60.0
-GRACE_S = 3
-"""Seconds that answers under way have when the console ends."""
+GRACE_S = 3  # Seconds that answers under way have when the console ends
 
 
 def serve(

@@ -30,8 +30,7 @@ from holdfast.fleet.store import MANIFEST, store_error
 
 _Value = TypeVar("_Value")
 
-PATIENCE_S = 3.0
-"""A request waits this long for a new generation before it shows the one before."""
+PATIENCE_S = 3.0  # A request waits this long for a new generation before it shows the one before
 
 
 class Snapshot:

@@ -14,6 +14,7 @@ from holdfast.report import parts
 NODE_LINK = "/nodes/{}"
 JOB_LINK = "/jobs/{}"
 
+# Address -> name, in the order of the navigation
 PAGES = {
     "/": "Morning summary",
     "/rate": "Failure rate",
@@ -21,8 +22,8 @@ PAGES = {
     "/jobs": "Jobs",
     "/ettr": "ETTR",
 }
-"""Address -> name, in the order of the navigation."""
 
+# Address -> the sections of the report that stand there
 SECTIONS = {
     "/": ("loss", "causes", "preemptions", "status"),
     "/rate": ("rate", "mttf"),
@@ -30,13 +31,12 @@ SECTIONS = {
     "/jobs": ("loops", "owners"),
     "/ettr": ("ettr",),
 }
-"""Address -> the sections of the report that stand there."""
 
+# Section -> its address
 PLACES = {
     **{section: f"{page}#{section}" for page, sections in SECTIONS.items() for section in sections},
     "unknown": "/#unknown",
 }
-"""Section -> its address."""
 
 PARTS = "parts.html.j2"
 JAVASCRIPT = "text/javascript; charset=utf-8"
@@ -77,6 +77,7 @@ def _own(name: str) -> str:
     return files("holdfast.fleet.console").joinpath("static", name).read_text(encoding="utf-8")
 
 
+# Name -> media type and text
 _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "console.css": (
         "text/css; charset=utf-8",
@@ -86,7 +87,6 @@ _ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "vega.js": (JAVASCRIPT, parts.runtime),
     "console.js": (JAVASCRIPT, lambda: _own("console.js")),
 }
-"""Name -> media type and text."""
 
 
 @cache

@@ -26,12 +26,11 @@ MOST_PROBLEMS_TOLD = 3
 class WatchStatus:
     """How the watching goes."""
 
+    # When the logs were last looked at (epoch seconds); None: not yet
     last_poll_s: float | None = None
-    """When the logs were last looked at (epoch seconds); None: not yet."""
-    rows: int = 0
-    """Rows read since the start."""
+    rows: int = 0  # Rows read since the start
+    # A sentence for each file that cannot be read, or for why nothing can
     problems: tuple[str, ...] = ()
-    """A sentence for each file that cannot be read, or for why nothing can."""
 
 
 class Watcher:

@@ -26,6 +26,7 @@ from holdfast.opening import (
     read_exactly,
 )
 
+# Every format, the most particular first: `detect` takes the first one that recognises a file
 FORMATS: list[Format] = [
     sacct_json.FORMAT,
     sacct_text.FORMAT,
@@ -44,7 +45,6 @@ FORMATS: list[Format] = [
     xid.XID,
     tabular.MAPPED,  # recognises nothing by itself
 ]
-"""Every format, the most particular first: `detect` takes the first one that recognises a file."""
 
 
 _CHECKED_PIECES = 512  # of an archive in no known format: 32 MiB

@@ -48,48 +48,43 @@ _CHECKED = {*_TIMES, *_COUNTS, "job_id_raw", "nodes"}
 class ReadOptions:
     """What a reader may need to know beyond the file itself."""
 
+    # Zone of times that are written without one (sacct prints local time)
     timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
-    """Zone of times that are written without one (sacct prints local time)."""
-    cluster: str = ""
-    """Cluster name for formats that do not carry one."""
-    delimiter: str | None = None
-    """Field delimiter of sacct text; None: detect."""
+    cluster: str = ""  # Cluster name for formats that do not carry one
+    delimiter: str | None = None  # Field delimiter of sacct text; None: detect
+    # Columns of sacct text without a header, as given to `sacct --format`
     columns: str | None = None
-    """Columns of sacct text without a header, as given to `sacct --format`."""
+    # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
-    """TOML map from the columns of a CSV or Parquet file to the schema."""
+    # GPUs of a node, for formats (SWF) that count processors or nodes only
     gpus_per_node: int | None = None
-    """GPUs of a node, for formats (SWF) that count processors or nodes only."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """A piece of a source, read: rows in the schemas of `holdfast.fleet.schema`."""
 
+    # Name in `schema.TABLES` (or "steps") -> rows. The column `key` may be left out; ingest fills
+    # it
     tables: Mapping[str, pa.Table]
-    """Name in `schema.TABLES` (or "steps") -> rows. The column `key` may be left out; ingest fills it."""
-    offset: int = 0
-    """Bytes of the decompressed source consumed so far."""
-    steps: int = 0
-    """sacct step records in this piece (they are not jobs)."""
+    offset: int = 0  # Bytes of the decompressed source consumed so far
+    steps: int = 0  # sacct step records in this piece (they are not jobs)
+    # What the reader noticed about the source, for `store.json` (columns, version, time zone ...)
     facts: Mapping[str, object] = field(default_factory=dict)
-    """What the reader noticed about the source, for `store.json` (columns, version, time zone ...)."""
+    # Table -> 1-based line of each of its rows in the source, where the reader knows it
     lines: Mapping[str, Column] = field(default_factory=dict)
-    """Table -> 1-based line of each of its rows in the source, where the reader knows it."""
 
 
 @dataclass(frozen=True)
 class Format:
     """One input format: how to recognise it and how to read it."""
 
-    name: str
-    """As the user writes it after ``--format``."""
-    describes: str
-    """One line for the help text and for errors."""
+    name: str  # As the user writes it after ``--format``
+    describes: str  # One line for the help text and for errors
+    # (first 64 KiB of the decompressed source, path) -> is it this format?
     sniff: Callable[[bytes, Path], bool]
-    """(first 64 KiB of the decompressed source, path) -> is it this format?"""
+    # (path, options) -> batches, in order, as the file has them
     read: Callable[[Path, ReadOptions], Iterator[Batch]]
-    """(path, options) -> batches, in order, as the file has them."""
 
     def batches(self, path: Path, options: ReadOptions) -> Iterator[Batch]:
         """What `read` gives, with impossible rows among the rejects (`clean`)."""

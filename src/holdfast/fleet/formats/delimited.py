@@ -24,8 +24,7 @@ class Header:
     """The first line of a delimited file."""
 
     delimiter: str
-    names: tuple[str, ...]
-    """As written, without blanks and quotes around them."""
+    names: tuple[str, ...]  # As written, without blanks and quotes around them
 
 
 def header_of(head: bytes, delimiter: str | None = None) -> Header | None:

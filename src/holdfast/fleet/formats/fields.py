@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.formats.columns import Column, by_distinct, flat
 
+# What schedulers print for "there is no value"
 BLANKS = (
     "", "Unknown", "None", "N/A", "(null)", "null", "UNKNOWN", "NONE", "n/a", "none",
     "unknown",
 )  # fmt: skip
-"""What schedulers print for "there is no value"."""
 
+# Every state that `sacct` or `squeue` of Slurm 17.11 to 25.05 can print
 STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "CONFIGURING", "DEADLINE", "FAILED",
     "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "POWER_UP_NODE", "PREEMPTED",
@@ -29,7 +30,6 @@ STATES = (
     "REVOKED", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
     "TIMEOUT", "UPDATE_DB",
 )  # fmt: skip
-"""Every state that `sacct` or `squeue` of Slurm 17.11 to 25.05 can print."""
 
 _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted into 1969 or 1970
 

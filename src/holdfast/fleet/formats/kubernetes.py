@@ -30,8 +30,8 @@ from holdfast.opening import open_source
 _KIND = re.compile(rb'"kind"\s*:\s*"(Event|Node|List|EventList|NodeList)"')
 _OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedObject|regarding|items)"\s*:')
 _ERROR_CODE = re.compile(r"ErrorCode:(\w+)")  # as NVSentinel writes it into a condition's message
+# What a field of another type than Kubernetes writes can raise
 _DAMAGED = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
-"""What a field of another type than Kubernetes writes can raise."""
 
 Object = dict[str, Any]
 

@@ -21,6 +21,7 @@ from holdfast.opening import first_bytes
 
 REQUIRED = ("JobID", "State")
 
+# Columns that say something for the store's tables
 NEEDED = frozenset((
     "Cluster", "User", "Account", "Partition", "QOS", "WorkDir", "State", "Reason", "ExitCode",
     "DerivedExitCode", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NodeList",
@@ -28,7 +29,6 @@ NEEDED = frozenset((
     "Restarts", "JobID", "JobIDRaw", "DBIndex", "JobName", "Priority", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "SubmitLine",
 ))  # fmt: skip
-"""Columns that say something for the store's tables."""
 
 TIMES = ("Submit", "Eligible", "Start", "End")
 
@@ -69,8 +69,8 @@ _DURATIONS = frozenset(
 _WORDS = ("User", "Group", "Cluster", "Partition", "QOS")
 
 
+# Columns of which something is known; a log of `sacct` has these for the most part
 KNOWN = NEEDED | _INTEGERS | _DURATIONS | FREE_TEXT.keys() | {"Group", "ReqMem", "WCKey", "AveRSS"}
-"""Columns of which something is known; a log of `sacct` has these for the most part."""
 
 CANONICAL = {name.lower(): name for name in KNOWN}
 
@@ -116,19 +116,17 @@ _MAX_DAMAGED = 2  # fields of a record that is told from text all the same
 _ANY_WORD = "~"
 _INFINITE = float("inf")
 
-LINE_BREAK = "\\n"
-"""What a line break inside a field becomes."""
+LINE_BREAK = "\\n"  # What a line break inside a field becomes
 
 
 @dataclass(frozen=True)
 class Layout:
     """The header of a log."""
 
-    columns: tuple[str, ...]
-    """Canonical names; "" after a trailing delimiter (`sacct --parsable`)."""
+    columns: tuple[str, ...]  # Canonical names; "" after a trailing delimiter (`sacct --parsable`)
     delimiter: str
+    # For each column the test of what it holds; None for free text
     tests: tuple[Callable[[str], bool] | None, ...] = field(repr=False, compare=False, default=())
-    """For each column the test of what it holds; None for free text."""
     free: tuple[float | None, ...] = field(repr=False, compare=False, default=())
 
     @classmethod
@@ -304,12 +302,12 @@ def _reason(pieces: list[str], layout: Layout) -> str:
 
 # --- The header ----------------------------------------------------------------------------------
 
+# What Open XDMoD's slurm helper asks `sacct --noheader` for
 XDMOD = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
     *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
     *("ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES", "Timelimit", "NodeList", "JobName"),
 )
-"""What Open XDMoD's slurm helper asks `sacct --noheader` for."""
 
 _TIME_OR_EXIT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+:\d+")
 
@@ -319,11 +317,9 @@ class Header:
     """Where the records begin and what their columns are."""
 
     layout: Layout
-    size: int
-    """Bytes up to the first record, blank lines before the header included."""
+    size: int  # Bytes up to the first record, blank lines before the header included
     lines: int
-    line: bytes
-    """As printed, without the line's end."""
+    line: bytes  # As printed, without the line's end
 
 
 def find_header(head: bytes, delimiter: str | None = None) -> Header | None:

@@ -114,8 +114,7 @@ class _Rows:
     """The records of a block as columns of strings."""
 
     table: pa.Table
-    lines: Indices
-    """Line of each row in the source, 1-based."""
+    lines: Indices  # Line of each row in the source, 1-based
     rejects: list[tuple[int, str, str]]
     invalid_utf8: int
 

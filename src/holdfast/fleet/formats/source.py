@@ -28,14 +28,11 @@ def read_text(path: Path) -> str:
 class Records:
     """Records of a source that are not yet in the store's columns."""
 
-    columns: pa.Table
-    """Shape ``[n]``."""
-    lines: pa.Array
-    """int64 line on which each begins, shape ``[n]``."""
+    columns: pa.Table  # Shape ``[n]``
+    lines: pa.Array  # int64 line on which each begins, shape ``[n]``
+    # Each as it stands in the source; None: what its columns say, shape ``[n]``
     texts: pa.Array | None = None
-    """Each as it stands in the source; None: what its columns say, shape ``[n]``."""
-    end: int = 0
-    """Bytes of the decompressed source up to the end of these records."""
+    end: int = 0  # Bytes of the decompressed source up to the end of these records
 
     def raw(self, chosen: pa.Array) -> list[str]:
         """The text of the chosen records."""
@@ -51,10 +48,8 @@ class Block:
     """Whole lines of a source."""
 
     data: bytes
-    first_line: int
-    """1-based number of the first line in the source."""
-    end: int
-    """Bytes of the decompressed source up to the end of this block."""
+    first_line: int  # 1-based number of the first line in the source
+    end: int  # Bytes of the decompressed source up to the end of this block
 
     def lines(self) -> pa.Array:
         """The lines without their ends, shape ``[n]``, the first being `first_line`; valid UTF-8."""

@@ -95,14 +95,10 @@ class _Time:
 class _Recognized:
     """What the header of such a file has."""
 
-    fields: tuple[str, ...]
-    """All of these."""
-    any: tuple[str, ...] = ()
-    """And one of these."""
-    without: tuple[str, ...] = ()
-    """And no column of these names."""
-    exact: bool = False
-    """Case matters (to tell the format, not to read the file)."""
+    fields: tuple[str, ...]  # All of these
+    any: tuple[str, ...] = ()  # And one of these
+    without: tuple[str, ...] = ()  # And no column of these names
+    exact: bool = False  # Case matters (to tell the format, not to read the file)
 
 
 @dataclass(frozen=True)
@@ -110,23 +106,20 @@ class Layout:
     """The keys of a map, or of a format in `formats.toml`."""
 
     table: Literal["attempts", "health", "node_outages", "qos"] = "attempts"
+    # Field -> its column, or the names that the column may have, the best first
     columns: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Field -> its column, or the names that the column may have, the best first."""
+    # Field without such a column -> columns of which one is filled; the value is "column: text"
     labeled: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Field without such a column -> columns of which one is filled; the value is "column: text"."""
     values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    # Field -> what stands for a missing column or an empty text
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Field -> what stands for a missing column or an empty text."""
     time: _Time = dataclasses.field(default_factory=_Time)
     delimiter: str | None = None
-    quoted: bool = True
-    """Fields may stand in double quotes."""
-    free_text: str | None = None
-    """The column that may hold the delimiter."""
+    quoted: bool = True  # Fields may stand in double quotes
+    free_text: str | None = None  # The column that may hold the delimiter
+    # The field without which a record is none of ours, and no reject
     skip_without: str | None = None
-    """The field without which a record is none of ours, and no reject."""
-    any_state: bool = False
-    """The file's own states of nodes are kept, whatever they are."""
+    any_state: bool = False  # The file's own states of nodes are kept, whatever they are
     recognized: _Recognized | None = None
     describes: str = ""
 
