@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.fleet.formats.columns import flat
-from holdfast.fleet.ingest_staging import attempt_key, write_parquet
+from holdfast.fleet.formats.columns import with_cluster
+from holdfast.fleet.ingest_staging import with_key, write_parquet
 from holdfast.fleet.schema import ATTEMPTS
 from holdfast.tables import literal
 
@@ -323,9 +323,4 @@ def cluster_names(files: Sequence[Path]) -> set[str]:
 
 def named(attempts: pa.Table, cluster: str) -> pa.Table:
     """The rows with `cluster` where they name none, and keys to match."""
-    names = flat(attempts["cluster"])
-    place = attempts.schema.get_field_index("cluster")
-    filled = pc.if_else(pc.equal(names, ""), pa.scalar(cluster), names)
-    attempts = attempts.set_column(place, ATTEMPTS.field("cluster"), filled)
-    place = attempts.schema.get_field_index("key")
-    return attempts.set_column(place, ATTEMPTS.field("key"), attempt_key(attempts))
+    return with_key(with_cluster(attempts, cluster))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +180,3 @@ def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) 
     ]
     times = [value for span in spans for value in span.values() if value is not None]
     return [int(min(times)), int(max(times))] if times else None
-
-
-def iso(seconds: int) -> str:
-    """Seconds since 1970 as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

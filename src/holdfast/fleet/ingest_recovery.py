@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.fleet.ingest_staging import attempt_key
+from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.schema import ATTEMPTS
 
 Row = dict[str, Any]
@@ -129,6 +129,4 @@ def _table(rows: list[Row]) -> pa.Table:
     for row in rows:
         if row["end_s"] is not None:
             row["runtime_s"] = row["end_s"] - row["start_s"]
-    table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-    place = ATTEMPTS.get_field_index("key")
-    return table.set_column(place, ATTEMPTS.field("key"), attempt_key(table))
+    return with_key(pa.Table.from_pylist(rows, schema=ATTEMPTS))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.errors import InputError
-from holdfast.fleet.formats.columns import flat, row_key, with_cluster
+from holdfast.fleet.formats.columns import flat, replaced, row_key, with_cluster
 from holdfast.fleet.ingest_staging import SCHEMAS
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import NODES, TABLES
@@ -47,8 +47,7 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     rows = pa.concat_tables([before, staged])
     keys = row_key(*(rows[column] for column in IDENTITY[name]))
     if "key" in schema.names:
-        place = schema.get_field_index("key")
-        rows = rows.set_column(place, schema.field(place), keys)
+        rows = replaced(rows, "key", keys)
     once = rows.take(pa.array(last_of_each(rows, keys)))
     work.merged[name] = len(rows) - len(once)
     return [work.write(name, once)], lambda: once

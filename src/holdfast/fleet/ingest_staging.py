@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.batch import Batch
-from holdfast.fleet.formats.columns import flat, row_key
+from holdfast.fleet.formats.columns import flat, replaced, row_key
 from holdfast.fleet.schema import STEPS, TABLES
 from holdfast.fleet.store import STAGING
 
@@ -58,7 +58,7 @@ class Stage:
         self.folder.mkdir(parents=True, exist_ok=True)
         tables = dict(batch.tables)
         if "attempts" in tables:
-            tables["attempts"] = _with_key(_with_runtime(tables["attempts"]))
+            tables["attempts"] = with_key(_with_runtime(tables["attempts"]))
             tables["seen_nodes"] = _seen_nodes(tables["attempts"])
         for name, table in tables.items():
             if len(table):
@@ -96,11 +96,12 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 def _with_runtime(attempts: pa.Table) -> pa.Table:
     """Where a format gives no elapsed time, end - start."""
     between = pc.subtract(attempts["end_s"], attempts["start_s"])
-    return _replace(attempts, "runtime_s", pc.coalesce(attempts["runtime_s"], between))
+    return replaced(attempts, "runtime_s", pc.coalesce(attempts["runtime_s"], between))
 
 
-def _with_key(attempts: pa.Table) -> pa.Table:
-    return _replace(attempts, "key", attempt_key(attempts))
+def with_key(attempts: pa.Table) -> pa.Table:
+    """Attempts with their identities."""
+    return replaced(attempts, "key", attempt_key(attempts))
 
 
 def attempt_key(attempts: pa.Table) -> pa.Array:
@@ -117,11 +118,6 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
         columns.append(named)
         return pc.if_else(pc.is_null(raw), row_key(*columns), row_key(*columns[:4]))
     return row_key(*columns)
-
-
-def _replace(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), values)
 
 
 def _seen_nodes(attempts: pa.Table) -> pa.Table:

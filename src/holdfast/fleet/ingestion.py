@@ -17,8 +17,9 @@ from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.ingest_commit import commit, iso
+from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, fingerprint
+from holdfast.fleet.moments import iso_time
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, writing
 from holdfast.fleet.wording import listed
@@ -410,7 +411,7 @@ def _result(
         node_outages=counts["node_outages"],
         node_outages_merged=merged,
         duplicates_flag=facts["duplicates_flag"],
-        time_range=None if span is None else (iso(span[0]), iso(span[1])),
+        time_range=span and (iso_time(span[0]), iso_time(span[1])),
         sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],
         already_known=known,
         not_recognised=strangers,

@@ -36,8 +36,11 @@ def with_times(table: pa.Table, *columns: str) -> pa.Table:
 
 def iso(epoch_s: float | None) -> str | None:
     """ISO 8601 in UTC, whole seconds; None for an unknown time."""
-    if epoch_s is None or math.isnan(epoch_s):
-        return None
+    return None if epoch_s is None or math.isnan(epoch_s) else iso_time(epoch_s)
+
+
+def iso_time(epoch_s: float) -> str:
+    """ISO 8601 of a known time."""
     return moment(epoch_s).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -21,15 +21,16 @@ again. So
 from __future__ import annotations
 
 import math
-import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
+from holdfast.config import parse_config
 from holdfast.errors import MissingExtraError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
@@ -50,43 +51,7 @@ RECENT_S = 28.0 * DAY_S
 Labels = tuple[str, ...]
 Values = dict[Labels, float]
 
-# One per line: name and labels, type, help. An estimate has a metric for each end of its 95 %
-# interval
-METRICS = """
-build_info{version} gauge The holdfast that serves these metrics.
-node_failures{cause,domain} counter Attempts that the infrastructure ended, by likeliest cause.
-node_failures_undecided gauge Failures without a cause that a check may still explain; not counted yet.
-unattributed_share gauge Share of the failures of the store that no health check explains.
-recent_failures gauge Attempts that the infrastructure ended in the last 28 days of the log.
-recent_unattributed_failures gauge Those of them that no health check explains.
-failure_rate_per_node_day estimate Infrastructure failures per node and day above that size.
-failure_rate_min_gpus gauge The failure rate counts attempts with more GPUs than this.
-node_days counter Exposure of the failure rate in node-days.
-mttf_hours{gpus} estimate Mean time to failure of a job on so many GPUs, by the failure rate, in hours.
-failure_rate_cusum gauge Poisson CUSUM of the failures of the last 28 days against the 16 weeks before.
-failure_rate_cusum_threshold gauge The failure rate has jumped if holdfast_failure_rate_cusum reaches this.
-failure_rate_in_control_per_node_day gauge The rate that counts as unchanged: the baseline's upper bound.
-failure_rate_recent_per_node_day gauge Failures per node and day in the last 28 days, none set aside.
-failures_only_new_checks_show gauge Recent failures that only new health checks show; set aside.
-check_first_seen_timestamp_seconds{check} gauge First event of each check that began during the log.
-ettr{gpus} estimate Measured ETTR of long runs; gpus is the largest size of the bucket.
-ettr_runs{gpus} gauge Long runs behind holdfast_ettr.
-ettr_expected{gpus} gauge Expected ETTR of the largest job that ran, under the assumptions.
-goodput_lost_gpu_hours{order} counter GPU-hours lost to failures; second order: to restarts after them.
-gpu_hours counter GPU-hours of all attempts since the beginning of the store.
-lemon_score{node} gauge Failure rate of a node over the fleet's, shrunk towards 1 by the evidence.
-lemon{node} gauge 1: the node fails more than chance and exposure explain.
-crash_loop_requeues{job_id} gauge Requeues of each job that loops, if the last is younger than a day.
-crash_loop_lost_gpu_hours{job_id} gauge GPU-hours that each of these loops has lost.
-store_last_event_timestamp_seconds{table} gauge Latest time in a table of the store.
-store_commits counter Ingests that changed the store since it was made.
-store_attempts gauge Attempts in the store.
-store_rejected_records counter Records of the logs that could not be used.
-store_attempts_hidden gauge 1: sacct ran without --duplicates: earlier attempts are hidden, rates too low.
-watch_last_poll_timestamp_seconds gauge When the watched logs were last looked at.
-watch_rows counter Rows read from the watched logs since the start.
-watch_problems gauge Watched files with trouble; the foot of every page names them.
-"""
+METRICS = parse_config(Path(__file__).with_name("metrics.toml"), "the metrics")
 
 
 @dataclass(frozen=True)
@@ -293,24 +258,19 @@ class Exporter:
     def _families(self, values: Mapping[str, Values], watched: bool) -> Iterable[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for line in METRICS.strip().splitlines():
-            parts = re.fullmatch(r"(\w+)(?:{(.*)})? (\w+) (.*)", line)
-            assert parts is not None
-            name, labels, kind, text = parts.groups(default="")
+        for name, about in METRICS.items():
             if name.startswith("watch_") and not watched:
                 continue
-            helps = {name: text}
-            if kind == "estimate":
+            helps = {name: about["help"]}
+            if about["type"] == "estimate":
                 helps[f"{name}_lower"] = f"Lower end of the 95 % interval of holdfast_{name}."
                 helps[f"{name}_upper"] = f"Upper end of the 95 % interval of holdfast_{name}."
-            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-            for each, help_text in helps.items():
-                made = family(
-                    f"holdfast_{each}", help_text, labels=labels.split(",") if labels else []
-                )
+            counts = about["type"] == "counter"
+            for each, text in helps.items():
+                family = CounterMetricFamily if counts else GaugeMetricFamily
+                made = family(f"holdfast_{each}", text, labels=about["labels"])
                 for key, value in values.get(each, {}).items():
-                    shown = self._grow(each, key, value) if kind == "counter" else value
-                    made.add_metric(key, float(shown))
+                    made.add_metric(key, float(self._grow(each, key, value) if counts else value))
                 yield made
 
     def _grow(self, name: str, labels: Labels, value: float) -> float:

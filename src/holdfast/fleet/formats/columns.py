@@ -64,14 +64,19 @@ def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table
     return table_of(schema, columns, len(rows))
 
 
+def replaced(table: pa.Table, name: str, values: Column) -> pa.Table:
+    """The table with other values in one of its columns."""
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), values)
+
+
 def with_cluster(table: pa.Table, cluster: str) -> pa.Table:
     """The rows with `cluster` where they state none."""
     if not cluster or "cluster" not in table.column_names:
         return table
     stated = flat(table["cluster"])
     filled = pc.if_else(pc.equal(pc.fill_null(stated, ""), ""), pa.scalar(cluster), stated)
-    place = table.schema.get_field_index("cluster")
-    return table.set_column(place, table.schema.field(place), filled)
+    return replaced(table, "cluster", filled)
 
 
 def limits(kind: pa.DataType) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.config import parse_config
 from holdfast.errors import InputError
 from holdfast.fleet.formats.fields import BLANKS, duration_s, state_of
 from holdfast.opening import first_bytes
@@ -21,15 +22,8 @@ from holdfast.opening import first_bytes
 
 REQUIRED = ("JobID", "State")
 
-# Columns that say something for the store's tables
-NEEDED = frozenset((
-    "Cluster", "User", "Account", "Partition", "QOS", "WorkDir", "State", "Reason", "ExitCode",
-    "DerivedExitCode", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NodeList",
-    "AllocTRES", "AllocGRES", "ReqTRES", "ReqGRES", "AllocCPUS", "NCPUS", "ReqCPUS", "FailedNode",
-    "Restarts", "JobID", "JobIDRaw", "DBIndex", "JobName", "Priority", "Submit", "Eligible", "Start", "End",
-    "Elapsed", "ElapsedRaw", "SubmitLine",
-))  # fmt: skip
-
+_COLUMNS = parse_config(Path(__file__).with_name("sacct.toml"), "the columns of sacct")
+NEEDED = frozenset(_COLUMNS["needed"])  # Columns that say something for the store's tables
 TIMES = ("Submit", "Eligible", "Start", "End")
 
 JOB_ID = (
@@ -39,12 +33,7 @@ JOB_ID = (
 
 # Columns in which users write what they like -> how unlikely a line break is in them; the delimiter is
 # a tenth of that.
-FREE_TEXT = {
-    **dict.fromkeys(("JobName", "Comment", "SubmitLine"), 1.0),
-    **dict.fromkeys(("SystemComment", "Extra"), 5.0),
-    **dict.fromkeys(("AdminComment", "WorkDir", "Constraints", "StdErr", "StdIn", "StdOut"), 30.0),
-    **dict.fromkeys(("Container", "Reason", "WCKey"), 100.0),
-}
+FREE_TEXT: dict[str, float] = _COLUMNS["free_text"]
 
 _JOB_ID = re.compile(JOB_ID)
 _SUBMIT_LINE = re.compile(r"\s*$|(\S*/)?(sbatch|srun|salloc|scrun|sattach|slurmrestd)(\s|$)")
@@ -56,18 +45,7 @@ _HOSTS = re.compile(r"[A-Za-z0-9_.,\[\]-]*|None [Aa]ssigned|\(none\)")
 _WORD = re.compile(r"[^\s|]*")
 _LINE = re.compile(r"[^\n]*")
 
-_INTEGERS = frozenset(
-    """AllocCPUS AllocNodes AssocID CPUTimeRAW DBIndex ElapsedRaw GID NCPUS NNodes NTasks
-    Priority QOSRAW ReqCPUS ReqNodes ReservationId ResvCPURAW PlannedCPURAW UID WCKeyID
-    Restarts MaxDiskReadTask MaxDiskWriteTask MaxPagesTask MaxRSSTask MaxVMSizeTask
-    MinCPUTask""".split()  # noqa: SIM905
-)
-_DURATIONS = frozenset(
-    """AveCPU CPUTime Elapsed MinCPU Reserved ResvCPU Planned PlannedCPU Suspended SystemCPU
-    TotalCPU UserCPU""".split()  # noqa: SIM905
-)
-_WORDS = ("User", "Group", "Cluster", "Partition", "QOS")
-
+_INTEGERS, _DURATIONS, _WORDS = (frozenset(_COLUMNS[k]) for k in ("integers", "durations", "words"))
 
 # Columns of which something is known; a log of `sacct` has these for the most part
 KNOWN = NEEDED | _INTEGERS | _DURATIONS | FREE_TEXT.keys() | {"Group", "ReqMem", "WCKey", "AveRSS"}
@@ -303,11 +281,7 @@ def _reason(pieces: list[str], layout: Layout) -> str:
 # --- The header ----------------------------------------------------------------------------------
 
 # What Open XDMoD's slurm helper asks `sacct --noheader` for
-XDMOD = (
-    *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
-    *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
-    *("ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES", "Timelimit", "NodeList", "JobName"),
-)
+XDMOD: tuple[str, ...] = tuple(_COLUMNS["xdmod"])
 
 _TIME_OR_EXIT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+:\d+")
 

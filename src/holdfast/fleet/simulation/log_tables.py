@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.columns import row_key, table_of
+from holdfast.fleet.formats.columns import replaced, row_key, table_of
 from holdfast.fleet.ingest_small import IDENTITY, last_of_each
-from holdfast.fleet.ingest_staging import attempt_key
+from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS
 from holdfast.fleet.node_signals import TICKET
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES, NODES, QOS
@@ -141,8 +141,7 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
         },
         len(job),
     )
-    place = ATTEMPTS.get_field_index("key")
-    return table.set_column(place, ATTEMPTS.field(place), attempt_key(table))
+    return with_key(table)
 
 
 # --- Nodes and what happens to them --------------------------------------------------------------
@@ -254,9 +253,7 @@ def outage_table(run: Run) -> pa.Table:
 def _distinct(table: pa.Table, name: str) -> pa.Table:
     """The rows with their keys, each once, as ingest leaves them."""
     keys = row_key(*(table[column] for column in IDENTITY[name]))
-    place = table.schema.get_field_index("key")
-    table = table.set_column(place, table.schema.field(place), keys)
-    return table.take(pa.array(last_of_each(table, keys)))
+    return replaced(table, "key", keys).take(pa.array(last_of_each(table, keys)))
 
 
 def qos_table(run: Run) -> pa.Table:
