@@ -479,7 +479,7 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
         f"SELECT ends.key, node, ends.stop_s, state FROM {_failed_ends(log)} AS ends "
         f"JOIN {_failed(log)} AS failed ON ends.key = failed.key"
     )
-    node_fails = ends.filter(pc.field("state") == NODE_FAIL)
+    node_fails = ends.filter(pc.equal(ends["state"], NODE_FAIL))
     ends = node_fails if len(node_fails) else ends
     events = log.arrow(
         f"SELECT node, time_s FROM {log.table('health')} "
@@ -489,9 +489,8 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
         return None
     # One sorted number line of all nodes, each far enough from the next for any lag.
     nodes = pc.unique(events["node"])
-    ends = ends.append_column("code", pc.index_in(ends["node"], nodes)).filter(
-        pc.field("code").is_valid()
-    )
+    code = pc.index_in(ends["node"], nodes)
+    ends = ends.append_column("code", code).filter(pc.is_valid(code))
     fired = events["time_s"].to_numpy()
     width = float(log.end_s - log.begin_s + fired.max() - fired.min()) + 1e7
     base = min(fired.min(), log.begin_s)

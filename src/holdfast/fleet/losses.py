@@ -128,7 +128,7 @@ class Goodput(Answer):
         sizes = self.by_job_size
         labels = [bucket_label(top) for top in sizes["gpus_max"].to_pylist()]
         sizes = sizes.append_column("size", pa.array(labels, pa.string()))
-        shown = sizes.sort_by([("gpus_max", "descending")])
+        shown = sizes.take(pa.array(range(len(sizes))[::-1], pa.int64()))
         columns = {
             "size": ColumnFormat("Job size", "GPUs", right=True),
             "gpu_hours": self._hours("GPU time", sizes["gpu_hours"]),

@@ -23,9 +23,8 @@ from holdfast.answer import (
     Value,
 )  # fmt: skip
 from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, TOPS, Scope, metric, window_ms
+from holdfast.fleet.simulation.outcomes import Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import duration, percent
 from holdfast.report import figures
@@ -34,13 +33,6 @@ GOODPUT = "goodput_share_of_busy_time"
 # What a change is judged by: the first that can be measured.
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
 LOST = ("lost_first_order_gpu_hours_per_day", "lost_second_order_gpu_hours_per_day")
-EFFECTS = (
-    "goodput_gpu_hours_per_day",
-    *LOST,
-    "lost_other_preemption_gpu_hours_per_day",
-    "queue_wait_mean_s",
-    "completed_jobs_per_day",
-)
 MOST_FINDINGS = 6
 ETTR = "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs"
 
@@ -232,8 +224,8 @@ class WhatIf(Answer):
         return unknowns
 
     def sections(self) -> list[Section]:
-        """Which change gains most, in which sizes, what else changes, and what was assumed."""
-        return [self._gain(), self._sizes(), self._effects(), self._assumed()]
+        """Which change gains most, what else changes, and what was assumed."""
+        return [self._gain(), self._effects(), self._assumed()]
 
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked_by(self.main)]
@@ -255,29 +247,13 @@ class WhatIf(Answer):
         question = "Which change gains most?"
         return Section("gain", question, sentence, [_figure(ranked)], [table], how)
 
-    def _sizes(self) -> Section:
-        change, question = self._subject, "Which job sizes gain?"
-        tops = [int(TOPS[size]) for size in self.scope.sizes]
-        rows = [(bucket_label(top), self.of(change, f"ettr_gpus_{top}")) for top in tops]
-        if not rows:
-            return Section("sizes", question, "No size has enough long runs to tell.")
-        rising = f"{sum(each.ci95[0] > 0 for _, each in rows)} of {len(rows)} sizes"
-        sentence = f"With {change}, the simulated ETTR of long runs rises in {rising}."
-        figure = replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")
-        caption = f"Simulated ETTR of long runs with {change} (%)."
-        how = How(ETTR, {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS})
-        table = _table(rows, "Job size (GPUs)", caption)
-        return Section("sizes", question, sentence, [figure], [table], how)
-
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]
         best = min((self.of(each, LOST[0]) for each in ordered), key=lambda each: each.difference)
         sentence = "No change lowers what failures cost by more than can be told from zero."
         if best.ci95[1] < 0:
             sentence = self.sentence(best.change, LOST[0])
-        shown = {*EFFECTS, self.main}
-        by_change = [(name, d) for name in ordered for d in self.differences if d.change == name]
-        rows = [(name, d) for name, d in by_change if d.metric in shown]
+        rows = [(name, d) for name in ordered for d in self.differences if d.change == name]
         table = _table(rows, "Change", "One row per change and metric.", several=True)
         how = How(
             [
@@ -291,26 +267,12 @@ class WhatIf(Answer):
         return Section("effects", "What else changes?", sentence, tables=[table], how=how)
 
     def _assumed(self) -> Section:
-        lines = self.baseline.to_toml().splitlines()
-        rows, place = [], ""
-        for line in lines:  # of the keys outside lists of tables
-            key, _, value = line.partition(" = ")
-            if line.startswith("["):
-                place = line.strip("[]") + "." if line[1] != "[" else ""
-            elif value and place:
-                told = "assumed" * _within(f"{place}{key}", self.assumed)
-                rows.append({"key": f"{place}{key}", "value": value, "told": told})
-        columns = {name: ColumnFormat(name.capitalize()) for name in ("key", "value")}
-        columns["told"] = ColumnFormat("Source")
-        caption = "One row per setting; correct what is not so with --set KEY=VALUE."
         notes = "The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE."
-        return Section(
-            "assumed",
-            "What was assumed of the fleet?",
-            "Everything that was simulated is in one scenario; these are its main settings.",
-            tables=[Table(pa.Table.from_pylist(rows), columns, caption)],
-            how=How(lines, notes=notes),
+        sentence = (
+            "Everything that was simulated is in one scenario; correct it with --set KEY=VALUE."
         )
+        how = How(self.baseline.to_toml().splitlines(), notes=notes)
+        return Section("assumed", "What was assumed of the fleet?", sentence, how=how)
 
 
 def _within(path: str, keys: Iterable[str]) -> bool:
