@@ -159,6 +159,10 @@ class Attempts:
         rows = self._rows([number for (number,) in found.fetchall()] or [0])
         return f"{rows} SEMI JOIN (FROM attempt WHERE {condition}) AS chosen USING (place)"
 
+    def _count(self, rows: str) -> int:
+        ((count,),) = self._db.sql(f"SELECT count(*) FROM {rows}").fetchall()
+        return int(count)
+
     def rows(self, condition: str) -> pa.Table:
         """The chosen rows, whole, in order."""
         query = f"SELECT wide.* EXCLUDE (place) FROM {self._chosen(condition)} ORDER BY place"
@@ -166,6 +170,8 @@ class Attempts:
 
     def drop_recovered(self) -> pa.Table:
         """Take out the recovered attempts: they are looked at anew."""
+        if not self._count("attempt WHERE recovered"):
+            return ATTEMPTS.empty_table()
         found = self.rows("recovered")
         self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
@@ -180,6 +186,8 @@ class Attempts:
             """CREATE TABLE twice AS SELECT key FROM attempt WHERE keep AND job IN (FROM several)
             GROUP BY key HAVING count(*) > 1"""
         )
+        if not self._count("twice"):
+            return
         twice = "keep AND job IN (FROM several) AND key IN (FROM twice)"
         self._db.execute(
             f"""CREATE TABLE ranked AS
@@ -192,8 +200,9 @@ class Attempts:
             UPDATE attempt SET keep = false WHERE place IN
                 (SELECT place FROM ranked WHERE rank > 1 OR key IN (FROM lacking))"""
         )
-        ((count,),) = self._db.sql("SELECT count(*) FROM lacking").fetchall()
-        buckets = -(-2 * count // _MERGED_AT_ONCE)  # a bounded number of rows at a time
+        buckets = -(
+            -2 * self._count("lacking") // _MERGED_AT_ONCE
+        )  # a bounded number of rows at a time
         for bucket in range(buckets):
             chosen = f"key IN (FROM lacking) AND hash(key) % {buckets} = {bucket}"
             places = f"place IN (SELECT place FROM ranked WHERE {chosen})"

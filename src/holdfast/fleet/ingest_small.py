@@ -45,6 +45,8 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         again = pc.is_in(before["source"], value_set=pa.array(sorted(read_again)))
         before = before.filter(pc.invert(again))
     rows = pa.concat_tables([before, staged])
+    if not len(rows):
+        return [work.write(name, rows)], lambda: rows
     keys = row_key(*(rows[column] for column in IDENTITY[name]))
     if "key" in schema.names:
         rows = replaced(rows, "key", keys)

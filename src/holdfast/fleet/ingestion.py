@@ -29,6 +29,11 @@ from holdfast.progress import Tracker, track
 _SHOWN_REJECTS = 3
 _DAMAGE = ("unreadable", "damaged", "invalid-syntax")  # Errors that set a file of a folder aside
 _ROWS = tuple(name for name in TABLES if name != "rejects")
+# What the terminal and the page show of a store
+_COUNTED = (
+    *("attempts", "attempts_recovered", "jobs", "steps_skipped", "rejected", "nodes"),
+    *("health_events", "node_outages", "node_outages_merged"),
+)
 _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
 
@@ -78,17 +83,7 @@ class IngestResult(Answer):
         text = f"The store holds {counted(self.attempts, 'attempt')}"
         if self.time_range:
             text += f" from {self.time_range[0]} to {self.time_range[1]}"
-        counts = {
-            "attempts": self.attempts,
-            "attempts recovered from steps": self.attempts_recovered,
-            "jobs": self.jobs,
-            "steps skipped": self.steps_skipped,
-            "records set aside": self.rejected,
-            "nodes": self.nodes,
-            "health events": self.health_events,
-            "node outages": self.node_outages,
-            "node outages merged": self.node_outages_merged,
-        }
+        counts = {name.replace("_", " "): getattr(self, name) for name in _COUNTED}
         table = pa.table({"what": [*counts], "count": [*counts.values()]})
         columns = {"what": ColumnFormat("In the store"), "count": ColumnFormat("")}
         return [Section("store", "What is in the store?", f"{text}.", [], [Table(table, columns)])]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, How, Page, Section, Table
+from holdfast.answer import ColumnFormat, Page, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import (
@@ -108,7 +108,8 @@ def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Sectio
     sentence = (
         f"{node} {'is' if node in found.lemons else 'is not'} a lemon at a false discovery rate of "
         f"{100 * detector.alpha:g} % ({probability('q', row['q_value'])}): {brief(row['failures'])} "
-        f"failures to blame on it, {brief(row['expected_failures'])} expected of its time in use. "
+        f"failures to blame on it, {brief(row['expected_failures'])} expected of its "
+        f"{brief(row['node_days'])} node-days in use. "
         f"Its shrunk rate of {brief(row['shrunk_rate'])} {rate} {RATE_UNIT} is rank {rank:,} of "
         f"{found.nodes.num_rows:,}. It {'meets' if node in detector.rule_lemons_ else 'does not meet'} "
         "the rule on seven signals."
@@ -130,17 +131,8 @@ def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Sectio
         "over": ColumnFormat("Above it"),
     }
     caption = "One row per signal; a threshold is a quantile of the fleet."
-    how = How(
-        "rate = (a + blame) / (b + node-days), Gamma prior (a, b) fitted to the fleet",
-        {
-            "p-value": brief(row["p_value"]),
-            "q-value (Benjamini and Hochberg)": brief(row["q_value"]),
-            "node-days in use": brief(row["node_days"]),
-            "raw rate": f"{brief(row['raw_rate'])} {RATE_UNIT}",
-        },
-    )
     tables = [Table(pa.table(signals), columns, caption=caption)]
-    return Section("score", "Is it a lemon?", sentence, tables=tables, how=how)
+    return Section("score", "Is it a lemon?", sentence, tables=tables)
 
 
 def _failure_section(log: FleetLog, node: str) -> Section:
