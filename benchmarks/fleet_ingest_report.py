@@ -185,7 +185,7 @@ def _results(
         "machine": host,
         "versions": {
             name: version(name)
-            for name in ("holdfast", "duckdb", "ibis-framework", "pyarrow", "pandas")
+            for name in ("holdfast", "duckdb", "pyarrow", "pandas")
         }
         | {"slurm2sql": SLURM2SQL.partition("==")[2]},
         "notes": [

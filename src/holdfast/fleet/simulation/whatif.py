@@ -23,8 +23,9 @@ from holdfast.answer import (
     Value,
 )  # fmt: skip
 from holdfast.fleet.ettr_measured import MeasuredEttr
+from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
-from holdfast.fleet.simulation.outcomes import Scope, metric, window_ms
+from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, TOPS, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import duration, percent
 from holdfast.report import figures
@@ -33,6 +34,14 @@ GOODPUT = "goodput_share_of_busy_time"
 # What a change is judged by: the first that can be measured.
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
 LOST = ("lost_first_order_gpu_hours_per_day", "lost_second_order_gpu_hours_per_day")
+# What the page shows beside it; the JSON has every metric.
+EFFECTS = (
+    "goodput_gpu_hours_per_day",
+    *LOST,
+    "lost_other_preemption_gpu_hours_per_day",
+    "queue_wait_mean_s",
+    "completed_jobs_per_day",
+)
 MOST_FINDINGS = 6
 ETTR = "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs"
 
@@ -224,8 +233,8 @@ class WhatIf(Answer):
         return unknowns
 
     def sections(self) -> list[Section]:
-        """Which change gains most, what else changes, and what was assumed."""
-        return [self._gain(), self._effects(), self._assumed()]
+        """Which change gains most, in which sizes, what else changes, and what was assumed."""
+        return [self._gain(), self._sizes(), self._effects(), self._assumed()]
 
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked_by(self.main)]
@@ -247,13 +256,28 @@ class WhatIf(Answer):
         question = "Which change gains most?"
         return Section("gain", question, sentence, [_figure(ranked)], [table], how)
 
+    def _sizes(self) -> Section:
+        change, question = self._subject, "Which job sizes gain?"
+        tops = [int(TOPS[size]) for size in self.scope.sizes]
+        rows = [(bucket_label(top), self.of(change, f"ettr_gpus_{top}")) for top in tops]
+        if not rows:
+            return Section("sizes", question, "No size has enough long runs to tell.")
+        rising = f"{sum(each.ci95[0] > 0 for _, each in rows)} of {len(rows)} sizes"
+        sentence = f"With {change}, the simulated ETTR of long runs rises in {rising}."
+        figure = replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")
+        how = How(ETTR, {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS})
+        table = _table(rows, "Job size (GPUs)", f"Simulated ETTR of long runs with {change} (%).")
+        return Section("sizes", question, sentence, [figure], [table], how)
+
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]
         best = min((self.of(each, LOST[0]) for each in ordered), key=lambda each: each.difference)
         sentence = "No change lowers what failures cost by more than can be told from zero."
         if best.ci95[1] < 0:
             sentence = self.sentence(best.change, LOST[0])
-        rows = [(name, d) for name in ordered for d in self.differences if d.change == name]
+        shown = {*EFFECTS, self.main}
+        by_change = [(name, d) for name in ordered for d in self.differences if d.change == name]
+        rows = [(name, d) for name, d in by_change if d.metric in shown]
         table = _table(rows, "Change", "One row per change and metric.", several=True)
         how = How(
             [
