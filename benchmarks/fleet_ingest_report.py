@@ -183,10 +183,7 @@ def _results(
         ],
         "figures": figures,
         "machine": host,
-        "versions": {
-            name: version(name)
-            for name in ("holdfast", "duckdb", "pyarrow", "pandas")
-        }
+        "versions": {name: version(name) for name in ("holdfast", "duckdb", "pyarrow", "pandas")}
         | {"slurm2sql": SLURM2SQL.partition("==")[2]},
         "notes": [
             f"Every step ran in a fresh process on {CORES} cores with the input in the page cache, the "

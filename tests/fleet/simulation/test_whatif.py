@@ -201,8 +201,8 @@ def test_progress_counts_every_simulation(stand_in: Callable[..., WhatIf]) -> No
     ("source", "changes", "options", "said"),
     [
         (SMALL, [FAST], {"replicas": 1}, "two or more replicas"),
-        (SMALL, [FAST], {"days": -1.0}, "invalid simulated time"),
-        (SMALL, [FAST], {"days": math.nan}, "invalid simulated time"),
+        (SMALL, [FAST], {"days": -1.0, "processes": 1}, "invalid simulated time"),
+        (SMALL, [FAST], {"days": math.nan, "processes": 1}, "invalid simulated time"),
         (SMALL, ["speed=3"], {}, "unknown key"),
         (SMALL, [FAST], {"given": ["write=-1"]}, "the change 'write=-1' cannot be made"),
         ("no/such/file.toml", [FAST], {}, "the scenario cannot be read"),
