@@ -293,7 +293,7 @@ class WhatIf(Answer):
     def _assumed(self) -> Section:
         notes = "The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE."
         sentence = (
-            "Everything that was simulated is in one scenario; correct it with --set KEY=VALUE."
+            "What was simulated is one scenario, written below; correct it with --set KEY=VALUE."
         )
         how = How(self.baseline.to_toml().splitlines(), notes=notes)
         return Section("assumed", "What was assumed of the fleet?", sentence, how=how)
