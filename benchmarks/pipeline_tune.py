@@ -26,8 +26,8 @@ from typing import Any
 import pipeline_loaders
 from holdfast.data import pipeline
 from holdfast.data.pipeline.dataloader import with_settings
+from holdfast.data.pipeline.measuring import measure
 from holdfast.data.pipeline.prediction import predict
-from holdfast.data.pipeline.tracing import measure
 from holdfast.errors import InputError
 from measuring import limited, machine
 

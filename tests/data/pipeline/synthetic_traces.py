@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.accounting import Run
+from holdfast.data.pipeline.measuring import Run
 from holdfast.data.pipeline.stages import Resources, Stage, Trace
 
 NAMES = ("source", "transform 1: first", "transform 2: second", "collate")
@@ -94,7 +94,6 @@ def records(
                 "batch": batch + 2,
                 "samples": SAMPLES,
                 "detailed": batch % 2 == 0,
-                "untraced_ns": 1000,
                 "private_bytes": 1 << 20,
                 "stages": stages,
                 "details": calls if batch % 2 == 0 else {},

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from holdfast.data import pipeline as room
-from holdfast.data.pipeline import graph_tuning
+from holdfast.data.pipeline import tuning
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.graph_model import graph_plan, graph_rate, plan_settings
+from holdfast.data.pipeline.prediction import plan, plan_settings, rate_of
 from holdfast.data.pipeline.stages import Resources, Stage, Trace
 from holdfast.errors import HoldfastError
 
@@ -41,14 +41,14 @@ def traced(**changes: Any) -> Trace:
 )
 def test_rate_of_settings(settings: dict[str, int], rate: float) -> None:
     trace = traced()
-    assert graph_rate(trace, settings, trace.stages) == pytest.approx(rate, rel=1e-6)
+    assert rate_of(trace, settings, trace.stages) == pytest.approx(rate, rel=1e-6)
 
 
 def test_plan_uses_the_fewest_workers_and_leaves_the_lock() -> None:
     trace = traced()
-    threads = plan_settings(trace, graph_plan(trace))
+    threads = plan_settings(trace, plan(trace))
     assert threads == {"get": 8, "decode": 2}  # 19.6 batches per second, by the lock
-    free = plan_settings(trace, graph_plan(trace, {"decode": ("thread", "process")}))
+    free = plan_settings(trace, plan(trace, {"decode": ("thread", "process")}))
     assert free == {"get": 16, "decode": 4, "decode executor": 1}
     explained = room.explain(trace)
     assert (explained.bottleneck, explained.kind) == ("get", "latency")
@@ -72,7 +72,7 @@ def test_settings_are_applied_and_read_from_a_file(tmp_path: Path) -> None:
 def test_tuning_verifies_and_never_returns_what_is_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_tuning, "require_precise", lambda _: None)
+    monkeypatch.setattr(tuning, "require_precise", lambda _: None)
     graph = Pipeline(range(64)).map(lambda x: x + 1, name="plus one").batch(4, np.array)
     path = tmp_path / "settings.toml"
     tuned = room.tune(lambda: graph, seconds=0.5, output=path)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.data.pipeline.dataloader import COLLATE, SOURCE
+from holdfast.data.pipeline.measuring import Run
 from holdfast.data.pipeline.stages import FloatArray, Stage
 
 GROUP, MAIN = "workers", "main"
@@ -23,35 +24,7 @@ EXPLAINED = 0.5
 """Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
 FEWEST_CALLS, MOST_CALLS = 5, 300
 
-UNDISTURBED = 0.97
-"""Share of a core from which a computing thread counts as having it alone."""
-
 Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What the consumer saw of one run of a loader."""
-
-    moments: FloatArray
-    """Seconds at which batches were done after the warm-up, shape [batches + 1]; the first is the start."""
-    waited_s: float
-    receive_cpu_s: float
-    """CPU of the consumer's thread inside of ``next()``."""
-    consumer_cpu_s: float
-    consumer_s: float
-    batch_bytes: float
-    digests: tuple[str, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """Wall time after the warm-up."""
-        return float(self.moments[-1] - self.moments[0]) if len(self.moments) else 0.0
-
-    @property
-    def batches(self) -> int:
-        """Batches after the warm-up."""
-        return max(0, len(self.moments) - 1)
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -74,7 +47,7 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     """
     stages = worker_stages(records, max(1, workers))
     if workers:
-        stages += [_send(records, workers, stages), _main("receive", run, run.receive_cpu_s)]
+        stages += [_send(run, workers, stages), _main("receive", run, run.receive_cpu_s)]
     else:
         stages = [replace(part, group=MAIN, executor="main") for part in stages]
     consumer = _main("consumer", run, run.consumer_cpu_s)
@@ -90,18 +63,10 @@ def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
     return [_stage(name, records, workers) for name in names]
 
 
-def batch_costs(records: Sequence[Record], sending: bool = False) -> FloatArray:
-    """CPU and blocked seconds of each traced batch in its worker, shape [batches, 2].
-
-    Args:
-        records: of all workers.
-        sending: with what its process computes outside of the stages.
-    """
+def batch_costs(records: Sequence[Record]) -> FloatArray:
+    """CPU and blocked seconds of the stages for each traced batch, shape [batches, 2]."""
     rows = [
-        (
-            sum(entry[1] for entry in record["stages"].values()) + sending * record["untraced_ns"],
-            sum(entry[3] for entry in record["stages"].values()),
-        )
+        [sum(entry[column] for entry in record["stages"].values()) for column in (1, 3)]
         for record in _timed(records)
     ]
     return np.array(rows, dtype=np.float64).reshape(-1, 2) / 1e9
@@ -112,25 +77,11 @@ def total_cpu_s(records: Sequence[Record]) -> float:
     return float(batch_costs(records)[:, 0].mean()) if records else 0.0
 
 
-def competitors(records: Sequence[Record], rate: float, cores: float) -> float:
-    """Runnable threads of other processes, from the share of a core that computing threads got.
-
-    Of n own threads and k others on c cores each gets s = c / (n + k); with a core each (s near 1), others
-    cannot be seen and do not matter.
-
-    Args:
-        records: of all workers.
-        rate: batches per second.
-        cores: c.
-    """
+def queued_share(records: Sequence[Record]) -> float:
+    """Share of their computing time that stages waited for a core that others used."""
     entries = [entry for record in _timed(records) for entry in record["stages"].values()]
-    cpu, delayed = (
-        sum(entry[1] for entry in entries),
-        sum(entry[2] + entry[4] for entry in entries),
-    )
-    share = cpu / (cpu + delayed) if cpu else 1.0
-    own = max(1.0, rate * (cpu + delayed) / 1e9 / max(1, len(_timed(records))))
-    return max(0.0, cores / share - max(own, cores if share > UNDISTURBED else own))
+    queued = sum(entry[2] + entry[4] for entry in entries)
+    return queued / max(1, queued + sum(entry[1] for entry in entries))
 
 
 def shared_bandwidth(
@@ -229,19 +180,18 @@ def _spread(values: FloatArray) -> float:
     return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
-def _send(records: Sequence[Record], workers: int, stages: Sequence[Stage]) -> Stage:
-    """What a worker's process computes outside of its stages: pickling, queues."""
-    outside = np.array([record["untraced_ns"] for record in _timed(records)]) / 1e9
+def _send(run: Run, workers: int, stages: Sequence[Stage]) -> Stage:
+    """What worker processes compute outside of their stages: pickling, queues."""
+    cpu = max(0.0, run.cpu_s / max(1, run.batches) - sum(stage.cpu_s for stage in stages))
     return Stage(
         name="send",
         group=GROUP,
         executor="process",
         parallelism=workers,
-        elements=len(outside),
+        elements=run.batches,
         visits=1.0,
-        cpu_s=float(outside.mean()),
-        gil_s=float(outside.mean()),
-        cpu_error_s=_error(outside),
+        cpu_s=cpu,
+        gil_s=cpu,
         worker_bytes=max((part.worker_bytes for part in stages), default=0.0),
     )
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from holdfast.answer import (
     Answer,
     ColumnFormat,
+    Figure,
     How,
     Section,
     Table,
@@ -20,11 +21,19 @@ from holdfast.answer import (
     Unknown,
     Value,
 )
-from holdfast.data.pipeline.graph_model import is_graph, plan_settings
 from holdfast.data.pipeline.model import bottleneck, limit_of
-from holdfast.data.pipeline.prediction import HIGHEST_ERROR, WORTH, plan, predict, relative_error
+from holdfast.data.pipeline.prediction import (
+    HIGHEST_ERROR,
+    WORTH,
+    is_graph,
+    plan,
+    plan_settings,
+    predict,
+    relative_error,
+)
 from holdfast.data.pipeline.stages import Kind, Stage, Trace
 from holdfast.numbers import brief, duration, interval, number, percent
+from holdfast.plain import plain
 from holdfast.report.figures import bars, intervals
 
 PARTS = {
@@ -39,6 +48,8 @@ REMEDIES: Mapping[Kind, str] = {
     "bandwidth": "it waits for bytes: fewer bytes help, more workers do not once the bandwidth is used",
     "consumer": "the consumer is slower than the loader: a faster loader gains nothing",
 }
+QUEUED = 0.2
+"""Share of their computing time that stages may wait for a core before the answer says so."""
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
 
 
@@ -70,36 +81,36 @@ class Explanation(Answer):
     def to_dict(self) -> dict[str, Any]:
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
+        result: dict[str, Any] = plain(
+            {
+                "rate": trace.rate,
+                "interval": self.interval,
+                "stages": [self._costs(part) for part in trace.stages],
+                "bottleneck": self.bottleneck,
+                "kind": self.kind,
+                "starved": trace.starved,
+                "predicted": self.predicted,
+                "settings": trace.settings,
+                "cores": trace.resources.cores,
+                "batches": trace.batches,
+                "seconds": trace.seconds,
+            }
+        )
+        return result
+
+    def _costs(self, part: Stage) -> dict[str, Any]:
         return {
-            "rate": trace.rate,
-            "interval": [_finite(end) for end in self.interval],
-            "stages": [
-                {
-                    "name": stage.name,
-                    "cpu_seconds_per_batch": stage.cpu_s,
-                    "gil_seconds_per_batch": stage.gil_s,
-                    "blocked_seconds_per_batch": stage.blocked_s,
-                    "latency_s": stage.latency_s,
-                    "parallelism": stage.parallelism,
-                    "visits_per_batch": stage.visits,
-                    "output_bytes_per_batch": stage.out_bytes,
-                    "read_bytes_per_batch": stage.read_bytes,
-                    "random": stage.random,
-                    "rate_limit": _finite(limit_of(stage, trace.resources.cores)),
-                }
-                for stage in trace.stages
-            ],
-            "bottleneck": self.bottleneck,
-            "kind": self.kind,
-            "starved": trace.starved,
-            "predicted": [
-                {**row, "interval": [_finite(end) for end in row["interval"]]}
-                for row in self.predicted
-            ],
-            "settings": dict(trace.settings),
-            "cores": trace.resources.cores,
-            "batches": trace.batches,
-            "seconds": trace.seconds,
+            "name": part.name,
+            "cpu_seconds_per_batch": part.cpu_s,
+            "gil_seconds_per_batch": part.gil_s,
+            "blocked_seconds_per_batch": part.blocked_s,
+            "latency_s": part.latency_s,
+            "parallelism": part.parallelism,
+            "rate_limit": _finite(limit_of(part, self.trace.resources.cores)),
+            "visits_per_batch": part.visits,
+            "output_bytes_per_batch": part.out_bytes,
+            "read_bytes_per_batch": part.read_bytes,
+            "random": part.random,
         }
 
     def values(self) -> Sequence[Value]:
@@ -120,38 +131,33 @@ class Explanation(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """What was traced, for how long, with which settings."""
-        settings = ", ".join(f"{key} {value}" for key, value in self.trace.settings.items())
         return [
             ("pipeline", self.target),
             ("traced", f"{self.trace.batches:,} batches in {duration(self.trace.seconds)}"),
-            ("settings", settings),
+            ("settings", in_words(self.trace.settings)),
             ("cores", brief(self.trace.resources.cores)),
         ]
 
     def unknowns(self) -> Sequence[Unknown]:
-        """What the trace is too short for."""
-        error, others = relative_error(self.trace), self.trace.others
-        if error <= HIGHEST_ERROR and others >= 0.5:
-            load = (
-                f"Other processes kept {number(others, 1)} threads busy: rates hold for that load."
+        """What the trace is too short for, or too disturbed."""
+        error, queued = relative_error(self.trace), self.trace.queued
+        if error > HIGHEST_ERROR:
+            known = "not at all" if math.isinf(error) else f"to ±{percent(error)} only"
+            text = f"The trace is too short: the rates are known {known}."
+            return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
+        if queued > QUEUED:
+            text = (
+                f"Stages waited for a core {percent(queued)} of the time: rates hold for that load."
             )
-            return [Unknown(load, "trace on a quiet machine")]
-        if error <= HIGHEST_ERROR:
-            return []
-        text = (
-            "The rates are not determined: the trace is too short."
-            if math.isinf(error)
-            else f"The rates are known to ±{percent(error)} only."
-        )
-        return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
+            return [Unknown(text, "trace on a quiet machine")]
+        return []
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
         return [self._stages(), self._changes()]
 
     def _stages(self) -> Section:
-        trace, cores = self.trace, self.trace.resources.cores
-        stage = trace.stage[self.bottleneck]
+        trace = self.trace
         remedy = REMEDIES[self.kind]
         if self.kind == "consumer" and not trace.settings["num_workers"]:
             remedy = (
@@ -162,52 +168,35 @@ class Explanation(Answer):
             f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."
         )
         parts = [
-            {"stage": part.name, "part": name, "milliseconds": 1e3 * seconds}
+            {"name": part.name, "part": name, "milliseconds": 1e3 * seconds}
             for part in trace.stages
             for name, seconds in zip(
                 PARTS, (part.cpu_s - part.gil_s, part.gil_s, part.blocked_s), strict=True
             )
         ]
-        rows = [
-            {
-                "stage": part.name,
-                "cpu": 1e3 * part.cpu_s,
-                "gil": 1e3 * part.gil_s,
-                "blocked": 1e3 * part.blocked_s,
-                "parallelism": part.parallelism,
-                "limit": _finite(limit_of(part, cores)),
-                "visits": part.visits,
-                "bytes": part.out_bytes / 1e6,
-                "random": {True: "yes", False: "no", None: ""}[part.random],
-            }
-            for part in trace.stages
-        ]
+        title = "Milliseconds per batch in one worker"
+        figure = bars(parts, "name", "milliseconds", title, part="part", meanings=PARTS)
+        rows = [self._costs(part) for part in trace.stages]
         columns = {
-            "stage": ColumnFormat("Stage"),
-            "cpu": ColumnFormat("CPU", "ms per batch", digits=2),
-            "gil": ColumnFormat("Lock held", "ms per batch", digits=2),
-            "blocked": ColumnFormat("Waiting", "ms per batch", digits=2),
+            "name": ColumnFormat("Stage"),
+            "cpu_seconds_per_batch": ColumnFormat("CPU", "s per batch", digits=5),
+            "gil_seconds_per_batch": ColumnFormat("Lock held", "s per batch", digits=5),
+            "blocked_seconds_per_batch": ColumnFormat("Waiting", "s per batch", digits=5),
+            "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
             "parallelism": ColumnFormat("Workers"),
-            "limit": ColumnFormat("Limit", "batches per second", digits=1),
-            "visits": ColumnFormat("Runs per batch", digits=1, detail=True),
-            "bytes": ColumnFormat("Output", "MB per batch", digits=2, detail=True),
+            "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
+            "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
+            "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
+            "read_bytes_per_batch": ColumnFormat("Read", "bytes per batch", detail=True),
             "random": ColumnFormat("Random draws", detail=True),
         }
-        figure = bars(
-            parts,
-            "stage",
-            "milliseconds",
-            "Milliseconds per batch in one worker",
-            part="part",
-            meanings=PARTS,
-        )
         how = How(
             "limit = R theta with R = (C / V) / P: batches per core-second, times workers",
             source=SOURCE,
             notes=(
                 "CPU time is that of the thread; time in the run queue is nobody's. Waiting is time "
                 "asleep, and lengthens a batch in its worker. The lock is sampled. A stage that calls "
-                f"others is charged what it does itself. {stage.name} has the lowest limit."
+                f"others is charged what it does itself. {self.bottleneck} has the lowest limit."
             ),
         )
         return Section(
@@ -227,40 +216,45 @@ class Explanation(Answer):
             f"{interval(*best['interval'])} batches per second "
             f"({number(best['rate'] / self.trace.rate, 2)} times the present rate)."
         )
-        rows = [
-            {
-                "change": row["change"],
-                "rate": row["rate"],
-                "low": _finite(row["interval"][0]),
-                "high": _finite(row["interval"][1]),
-            }
-            for row in self.predicted
-        ]
-        columns = {
-            "change": ColumnFormat("Change"),
-            "rate": ColumnFormat("Rate", "batches per second", digits=1, interval=("low", "high")),
-        }
-        figure = intervals(
-            rows,
-            "change",
-            "rate",
-            "low",
-            "high",
-            "Batches per second (dashed: measured)",
-            reference=self.trace.rate,
-        )
         how = How(
-            "traced batches drawn again and played through the loader's protocol on shared cores",
-            notes="Intervals: 95 %, of what was sampled and of the model. Nothing of this was measured.",
+            "the bounds of the model; of a DataLoader, traced batches drawn again through its protocol",
+            notes="Intervals: 95 %, of what was sampled and of the model. Nothing of this was measured. "
+            "Dashed: measured.",
         )
-        return Section(
-            "changes",
-            "What would change it?",
-            sentence,
-            [figure],
-            [Table(pa.Table.from_pylist(rows), columns)],
-            how,
-        )
+        shown = rate_figures(self.predicted, self.trace.rate)
+        return Section("changes", "What would change it?", sentence, *shown, how)
+
+
+def rate_figures(
+    rows: Sequence[Mapping[str, Any]],
+    reference: float,
+    more: Mapping[str, ColumnFormat] | None = None,
+) -> tuple[list[Figure], list[Table]]:
+    """Predicted rates with their intervals, as a figure and as a table.
+
+    Args:
+        rows: ``{"change", "rate", "interval"}``, and what `more` names.
+        reference: rate to compare with.
+        more: further columns.
+    """
+    shown = [
+        {key: value for key, value in row.items() if key != "interval"}
+        | dict(zip(("low", "high"), map(_finite, row["interval"]), strict=True))
+        for row in rows
+    ]
+    columns = {
+        "change": ColumnFormat("Change"),
+        "rate": ColumnFormat("Predicted", "batches per second", digits=1, interval=("low", "high")),
+        **(more or {}),
+    }
+    title = "Predicted batches per second"
+    figure = intervals(shown, "change", "rate", "low", "high", title, reference=reference)
+    return [figure], [Table(pa.Table.from_pylist(shown), columns)]
+
+
+def in_words(settings: Mapping[str, int]) -> str:
+    """Settings as a phrase."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
 def explain(trace: Trace, target: str = "") -> Explanation:
@@ -278,33 +272,19 @@ def explain(trace: Trace, target: str = "") -> Explanation:
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
     """Predictions for the best settings, for as many workers as cores, and for a faster bottleneck."""
-    best = plan(trace)
-    if is_graph(trace):
-        candidates = [plan_settings(trace, best)]
-    else:
-        settings = {"num_workers": best.parallelism["workers"], "prefetch_factor": best.prefetch}
+    candidates = [plan_settings(trace, plan(trace))]
+    if not is_graph(trace):
         cores = max(1, math.ceil(trace.resources.cores))
-        candidates = [settings]
         candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]
     rows: list[dict[str, Any]] = []
     for candidate in candidates:
-        changes = {k: v for k, v in candidate.items() if v != trace.settings[k]}
-        text = ", ".join(f"{key} {value}" for key, value in changes.items())
-        if changes and text not in [row["change"] for row in rows]:
+        changes = {k: v for k, v in candidate.items() if v != trace.settings.get(k)}
+        if changes and in_words(changes) not in [row["change"] for row in rows]:
             rate, ends = predict(trace, candidate)
-            rows.append({"change": text, "rate": rate, "interval": ends})
-    faster = [
-        replace(
-            part,
-            cpu_s=part.cpu_s / 2,
-            gil_s=part.gil_s / 2,
-            blocked_s=part.blocked_s / 2,
-            out_bytes=part.out_bytes / 2,
-        )
-        if part.name == stage.name
-        else part
-        for part in trace.stages
-    ]
+            rows.append({"change": in_words(changes), "rate": rate, "interval": ends})
+    costs = ("cpu_s", "gil_s", "blocked_s", "out_bytes")
+    halved = replace(stage, **{name: getattr(stage, name) / 2 for name in costs})
+    faster = [halved if part.name == stage.name else part for part in trace.stages]
     rate, ends = predict(trace, {}, faster)
     rows.append({"change": f"{stage.name} twice as fast", "rate": rate, "interval": ends})
     return rows

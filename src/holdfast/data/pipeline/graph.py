@@ -292,6 +292,25 @@ class Pipeline:
             most_failures=MOST_FAILURES if self.on_error == "raise" else math.inf,
         )
 
+    def free_executors(self) -> dict[str, tuple[Executor, ...]]:
+        """Stages that could run in threads or in processes.
+
+        Functions of the script itself stay in threads: processes would import it, and it may have no guard.
+        """
+        return {
+            step.name: ("thread", "process")
+            for step in self.steps
+            if step.kind in ("map", "filter")
+            and is_picklable(step.function)
+            and getattr(step.function, "__module__", "") != "__main__"
+        }
+
+    def private(self) -> Pipeline:
+        """A copy whose epochs do not count here; cache and workers are the same."""
+        other = copy.copy(self)
+        other.on_error = "skip"
+        return other
+
     @property
     def samples(self) -> int | None:
         """Samples of the source in an epoch; None if unknown."""

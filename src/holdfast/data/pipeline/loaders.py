@@ -8,16 +8,17 @@ neither library is imported; tested with torchdata 0.11 and Grain 0.2.18.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
+TRACEABLE = "a torch DataLoader, a Pipeline, a torchdata loader or a Grain dataset"
+
 
 class Place(NamedTuple):
-    """Where a stage runs in its loader."""
+    """Where a stage runs in its loader; the fields are those of `Stage`."""
 
     group: str
     executor: Executor
@@ -25,23 +26,11 @@ class Place(NamedTuple):
     sequential: bool
 
 
-@dataclass
-class Rewritten:
-    """A loader as a graph."""
+Add = Callable[[Pipeline], Pipeline]
+Nodes = list[tuple[Add, Place]]
+"""How to add a stage to a graph, and where it runs; from the root on, before the source is known."""
 
-    pipeline: Pipeline
-    places: dict[str, Place] = field(default_factory=dict)
-    """By the name of the stage."""
-
-
-class _Node(NamedTuple):
-    """A stage, from the root on, before the source is known."""
-
-    kind: Literal["map", "random", "batch", "filter"]
-    function: Callable[..., Any] | None
-    place: Place
-    size: int = 0
-    drop_last: bool = False
+MAIN = Place("main", "main", 1, True)
 
 
 class Again:
@@ -54,74 +43,61 @@ class Again:
         return self.begin()
 
 
-def rewrite(loader: Any) -> Rewritten | None:
-    """A torchdata `Loader` or node, or a Grain dataset, as a graph; None for anything else."""
+def rewrite(loader: Any) -> tuple[Pipeline, dict[str, Place]]:
+    """A torchdata `Loader` or node, or a Grain dataset, as a graph, and where each stage runs.
+
+    Raises:
+        InputError: `unsupported` for anything else.
+    """
     library = type(loader).__module__.split(".")[0]
-    if library == "torchdata":
-        return _from_torchdata(loader)
-    return _from_grain(loader) if library == "grain" else None
+    if library not in ("torchdata", "grain"):
+        raise InputError(
+            "this loader cannot be traced",
+            code="unsupported",
+            found=type(loader).__name__,
+            expected=TRACEABLE,
+            remedy="Ray Data: ds.stats(); tf.data: tf.data.AUTOTUNE and the TensorFlow Profiler"
+            if library in ("ray", "tensorflow")
+            else None,
+        )
+    source, place, nodes = _torchdata(loader) if library == "torchdata" else _grain(loader)
+    graph, places = Pipeline(source), {"source": place}
+    for add, where in reversed(nodes):
+        graph = add(graph)
+        places[graph.steps[-1].name] = where
+    return graph, places
 
 
-def _build(source: Any, place: Place, nodes: list[_Node]) -> Rewritten:
-    result = Rewritten(Pipeline(source), {"source": place})
-    for node in reversed(nodes):
-        if node.kind == "batch":
-            graph = result.pipeline.batch(node.size, node.function, drop_last=node.drop_last)
-        elif node.function is None:
-            continue
-        elif node.kind == "filter":
-            graph = result.pipeline.filter(node.function)
-        else:
-            graph = result.pipeline.map(
-                node.function, random=True if node.kind == "random" else None
-            )
-        result.places[graph.steps[-1].name] = node.place
-        result.pipeline = graph
-    return result
-
-
-def _from_torchdata(loader: Any) -> Rewritten:
+def _torchdata(loader: Any) -> tuple[Any, Place, Nodes]:
     """Nodes from the root to the source; what has no threads of its own runs where it is read."""
     node = loader.root if type(loader).__name__ == "Loader" else loader
-    reader = Place("main", "main", 1, True)
-    nodes: list[_Node] = []
-    number = 0
-    while True:
-        kind = type(node).__name__
+    reader, number = MAIN, 0
+    nodes: Nodes = []
+    while (kind := type(node).__name__) in ("ParallelMapper", "Batcher", "Prefetcher"):
+        place = reader
+        if kind == "Prefetcher" or getattr(node, "num_workers", 0):
+            number += 1
+            name = "prefetcher" if kind == "Prefetcher" else "reader"
+            reader = Place(f"{name} {number}", "thread", 1, True)
         if kind == "ParallelMapper":
-            function = getattr(node.map_fn, "map_fn", node.map_fn)  # inside of `prebatch`
             if node.num_workers:
-                number += 1
                 executor: Executor = "process" if node.method == "process" else "thread"
                 place = Place(f"mapper {number}", executor, node.num_workers, False)
-                nodes.append(_Node("map", function, place))
-                reader = Place(f"reader {number}", "thread", 1, True)
-            else:
-                nodes.append(_Node("map", function, reader))
+            nodes.append((_map(getattr(node.map_fn, "map_fn", node.map_fn)), place))
             # The batches that `prebatch` makes are undone again.
             node = node.source.source if node.prebatch else node.source
-        elif kind == "Batcher":
-            nodes.append(_Node("batch", None, reader, node.batch_size, node.drop_last))
-            node = node.source
-        elif kind == "Prefetcher":
-            number += 1
-            reader = Place(f"prefetcher {number}", "thread", 1, True)
-            node = node.source
-        else:
-            break
+            continue
+        if kind == "Batcher":
+            nodes.append((_batch(node.batch_size, None, node.drop_last), place))
+        node = node.source
     inner = node
-
-    def begin() -> Iterator[Any]:
-        inner.reset()
-        return iter(inner)
-
-    return _build(Again(begin), reader, nodes)
+    return Again(lambda: (inner.reset(), iter(inner))[1]), reader, nodes
 
 
-def _from_grain(dataset: Any) -> Rewritten:
+def _grain(dataset: Any) -> tuple[Any, Place, Nodes]:
     """Datasets from the root to the source; a `MapDataset` is read by the threads of `to_iter_dataset`."""
-    place = Place("main", "main", 1, True)
-    nodes: list[_Node] = []
+    place = MAIN
+    nodes: Nodes = []
     while True:
         kind, parents = type(dataset).__name__, getattr(dataset, "_parents", ())
         if "Process" in kind or "Interleave" in kind:  # what `mp_prefetch` becomes
@@ -133,20 +109,31 @@ def _from_grain(dataset: Any) -> Rewritten:
             )
         if len(parents) != 1:
             break
-        if kind in ("MapMapDataset", "MapIterDataset"):
-            nodes.append(_Node("map", dataset._map_fn, place))
-        elif kind in ("RandomMapMapDataset", "RandomMapIterDataset"):
-            nodes.append(_Node("random", dataset._map_fn, place))
-        elif kind in ("FilterMapDataset", "FilterIterDataset"):
-            nodes.append(_Node("filter", dataset._filter_fn, place))
-        elif kind in ("BatchMapDataset", "BatchIterDataset"):
-            size, last = dataset._batch_size, dataset._drop_remainder
-            nodes.append(_Node("batch", dataset._batch_fn, place, size, last))
-        elif kind == "PrefetchIterDataset":
-            place = Place("read", "thread", max(1, dataset._read_options.num_threads), False)
-        elif not kind.startswith(
-            ("_WithSeed", "WithOptions")
-        ):  # shuffles, slices, mixtures: what they read is the source
-            break
+        match kind.replace("IterDataset", "MapDataset"):
+            case "MapMapDataset":
+                nodes.append((_map(dataset._map_fn), place))
+            case "RandomMapMapDataset":
+                nodes.append((_map(dataset._map_fn, random=True), place))
+            case "FilterMapDataset":
+                nodes.append((_filter(dataset._filter_fn), place))
+            case "BatchMapDataset":
+                size, last = dataset._batch_size, dataset._drop_remainder
+                nodes.append((_batch(size, dataset._batch_fn, last), place))
+            case "PrefetchMapDataset":
+                place = Place("read", "thread", max(1, dataset._read_options.num_threads), False)
+            case name if not name.startswith(("_WithSeed", "WithOptions")):
+                break  # shuffles, slices, mixtures: what they read is the source
         dataset = parents[0]
-    return _build(dataset, place, nodes)
+    return dataset, place, nodes
+
+
+def _map(function: Callable[..., Any], random: bool | None = None) -> Add:
+    return lambda graph: graph.map(function, random=random)
+
+
+def _filter(function: Callable[..., Any]) -> Add:
+    return lambda graph: graph.filter(function)
+
+
+def _batch(size: int, collate: Callable[..., Any] | None, drop_last: bool) -> Add:
+    return lambda graph: graph.batch(size, collate, drop_last=drop_last)

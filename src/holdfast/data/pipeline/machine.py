@@ -29,17 +29,6 @@ def resources(root: Path = Path("/")) -> Resources:
     return Resources(cores=cores, memory_bytes=max(memory, 0.0))
 
 
-def busy_cores_ns(root: Path = Path("/")) -> int:
-    """CPU nanoseconds that everybody on this machine has used since it started; 0 if unknown."""
-    text = _text(root / "proc/stat").partition("\n")[0].split()
-    if len(text) < 9:
-        return 0
-    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) for word in text[1:9])
-    return (
-        (user + nice + system + irq + softirq + steal) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    )
-
-
 def _groups(root: Path) -> Iterator[Path]:
     """The folders of this process's control groups, from its own up to the root of each hierarchy."""
     base = root / "sys/fs/cgroup"

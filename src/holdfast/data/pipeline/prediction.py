@@ -1,41 +1,44 @@
-"""The rate of a `DataLoader` under other settings: its own protocol, played with traced costs.
+"""The rate of a pipeline under other settings, and the settings with the highest rate.
 
-The program in `model` knows means. A loader also loses time where batches differ: it hands them out in
-order, to workers in turn, with so many in flight. So the batches of the trace are drawn again and played
-through that protocol, on cores that are shared equally.
+A stage graph runs at the bound of the program in `model`. A `DataLoader` runs all stages in the same
+workers and hands batches out in order, with so many in flight, so that it also loses time where batches
+differ: the batches of the trace are drawn again and go through that protocol.
+
+The settings of a graph are workers by the name of the group (for a `Pipeline`, of the stage); a stage that
+changes its executor has a second one, ``"NAME executor"``: 1 for processes, 0 for threads.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from holdfast.data.pipeline.accounting import GROUP
-from holdfast.data.pipeline.graph_model import graph_plan, graph_rate, is_graph, plan_settings
-from holdfast.data.pipeline.model import groups, solve
-from holdfast.data.pipeline.stages import FloatArray, Plan, Stage, Trace
+from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solve
+from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Stage, Trace
 
+EXECUTOR = " executor"
 MODEL_ERROR = 0.15
-"""Relative standard error of the model itself, where settings change: as benchmarks/pipeline_tune.py
-measured it on two processors that share a core, which give less together than a trace of one tells."""
-LOADED_ERROR = 0.2
-"""The same where other processes compete for the cores: they will not be the same."""
+"""Relative standard error of the model itself, where settings change (benchmarks/pipeline_tune.py)."""
 MOST_PROCESSES = 32
 """Worker processes, unless there are many cores: each takes a tenth of a second to start."""
 FEWEST_BATCHES = 4
 """Batches of an epoch that a worker must have."""
-PLAYED = 160
-"""Batches that are played, and a few more per worker."""
+DRAWN = 160
+"""Batches that are drawn again, and a few more per worker."""
 WORTH = 0.01
 """A larger setting must gain this share."""
 PREFETCH = (2, 4, 8)
 HIGHEST_ERROR = 0.3
 """Half width of the interval, as a share of the rate, beyond which nothing is tuned."""
+
+
+def is_graph(trace: Trace) -> bool:
+    """Whether it is the trace of a graph rather than of a `DataLoader`."""
+    return "num_workers" not in trace.settings
 
 
 def predict(
@@ -44,23 +47,18 @@ def predict(
     """Batches per second under these settings, and the 95 % interval.
 
     Args:
-        trace: of the loader under its present settings.
-        settings: ``num_workers`` and ``prefetch_factor``; what is left out stays.
+        trace: of the pipeline under its present settings.
+        settings: those that change, such as ``num_workers``.
         stages: with other costs, for what-if; by default those traced.
     """
     settings = {**trace.settings, **settings}
-    unchanged = settings == dict(trace.settings) and stages is None
-    if unchanged:
-        rate = trace.rate
-    else:
-        rate = play(trace, settings, stages or trace.stages)
-        if settings == dict(
-            trace.settings
-        ):  # only costs change: in proportion to what was measured
-            rate *= trace.rate / play(trace, settings, trace.stages)
-    sampling = relative_error(trace)
-    model = MODEL_ERROR if trace.others < 0.5 else LOADED_ERROR
-    half = math.hypot(sampling, 0.0 if unchanged else 1.96 * model)
+    same = settings == dict(trace.settings)
+    rate, model = trace.rate, 0.0
+    if stages is not None or not same:
+        rate, model = rate_of(trace, settings, stages or trace.stages), 1.96 * MODEL_ERROR
+        if same:  # only costs change: in proportion to what was measured
+            rate *= trace.rate / rate_of(trace, settings, trace.stages)
+    half = math.hypot(relative_error(trace), model)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
 
 
@@ -79,51 +77,66 @@ def relative_error(trace: Trace) -> float:
     return max(of_costs, of_rate)
 
 
-def plan(trace: Trace) -> Plan:
+def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None) -> Plan:
     """The settings with the highest predicted rate, with as few workers as reach it.
 
     Args:
-        trace: of the loader under its present settings.
+        trace: of the pipeline under its present settings.
+        executors: what a stage of a graph may run on; by default where it runs.
     """
-    if is_graph(trace):
-        best = graph_plan(trace)
-        rate, interval = predict(trace, plan_settings(trace, best))
-        return replace(best, rate=rate, interval=interval)
-    stages = worker_stages(trace)
+    stages = trace.stages if is_graph(trace) else worker_stages(trace)
     most = _most_workers(trace, stages)
     best = solve(
         stages,
         trace.resources,
+        executors=executors,
         most_workers=most,
         prefetch=PREFETCH[0],
         batch_bytes=trace.batch_bytes,
     )
-    near = best.parallelism.get(GROUP, 1)
-    rates: dict[tuple[int, int], float] = {}
-    for workers in {near - 1, near, near + 1, near + 2} & set(range(1, most + 1)):
-        for prefetch in PREFETCH[:2]:
-            settings = {"num_workers": workers, "prefetch_factor": prefetch}
-            rates[workers, prefetch] = play(trace, settings, trace.stages)
-    rates[trace.settings["num_workers"], trace.settings["prefetch_factor"]] = trace.rate
-    top = max(rates.values())
-    workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
-    rate, interval = predict(trace, {"num_workers": workers, "prefetch_factor": prefetch})
-    return replace(
-        best,
-        rate=rate,
-        interval=interval,
-        parallelism={**best.parallelism, GROUP: workers},
-        prefetch=prefetch,
-    )
+    if not is_graph(trace):
+        near = best.parallelism[GROUP]
+        rates = {
+            (workers, prefetch): rate_of(
+                trace, {"num_workers": workers, "prefetch_factor": prefetch}, trace.stages
+            )
+            for workers in range(max(1, near - 1), min(near + 2, most) + 1)
+            for prefetch in PREFETCH[:2]
+        }
+        rates[trace.settings["num_workers"], trace.settings["prefetch_factor"]] = trace.rate
+        top = max(rates.values())
+        workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
+        parallelism = {**best.parallelism, GROUP: workers}
+        best = replace(best, parallelism=parallelism, prefetch=prefetch)
+    rate, interval = predict(trace, plan_settings(trace, best))
+    return replace(best, rate=rate, interval=interval)
+
+
+def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
+    """A plan as settings of the loader or graph that was traced."""
+    if not is_graph(trace):
+        return {"num_workers": best.parallelism[GROUP], "prefetch_factor": best.prefetch}
+    settings = {name: best.parallelism.get(name, count) for name, count in trace.settings.items()}
+    for part in groups(trace.stages):
+        if part.name in settings and best.executors.get(part.name, part.executor) != part.executor:
+            settings[part.name + EXECUTOR] = int(best.executors[part.name] == "process")
+    return settings
+
+
+def executor_of(name: str, present: Executor, settings: Mapping[str, int]) -> Executor:
+    """The executor of a group under these settings."""
+    chosen = settings.get(name + EXECUTOR)
+    return present if chosen is None else "process" if chosen else "thread"
 
 
 def worker_stages(trace: Trace) -> list[Stage]:
     """The stages as they would run in worker processes, also where none were used."""
-    stages = []
-    for stage in trace.stages:
-        if stage.name not in ("receive", "consumer"):
-            stage = replace(stage, group=GROUP, executor="process")
-        stages.append(stage)
+    stages = [
+        part
+        if part.name in ("receive", "consumer")
+        else replace(part, group=GROUP, executor="process")
+        for part in trace.stages
+    ]
     if trace.settings["num_workers"]:
         return stages
     send = replace(stages[-2], name="send", cpu_s=trace.send_s, gil_s=trace.send_s, blocked_s=0.0)
@@ -131,38 +144,75 @@ def worker_stages(trace: Trace) -> list[Stage]:
     return [*stages[:-1], send, receive, stages[-1]]
 
 
-def play(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> float:
-    """Batches per second of a loader that is simulated from the costs of a trace.
+def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> float:
+    """Batches per second by the model.
 
     Args:
-        trace: with the costs of its batches.
-        settings: ``num_workers`` and ``prefetch_factor``.
+        trace: with the costs of batches, and the resources.
+        settings: all of them.
         stages: whose costs, in the mean, the batches are scaled to.
     """
+    parts = groups(stages)
     if is_graph(trace):
-        return graph_rate(trace, settings, stages)
+        parallelism = {part.name: settings.get(part.name, part.parallelism) for part in parts}
+        executors = {part.name: executor_of(part.name, part.executor, settings) for part in parts}
+        return min(rate_limits(parts, trace.resources, parallelism, executors).values())
     workers, prefetch = settings["num_workers"], settings["prefetch_factor"]
-    cores = trace.resources.cores
-    consumer = next((part for part in stages if part.name == "consumer"), None)
-    consumer_cpu, consumer_wait = (consumer.cpu_s, consumer.blocked_s) if consumer else (0.0, 0.0)
     costs = _scaled(trace, stages)
-    shared = min((part.bandwidth_rate for part in groups(stages)), default=math.inf)
+    cpu, blocked = costs.mean(axis=0)
+    consumer = stages[-1]
+    shared = min(part.bandwidth_rate for part in parts)
     if not workers:
-        share = min(1.0, cores / (1.0 + trace.others))
-        alone = (costs[:, 0].mean() - trace.send_s) / share + costs[:, 1].mean()
-        return float(min(1.0 / max(alone + consumer_cpu + consumer_wait, 1e-9), shared))
-    used = min(trace.rate * costs[:, 0].mean(), cores) if trace.settings["num_workers"] else 1.0
-    costs = costs * [1.0 / _dilation(trace.dilation, used, cores), 1.0]
-    rows = np.random.default_rng(0).integers(len(costs), size=PLAYED + 10 * workers * prefetch)
-    main = (consumer_wait, consumer_cpu + trace.receive_s)
-    rate = _played(costs[rows], main, workers, prefetch, cores, trace.dilation, trace.others)
-    return min(rate, shared)
+        service = cpu - trace.send_s + blocked + consumer.service_s
+        return float(min(1.0 / max(service, 1e-9), shared))
+    # CPU seconds as long as so many runnable processes make them (shared caches, sibling threads).
+    runnable = workers * cpu / max(cpu + blocked, 1e-9)
+    slow = contention(trace, runnable) / contention(trace, _traced_runnable(trace))
+    main_cpu = consumer.cpu_s + trace.receive_s
+    cores = trace.resources.cores / max((cpu + main_cpu) * slow, 1e-9)
+    drawn = np.random.default_rng(0).integers(len(costs), size=DRAWN + 10 * workers * prefetch)
+    services = costs[drawn] @ [slow, 1.0]
+    return min(in_order(services, workers, prefetch, main_cpu + consumer.blocked_s), cores, shared)
+
+
+def contention(trace: Trace, runnable: float) -> float:
+    """How much longer CPU work takes with so many runnable processes than with one."""
+    counts, factors = zip((1.0, 1.0), *trace.contention, strict=True)
+    return float(np.interp(runnable, counts, factors))
+
+
+def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -> float:
+    """Batches per second by the protocol of a `DataLoader`.
+
+    Batch k goes to worker k mod W once batch k - W prefetch was received; batches are received in order.
+
+    Args:
+        services: seconds of each batch in its worker, shape [batches].
+        workers: W.
+        prefetch: batches in flight per worker.
+        main_s: seconds from receiving a batch to asking for the next.
+    """
+    done, received = [0.0] * workers, [0.0] * (workers * prefetch)
+    free = started = 0.0
+    warm_up = len(services) // 4
+    for number, service in enumerate(services):
+        worker, slot = number % workers, number % len(received)
+        done[worker] = max(done[worker], received[slot]) + service
+        received[slot] = max(done[worker], free)
+        free = received[slot] + main_s
+        if number + 1 == warm_up:
+            started = free
+    return (len(services) - warm_up) / max(free - started, 1e-9)
+
+
+def _traced_runnable(trace: Trace) -> float:
+    """Runnable worker processes during the trace."""
+    cpu, blocked = trace.costs.mean(axis=0)
+    return max(1.0, trace.settings["num_workers"] * cpu / max(cpu + blocked, 1e-9))
 
 
 def _scaled(trace: Trace, stages: Sequence[Stage]) -> FloatArray:
     """The costs of batches, changed in the proportion in which the stages' costs were changed."""
-    if stages is trace.stages:
-        return trace.costs
 
     def total(parts: Sequence[Stage], name: str) -> float:
         return sum(getattr(p, name) for p in parts if p.name not in ("receive", "consumer"))
@@ -174,89 +224,12 @@ def _scaled(trace: Trace, stages: Sequence[Stage]) -> FloatArray:
     return trace.costs * factors
 
 
-def _dilation(full: float, active: float, cores: float) -> float:
-    """How much longer CPU work takes with so many cores at work: 1 for one, `full` for all."""
-    if cores <= 1:
-        return 1.0
-    return 1.0 + (full - 1.0) * min(max(active - 1.0, 0.0) / (cores - 1.0), 1.0)
-
-
-def _played(
-    costs: FloatArray,
-    consumer: tuple[float, float],
-    workers: int,
-    prefetch: int,
-    cores: float,
-    dilation: float,
-    others: float,
-) -> float:
-    """Play the protocol; batches per second without the first of each worker.
-
-    Batch k goes to worker k mod W once batch k - W prefetch was taken; the consumer takes them in order.
-    All who compute share the cores equally.
-    """
-    total = len(costs)
-    queues: list[deque[int]] = [deque() for _ in range(workers)]
-    idle = set(range(workers))
-    done = [False] * total
-    asleep: list[tuple[float, int]] = []  # (end, who); the consumer is number `workers`
-    computing: dict[int, float] = {}  # who -> CPU seconds left
-    cpu_after: dict[int, float] = {}
-    current: dict[int, int] = {}
-    now, taken, handed, free = 0.0, 0, 0, True
-    first = min(workers * prefetch, total // 4)
-    started_at = 0.0
-    stagger = float(costs.sum(axis=1).mean()) / workers
-
-    def begin(who: int, wait: float, cpu: float) -> None:
-        cpu_after[who] = cpu
-        heapq.heappush(asleep, (now + wait, who))
-
-    while taken < total:
-        while handed < min(total, taken + workers * prefetch):
-            queues[handed % workers].append(handed)
-            handed += 1
-        for who in [who for who in idle if queues[who]]:
-            idle.discard(who)
-            current[who] = queues[who].popleft()
-            cpu, wait = costs[current[who]]
-            # Workers that began at once would sleep and compute in step for ever; real ones do not.
-            late = stagger * who if current[who] < workers else 0.0
-            begin(who, float(wait) + late, float(cpu))
-        if free and done[taken]:
-            free = False
-            taken += 1
-            if taken == first:
-                started_at = now
-            begin(workers, *consumer)
-            continue
-        active = len(computing)
-        speed = min(1.0, cores / (active + others)) if active else 0.0
-        speed /= _dilation(dilation, active, cores)
-        ends = now + min(computing.values()) / speed if active else math.inf
-        moment = min(ends, asleep[0][0] if asleep else math.inf)
-        for who in computing:
-            computing[who] -= (moment - now) * speed
-        now = moment
-        while asleep and asleep[0][0] <= now:
-            _, who = heapq.heappop(asleep)
-            computing[who] = cpu_after[who]
-        for who in [who for who, left in computing.items() if left <= 1e-12]:
-            del computing[who]
-            if who == workers:
-                free = True
-            else:
-                done[current[who]] = True
-                idle.add(who)
-    return (total - first) / (now - started_at) if now > started_at else math.inf
-
-
 def _most_workers(trace: Trace, stages: Sequence[Stage]) -> int:
     """Workers that fit into the memory, and that start in seconds."""
+    if is_graph(trace):
+        return MOST_WORKERS
     needed = max(part.worker_bytes for part in stages) + PREFETCH[-1] * trace.batch_bytes
     most = max(MOST_PROCESSES, 4 * trace.resources.cores)
-    if (
-        trace.epoch_batches is not None
-    ):  # workers that load a batch or two cost more than they bring
+    if trace.epoch_batches is not None:  # workers that load a batch or two cost more than they gain
         most = min(most, trace.epoch_batches // FEWEST_BATCHES)
     return max(1, int(min(trace.resources.memory_bytes / max(needed, 1.0), most)))

@@ -66,7 +66,6 @@ class Recorder:
         self._stages: dict[str, list[float]] = {}
         self._details: dict[str, dict[str, Any]] = {}
         self.held: dict[str, list[int]] = {}
-        self._process_cpu = time.process_time_ns()
         self._probe: threading.Thread | None = None
         self._stop = threading.Event()
         if self.examining:
@@ -120,13 +119,10 @@ class Recorder:
         """Write what the batch cost, and decide whether the next one is traced."""
         self.batch += 1
         if self.active:
-            process = time.process_time_ns()
-            used = sum(entry[1] for entry in self._stages.values())
             line = {
                 "batch": self.batch,
                 "samples": samples,
                 "detailed": self.detailed,
-                "untraced_ns": max(0, process - self._process_cpu - used),
                 "stages": self._stages,
                 "details": self._details,
                 "held": self.held,
@@ -151,7 +147,6 @@ class Recorder:
         self._stages, self._details, self.held = {}, {}, {}
         self._state = _random_state() if self.detailed and self.traced <= DETAIL else ""
         self._read = _bytes_read(self._io)
-        self._process_cpu = time.process_time_ns()
         self._read_clocks()
 
     def close(self) -> None:

@@ -112,11 +112,9 @@ class Resources:
     """What the machine lets this process use: quotas of its control group, not what is built in."""
 
     cores: float
-    """CPU seconds per second, less what others use."""
+    """CPU seconds per second."""
     memory_bytes: float
     """Free memory within the limits."""
-    network_bytes_s: float = math.inf
-    disk_bytes_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -140,14 +138,12 @@ class Trace:
     """Size of a batch in memory."""
     epoch_batches: int | None = None
     """Batches of an epoch; None: unknown."""
-    untraced_cores: float = 0.0
-    """Cores that the pipeline used outside of its stages (queues, pickling, other threads)."""
-    dilation: float = 1.0
-    """CPU seconds of a batch while all cores work over those of one worker alone (shared caches)."""
+    contention: tuple[tuple[float, float], ...] = ()
+    """So many runnable processes, and CPU seconds of a batch then over those of one process alone."""
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
     """CPU and blocked seconds of batches in a worker process, shape [batches, 2]."""
-    others: float = 0.0
-    """Threads of other processes that competed for the cores, in the mean; 0 on a quiet machine."""
+    queued: float = 0.0
+    """Share of their computing time that stages waited for a core."""
     send_s: float = 0.0
     """The part of a batch's CPU seconds that a worker spends to hand it over."""
     receive_s: float = 0.0

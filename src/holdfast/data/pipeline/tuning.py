@@ -13,19 +13,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Tile, Value
+from holdfast.config import parse_config
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.accounting import GROUP, Run
-from holdfast.data.pipeline.prediction import HIGHEST_ERROR, plan, predict, relative_error
+from holdfast.data.pipeline.explanation import in_words, rate_figures
+from holdfast.data.pipeline.measuring import Consumer, Run, measure
+from holdfast.data.pipeline.prediction import (
+    EXECUTOR,
+    HIGHEST_ERROR,
+    executor_of,
+    is_graph,
+    plan,
+    plan_settings,
+    predict,
+    relative_error,
+)
 from holdfast.data.pipeline.stages import Trace
 from holdfast.data.pipeline.targets import built
-from holdfast.data.pipeline.tracing import Consumer, measure, trace
+from holdfast.data.pipeline.tracing import trace
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.numbers import brief, interval, number
-from holdfast.report.figures import intervals
 
 TRIALS = 3
 COMPARED = 4
@@ -34,10 +43,14 @@ GAIN = 0.02
 """A setting that gains less than this share is not worth a change."""
 FEWEST = 8
 """Batches that a trace needs to be tuned by."""
+PROCESSES_GAIN = 1.1
+"""Processes must be predicted to be so many times as fast as threads: samples are copied to them."""
 TRACED, TRIED = 0.25, 0.1
 """Shares of the time of tuning for the trace and for each trial."""
 
 Draws = Literal["keep", "any"]
+FirstBatches = tuple[list[str], list[str]]
+"""Hashes of the first batches, and the samples that they are made of."""
 Data = Literal["identical", "other random draws", "different", "not tried"]
 
 
@@ -109,56 +122,33 @@ class Tuning(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What was gained, trial by trial."""
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())
         sentence = (
             f"{brief(self.before)} -> {brief(self.after)} batches per second "
-            f"({number(self.after / self.before, 2)} times) with {settings}: {self.reason}."
+            f"({number(self.after / self.before, 2)} times) with {in_words(self.settings)}: {self.reason}."
         )
         rows = [
             {
-                "settings": ", ".join(f"{key} {value}" for key, value in trial.settings.items()),
-                "predicted": trial.predicted,
-                "low": trial.interval[0],
-                "high": trial.interval[1],
+                "change": in_words(trial.settings),
+                "rate": trial.predicted,
+                "interval": trial.interval,
                 "measured": trial.measured,
                 "data": trial.data,
             }
             for trial in self.trials
         ]
-        columns = {
-            "settings": ColumnFormat("Settings"),
-            "predicted": ColumnFormat(
-                "Predicted", "batches per second", digits=1, interval=("low", "high")
-            ),
+        more = {
             "measured": ColumnFormat("Measured", "batches per second", digits=1),
             "data": ColumnFormat("Data"),
         }
-        figure = intervals(
-            rows,
-            "settings",
-            "predicted",
-            "low",
-            "high",
-            "Predicted batches per second (dashed: before)",
-            reference=self.before,
-        )
         how = How(
             "kept = the fastest trial with the same data, if at least 2 % faster than the start",
             notes=(
                 f"The first {COMPARED} batches of every trial are compared with those of the start by "
-                "hash. Random states are restored before and after."
+                "hash. Random states are restored before and after. Dashed: before."
             ),
         )
-        return [
-            Section(
-                "trials",
-                "What was gained?",
-                sentence,
-                [figure] if rows else [],
-                [Table(pa.Table.from_pylist(rows), columns)] if rows else [],
-                how,
-            )
-        ]
+        shown = rate_figures(rows, self.before, more) if rows else ([], [])
+        return [Section("trials", "What was gained?", sentence, *shown, how)]
 
 
 def tune(
@@ -184,26 +174,27 @@ def tune(
         InputError: ``trace-too-short``: the rate is not known well enough; and those of `trace`.
     """
     began = time.perf_counter()
-    from holdfast.data.pipeline.graph import Pipeline
-
     loader, consumer = built(make_loader)
-    if isinstance(loader, Pipeline):
-        from holdfast.data.pipeline.graph_tuning import tune_graph
-
-        return tune_graph(loader, consumer, seconds, trials, output)
     traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.0, seconds / 30))
     require_precise(traced)
-    original = fingerprints(loader, traced.settings)
-    fixed = draws == "keep" and _seeded(make_loader, original)
+    original = _first_batches(loader, {})
+    fixed = draws == "keep" and not is_graph(traced) and _seeded(make_loader, original)
     attempts: list[Trial] = []
-    candidate = _first(traced, loader)
-    while candidate and len(attempts) < trials:
-        done = [attempt.settings for attempt in attempts]
-        left = seconds - (time.perf_counter() - began)
-        if candidate in done or (attempts and left < 2 * TRIED * seconds):
+    candidates = _candidates(traced, loader)
+    while candidates and len(attempts) < trials:
+        late = time.perf_counter() - began > seconds * (1 - 2 * TRIED)
+        if attempts and late:
             break
-        attempts.append(_try(traced, loader, candidate, original, fixed, consumer, TRIED * seconds))
-        candidate = _next(traced, attempts)
+        trial = _try(traced, loader, candidates.pop(0), original, fixed, consumer, TRIED * seconds)
+        attempts.append(trial)
+        if trial.measured is not None and trial.interval[0] <= trial.measured <= trial.interval[1]:
+            break
+        done = [attempt.settings for attempt in attempts]
+        candidates = [
+            settings
+            for settings in candidates + _next(traced, trial)
+            if settings not in (*done, dict(traced.settings))
+        ]
     return outcome(traced, attempts, output, time.perf_counter() - began)
 
 
@@ -235,44 +226,41 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
     Raises:
         InputError: a file that cannot be read, an unknown setting or a value out of range.
     """
-    from holdfast.config import parse_config
-    from holdfast.data.pipeline.graph import Pipeline
-
     if not isinstance(settings, Mapping):
         settings = parse_config(settings, "the settings of a pipeline")
-    if isinstance(loader, Pipeline):
-        from holdfast.data.pipeline.graph_tuning import with_graph_settings
-
-        return with_graph_settings(loader, settings)
-    return dataloader.with_settings(loader, settings)
-
-
-def fingerprints(
-    loader: Any, settings: Mapping[str, int], count: int = COMPARED
-) -> tuple[list[str], list[str]]:
-    """Hashes of the first batches, and the samples that they are made of.
-
-    Args:
-        loader: a torch `DataLoader`; its random state is restored.
-        settings: to load with.
-        count: number of batches.
-    """
-    run, samples = _run(loader, settings, 0.0, None, count)
-    return list(run.digests), samples
+    if dataloader.is_loader(loader):
+        return dataloader.with_settings(loader, settings)
+    if not hasattr(loader, "with_concurrency"):
+        raise InputError(
+            "the settings of this loader are changed by hand",
+            code="unsupported",
+            found=type(loader).__name__,
+            expected="a torch DataLoader or a Pipeline",
+        )
+    workers = {name: count for name, count in settings.items() if not name.endswith(EXECUTOR)}
+    executors = {
+        step.name: executor_of(step.name, step.executor, settings) for step in loader.steps
+    }
+    return loader.with_concurrency(workers, executors)
 
 
 def _run(
-    loader: Any,
-    settings: Mapping[str, int],
-    seconds: float,
-    consumer: Consumer | None,
-    count: int = COMPARED,
+    loader: Any, settings: Mapping[str, int], seconds: float, consumer: Consumer | None = None
 ) -> tuple[Run, list[str]]:
     """A run, with the hashes of its first batches and the samples that they are made of."""
     samples: list[str] = []
-    observed = dataloader.observed(dataloader.with_settings(loader, settings), samples)
-    run = measure(observed, seconds, consumer, digest=digest, digests=count)
-    return run, samples[:count]
+    changed = apply(loader, settings)
+    if dataloader.is_loader(loader):
+        changed = dataloader.observed(changed, samples)
+    else:
+        changed = changed.private()
+    run = measure(changed, seconds, consumer, digest=digest, digests=COMPARED)
+    return run, samples[:COMPARED]
+
+
+def _first_batches(loader: Any, settings: Mapping[str, int]) -> FirstBatches:
+    run, samples = _run(loader, settings, 0.0)
+    return list(run.digests), samples
 
 
 def digest(batch: Any) -> str:
@@ -309,7 +297,7 @@ def _update(state: Any, thing: Any) -> None:
         state.update(repr(thing).encode())
 
 
-def _seeded(make_loader: Callable[[], Any], original: tuple[list[str], list[str]]) -> bool:
+def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
     """Whether the pipeline gives the same batches when it is made anew, whatever the random state was."""
     import torch
 
@@ -319,30 +307,37 @@ def _seeded(make_loader: Callable[[], Any], original: tuple[list[str], list[str]
         random.seed()
         np.random.seed()  # noqa: NPY002
         loader, _ = built(make_loader)
-        return fingerprints(loader, {})[0] == original[0]
+        return _first_batches(loader, {})[0] == original[0]
     finally:
         torch.set_rng_state(before[0])
         random.setstate(before[1])
         np.random.set_state(before[2])  # noqa: NPY002
 
 
-def _first(traced: Trace, loader: Any) -> dict[str, int] | None:
-    """The settings of the plan; None where the start is as good."""
-    best = plan(traced)
-    settings = {"num_workers": best.parallelism[GROUP], "prefetch_factor": best.prefetch}
-    if dataloader.is_iterable(loader):
-        # Each worker decides what it reads of a stream: more of them might read it several times.
-        workers = max(1, traced.settings["num_workers"])
-        settings["num_workers"] = workers
-    worth = predict(traced, settings)[0] >= traced.rate * (1 + GAIN)
-    return settings if worth and settings != dict(traced.settings) else None
+def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
+    """The settings of the plan; none where the start is as good."""
+    settings = [plan_settings(traced, plan(traced))]
+    if not is_graph(traced):
+        if dataloader.is_iterable(loader):
+            # Each worker decides what it reads of a stream: more of them might read it several times.
+            settings[0]["num_workers"] = max(1, traced.settings["num_workers"])
+    elif free := loader.free_executors():
+        processes = plan_settings(traced, plan(traced, free))
+        if predict(traced, processes)[0] > PROCESSES_GAIN * predict(traced, settings[0])[0]:
+            settings.insert(0, processes)
+    worth = traced.rate * (1 + GAIN)
+    return [
+        candidate
+        for candidate in settings
+        if candidate != dict(traced.settings) and predict(traced, candidate)[0] >= worth
+    ]
 
 
 def _try(
     traced: Trace,
     loader: Any,
     settings: dict[str, int],
-    original: tuple[list[str], list[str]],
+    original: FirstBatches,
     fixed: bool,
     consumer: Consumer | None,
     seconds: float,
@@ -360,21 +355,19 @@ def _try(
     return replace(trial, measured=run.batches / run.seconds if run.batches else 0.0, data=data)
 
 
-def _next(traced: Trace, attempts: Sequence[Trial]) -> dict[str, int] | None:
-    """What to try after a trial that was not as predicted; None: nothing more."""
-    last = attempts[-1]
-    workers, start = last.settings["num_workers"], traced.settings["num_workers"]
+def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
+    """What to try after a trial of a `DataLoader` that was not as predicted."""
+    if is_graph(traced):
+        return []
+    workers = last.settings["num_workers"]
     if last.measured is None:
         # Random draws differ between workers; the number of batches in flight changes none.
-        return {**traced.settings, "prefetch_factor": 4} if start else None
-    low, high = last.interval
-    if low <= last.measured <= high:
-        return None
-    if last.measured > high:
-        return {**last.settings, "num_workers": 2 * workers}
+        return [{**traced.settings, "prefetch_factor": 4}] if traced.settings["num_workers"] else []
+    if last.measured > last.interval[1]:
+        return [{**last.settings, "num_workers": 2 * workers}]
     # Something that the trace did not show limits it: as many workers as that can serve.
     fewer = max(1, math.ceil(workers * last.measured / last.predicted))
-    return {**last.settings, "num_workers": fewer} if fewer != workers else None
+    return [{**last.settings, "num_workers": fewer}]
 
 
 def outcome(

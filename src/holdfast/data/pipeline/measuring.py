@@ -1,0 +1,260 @@
+"""Running a loader for some seconds: the rate, and what the consumer waited."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import resource
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.recording import read_position, size_of
+from holdfast.data.pipeline.stages import FloatArray
+from holdfast.errors import HoldfastError, InputError
+
+WARM_UP_S = 20.0
+"""Longest warm-up: starting many workers takes seconds."""
+BLOCKS = 10
+"""Blocks of batches from whose rates the error of the rate is estimated."""
+FEWEST = 3
+"""Batches of a stage graph, the first of which is a warm-up."""
+
+Consumer = Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the consumer saw of one run of a loader."""
+
+    moments: FloatArray
+    """Seconds at which batches were done after the warm-up, shape [batches + 1]; the first is the start."""
+    waited_s: float
+    receive_cpu_s: float
+    """CPU of the consumer's thread inside of ``next()``."""
+    consumer_cpu_s: float
+    consumer_s: float
+    batch_bytes: float
+    digests: tuple[str, ...] = ()
+    cpu_s: float = 0.0
+    """CPU of the worker processes; of a stage graph, of this process."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time after the warm-up."""
+        return float(self.moments[-1] - self.moments[0]) if len(self.moments) else 0.0
+
+    @property
+    def batches(self) -> int:
+        """Batches after the warm-up."""
+        return max(0, len(self.moments) - 1)
+
+
+class WorkerDiedError(HoldfastError):
+    """A worker process ended without an exception: killed by the system, or crashed in compiled code."""
+
+    code = "worker-died"
+
+    def __init__(self, worker: str, stage: str, sample: str, cause: str) -> None:
+        self.place = f"worker {worker}, stage {stage!r}, sample {sample}"
+        self.stage, self.sample = stage, sample
+        super().__init__(
+            f"{self.place}: the worker process ended\n  found: {cause}\n"
+            "  remedy: load this sample alone; a kill without a message is usually the memory limit"
+        )
+
+
+def measure(
+    loader: Any,
+    seconds: float,
+    consumer: Consumer | None = None,
+    folder: Path | None = None,
+    timing: bool = False,
+    digest: Callable[[Any], str] | None = None,
+    digests: int = 0,
+) -> Run:
+    """Run a loader for some seconds after the warm-up.
+
+    Args:
+        loader: a torch `DataLoader`, or anything that can be iterated again.
+        seconds: wall time after the warm-up, which is a batch of every worker.
+        consumer: called with every batch.
+        folder: where workers record; None: a temporary one.
+        timing: whether stages are timed.
+        digest: fingerprint of a batch.
+        digests: of so many first batches.
+    """
+    if not dataloader.is_loader(loader):
+        cpu = time.process_time
+        return consume(loader, seconds, consumer, max(1, digests), FEWEST, cpu, digest, digests)
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
+            return measure(loader, seconds, consumer, Path(name), timing, digest, digests)
+    with (
+        dataloader.random_state_restored(loader),
+        dataloader.recorded(loader, folder, timing, endless=True) as traced,
+        warnings.catch_warnings(),
+    ):
+        # Workers that wait need no cores: their number is the model's to choose.
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        warm_up = max(1, loader.num_workers, digests)
+
+        clock = functools.partial(_workers_cpu_s, folder)
+        try:
+            return consume(traced, seconds, consumer, warm_up, 0, clock, digest, digests)
+        except Exception as error:
+            raise _explained(error, folder) from error
+
+
+def consume(
+    loader: Iterable[Any],
+    seconds: float,
+    consumer: Consumer | None,
+    warm_up: int,
+    least: int,
+    clock: Callable[[], float],
+    digest: Callable[[Any], str] | None = None,
+    digests: int = 0,
+) -> Run:
+    """Take batches, epoch after epoch; arguments as of `measure`.
+
+    Args:
+        loader: begins anew with each iteration.
+        seconds: wall time after the warm-up.
+        consumer: called with every batch.
+        warm_up: batches before the clocks start.
+        least: batches, however long they take.
+        clock: CPU seconds of those who load.
+        digest: fingerprint of a batch.
+        digests: of so many first batches.
+    """
+    moments: list[float] = []
+    prints: list[str] = []
+    waited = receiving = consuming = consumer_cpu = started_cpu = 0.0
+    size = arrived = 0
+    began = start = time.perf_counter()
+    start_cpu = time.thread_time()
+    with contextlib.closing(epochs(loader)) as batches:
+        for batch in batches:
+            now, cpu = time.perf_counter(), time.thread_time()
+            arrived += 1
+            if digest is not None and len(prints) < digests:
+                prints.append(digest(batch))
+            if consumer is not None:
+                consumer(batch)
+            size = size or size_of(batch)
+            del batch
+            done, done_cpu = time.perf_counter(), time.thread_time()
+            if arrived == warm_up:
+                started_cpu = clock()
+            elif arrived > warm_up:
+                waited += now - start
+                receiving += cpu - start_cpu
+                consuming += done - now
+                consumer_cpu += done_cpu - cpu
+            if arrived >= warm_up:
+                moments.append(done)
+            # Without a batch of every worker, give up at last.
+            until = moments[0] if moments else began + WARM_UP_S
+            if done >= until + seconds and len(moments) >= least and (moments or seconds > 0):
+                break
+            start, start_cpu = time.perf_counter(), time.thread_time()
+        cpu_s = clock() - started_cpu
+    return Run(
+        np.array(moments), waited, receiving, consumer_cpu, consuming, size, tuple(prints), cpu_s
+    )
+
+
+def epochs(loader: Iterable[Any]) -> Generator[Any]:
+    """Elements of epoch after epoch, until one is empty."""
+    while True:
+        elements, empty = iter(loader), True
+        handler = _silenced()
+        try:
+            for element in elements:
+                empty = False
+                yield element
+                del element
+        finally:
+            # At once: the traceback of an error would keep the workers, and a dead one raise again.
+            getattr(elements, "_shutdown_workers", lambda: None)()
+            if handler is not None:
+                signal.signal(signal.SIGCHLD, handler)
+        if empty:
+            return
+
+
+def rate_error(moments: FloatArray) -> float:
+    """Standard error of the rate, from blocks of batches; infinite with fewer than 4."""
+    batches = len(moments) - 1
+    blocks = min(BLOCKS, batches // 2)
+    if blocks < 2:
+        return math.inf
+    places = np.linspace(0, batches, blocks + 1).astype(int)
+    per_batch = np.diff(moments[places]) / np.diff(places)
+    relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
+    return relative * batches / float(moments[-1] - moments[0])
+
+
+def _workers_cpu_s(folder: Path) -> float:
+    """CPU seconds of worker processes, and of those that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = ended.ru_utime + ended.ru_stime
+    for path in folder.glob("worker-*.pid"):
+        with contextlib.suppress(OSError):  # ended, and counted above
+            total += time.clock_gettime((~int(path.read_text()) << 3) | 2)  # Linux: its CPU clock
+    return total
+
+
+def _silenced() -> Any:
+    """Leave dead workers to the next batch; the handler that was set.
+
+    On the signal itself torch raises wherever the program is, be it in a destructor.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _explained(error: Exception, folder: Path) -> Exception:
+    """The error of a worker with the stage and the sample at which it happened."""
+    for path in sorted(folder.glob("worker-*.error")):
+        about = json.loads(path.read_text())
+        return InputError(
+            "a stage of the pipeline raised an error",
+            code="stage-failed",
+            place=f"stage {about['stage']!r}, sample {about['sample']}",
+            found=about["error"],
+            remedy="load this sample alone, and fix it or leave it out",
+        )
+    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset; its files
+    # close a little before it ends.
+    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
+    while True:
+        for path in sorted(folder.glob("worker-*.pid")):
+            if _ended(path.read_text()):
+                stage, sample = read_position(path.with_suffix(".position"))
+                number = path.stem.removeprefix("worker-")
+                return WorkerDiedError(number, stage, sample, str(error).partition("\n")[0])
+        if time.monotonic() >= until:
+            return error
+        time.sleep(0.01)
+
+
+def _ended(process: str) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return True
+    return state.rpartition(") ")[2][:1] in ("Z", "X")
