@@ -334,7 +334,14 @@ def test_only_loaders_are_traced() -> None:
     assert error.value.code == "unsupported"
 
 
-def test_loader_over_a_list_is_traced() -> None:
+def test_loader_over_a_list_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "OVERHEAD", math.inf)  # every batch is traced
+
+    class Numbers(list[float]):
+        def __getitem__(self, index: Any) -> Any:
+            return super().__getitem__(index)
+
+    room.trace(DataLoader(Numbers(range(64)), batch_size=4), 0.1, calibration_s=0)
     traced = room.trace(
         DataLoader([float(n) for n in range(64)], batch_size=4), 0.1, calibration_s=0.05
     )

@@ -108,7 +108,8 @@ class Recorder:
         entry = self._entry(name)
         entry[0] += 1
         if self.detailed:
-            sizes = size_of(arguments[0] if arguments else None), size_of(result)
+            # The last argument is the sample or its index, never the dataset, which may be a list.
+            sizes = size_of(arguments[-1] if arguments else None), size_of(result)
             self._detail(name)["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
             self._read_clocks()  # what the examination took is charged to nobody
         if outer:
