@@ -85,7 +85,6 @@ def records(
             stages[name] = [len(waits), *(int(1e9 * value) for value in seconds)]
             calls[name] = {
                 "random": False,
-                "read": 0,
                 "calls": [(wait, size, size) for wait, size in zip(waits, bytes_, strict=True)],
             }
             held[name] = [10, 0] if kind == "gil" else [0, 10]

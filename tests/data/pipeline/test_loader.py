@@ -100,7 +100,7 @@ def test_shared_bandwidth_is_seen_by_more_workers() -> None:
     assert shared.kind == "bandwidth"
     assert shared.blocked_s == pytest.approx(0.016)
     # Two workers move 40 kB in 32 ms at a time.
-    assert shared.bandwidth_bytes_s == pytest.approx(2 * source.moved_bytes / 0.032, rel=0.01)
+    assert shared.bandwidth_bytes_s == pytest.approx(2 * source.out_bytes / 0.032, rel=0.01)
     assert shared_bandwidth(source, alone, alone, 2) is source
 
 

@@ -101,24 +101,21 @@ def shared_bandwidth(
         return stage
     # Medians: a batch during which the whole machine stood still says nothing.
     one, many = (
-        float(np.median(_cost(stage.name, part, 3)[0])) if part else 0.0
-        for part in (alone, together)
+        float(np.median(_cost(stage.name, part, 3))) if part else 0.0 for part in (alone, together)
     )
-    if many < stage.cpu_s or many < GROWTH * max(one, 1e-3) or stage.moved_bytes <= 0:
+    if many < stage.cpu_s or many < GROWTH * max(one, 1e-3) or stage.out_bytes <= 0:
         return stage
-    seconds = many + float(np.median(_cost(stage.name, together, 1)[0]))
-    return replace(stage, bandwidth_bytes_s=count * stage.moved_bytes / seconds, blocked_s=one)
+    seconds = many + float(np.median(_cost(stage.name, together, 1)))
+    return replace(stage, bandwidth_bytes_s=count * stage.out_bytes / seconds, blocked_s=one)
 
 
 def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
     timed = _timed(records)
-    cpu, cpu_error = _cost(name, timed, 1)
-    blocked, blocked_error = _cost(name, timed, 3)
+    cpu, blocked = float(_cost(name, timed, 1).mean()), float(_cost(name, timed, 3).mean())
     batches = len(timed)
     details = [part for record in records if (part := record["details"].get(name))]
     calls = np.array([call for part in details for call in part["calls"]], dtype=np.float64)
     calls = calls.reshape(-1, 3)  # blocked seconds, bytes in, bytes out
-    examined = [record for record in records if record["detailed"]]
     runs = sum(record["stages"].get(name, [0])[0] for record in timed)
     # The source returns once per sample, also where one call reads a whole batch.
     visits = sum(record["samples"] for record in timed) if name == SOURCE else runs
@@ -135,14 +132,11 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
         parallelism=workers,
         elements=visits,
         visits=visits / batches,
-        cpu_s=float(cpu.mean()),
+        cpu_s=cpu,
         # Of n samples in which the stage computed; without any, half.
-        gil_s=float(cpu.mean()) * (locked + 0.5) / (locked + free + 1),
-        blocked_s=float(blocked.mean()),
-        read_bytes=sum(part["read"] for part in details) / max(1, len(examined)),
+        gil_s=cpu * (locked + 0.5) / (locked + free + 1),
+        blocked_s=blocked,
         out_bytes=float(out_bytes * per_batch),
-        cpu_error_s=cpu_error,
-        blocked_error_s=blocked_error,
         stream_bytes_s=stream_bandwidth(calls),
         random=any(random) if random else None,
         worker_bytes=float(max(record["private_bytes"] for record in records)),
@@ -218,15 +212,7 @@ def _timed(records: Sequence[Record]) -> Sequence[Record]:
     return plain if len(plain) >= STEADY else records
 
 
-def _cost(name: str, records: Sequence[Record], column: int) -> tuple[FloatArray, float]:
-    """Seconds of a stage in each batch, and the standard error of their mean."""
-    seconds = (
-        np.array([record["stages"].get(name, (0, 0, 0, 0, 0))[column] for record in records]) / 1e9
-    )
-    return seconds, _error(seconds)
-
-
-def _error(values: FloatArray) -> float:
-    if len(values) < 2:
-        return float(values.sum())
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
+def _cost(name: str, records: Sequence[Record], column: int) -> FloatArray:
+    """Seconds of a stage in each batch."""
+    entries = [record["stages"].get(name, (0, 0, 0, 0, 0))[column] for record in records]
+    return np.array(entries, dtype=np.float64) / 1e9

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.pipeline.accounting import Record, read_records
-from holdfast.data.pipeline.dataloader import install, random_state_restored, sampled_indices
+from holdfast.data.pipeline.dataloader import (
+    install,
+    random_state_restored,
+    read_batch,
+    sampled_indices,
+)
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Stage
@@ -90,13 +95,7 @@ def _work(
         for done, batch in enumerate(itertools.cycle(batches)):
             if done >= 2 and time.perf_counter() >= until:
                 break
-            if not batched:
-                samples = dataset[batch]
-            elif getattr(dataset, "__getitems__", None):
-                samples = dataset.__getitems__(batch)
-            else:
-                samples = [dataset[index] for index in batch]
-            recorder.run("collate", collate, samples)
+            recorder.run("collate", collate, read_batch(dataset, batch, batched))
             recorder.end_batch(len(batch) if batched else 1)
     except BaseException:
         start.abort()

@@ -78,25 +78,20 @@ def observed(loader: Any, asked: list[str]) -> Any:
     """A copy of the loader that lists the samples of each batch as it asks for them."""
     other = copy.copy(loader)
     if not is_iterable(loader):
-        part = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-        _set(other, **{part: _Observed(getattr(loader, part), asked)})
+        _set(other, **{_order_name(loader): _Order(sampled_indices(loader), asked=asked)})
     return other
 
 
 def constant(loader: Any) -> Any:
     """A loader of one worker that gives the first batch for ever."""
     with random_state_restored(loader):
-        indices = next(sampled_indices(loader))
-        if loader.batch_sampler is None:
-            samples, order = [loader.dataset[indices]], [0]
-        elif getattr(loader.dataset, "__getitems__", None):
-            samples, order = loader.dataset.__getitems__(indices), [list(range(len(indices)))]
-        else:
-            samples = [loader.dataset[index] for index in indices]
-            order = [list(range(len(indices)))]
-    part = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        indices = next(iter(sampled_indices(loader)))
+        batched = loader.batch_sampler is not None
+        samples = read_batch(loader.dataset, indices, batched)
+    order: list[Any] = [list(range(len(samples)))] if batched else [0]
+    samples = samples if batched else [samples]
     other = with_settings(loader, {"num_workers": 1})
-    _set(other, dataset=_Plain(samples), worker_init_fn=None, **{part: order})
+    _set(other, dataset=_Plain(samples), worker_init_fn=None, **{_order_name(loader): order})
     return other
 
 
@@ -135,8 +130,7 @@ def recorded(loader: Any, folder: Path, timing: bool, endless: bool) -> Iterator
     traced = copy.copy(loader)
     _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
     if endless and not is_iterable(loader):
-        part = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-        _set(traced, **{part: _Endless(getattr(loader, part))})
+        _set(traced, **{_order_name(loader): _Order(sampled_indices(loader), endless=True)})
     if not _patchable(loader.dataset):
         _set(traced, dataset=_Plain(loader.dataset))
     if loader.num_workers:
@@ -192,35 +186,23 @@ class _Collate:
         return batch
 
 
-class _Endless:
-    """Batches of indices, epoch after epoch."""
+class _Order:
+    """Batches of indices, epoch after epoch or written down as they are asked for."""
 
-    def __init__(self, sampler: Iterable[Any]) -> None:
-        self.sampler = sampler
+    def __init__(
+        self, sampler: Iterable[Any], endless: bool = False, asked: list[str] | None = None
+    ) -> None:
+        self.sampler, self.endless, self.asked = sampler, endless, asked
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
+        empty = False
+        while not empty:
             empty = True
             for indices in self.sampler:
-                empty = False
+                empty = not self.endless
+                if self.asked is not None:
+                    self.asked.append(repr(indices))
                 yield indices
-            if empty:
-                return
-
-    def __len__(self) -> int:
-        return len(self.sampler)  # type: ignore[arg-type]
-
-
-class _Observed:
-    """Batches of indices, written down as they are asked for."""
-
-    def __init__(self, sampler: Iterable[Any], asked: list[str]) -> None:
-        self.sampler, self.asked = sampler, asked
-
-    def __iter__(self) -> Iterator[Any]:
-        for indices in self.sampler:
-            self.asked.append(repr(indices))
-            yield indices
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]
@@ -247,9 +229,22 @@ def epoch_batches(loader: Any) -> int | None:
         return None
 
 
-def sampled_indices(loader: Any) -> Iterator[Any]:
+def sampled_indices(loader: Any) -> Iterable[Any]:
     """Batches of indices (or indices, where the loader does not batch) in the order of an epoch."""
-    return iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+    return getattr(loader, _order_name(loader))  # type: ignore[no-any-return]
+
+
+def _order_name(loader: Any) -> str:
+    return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def read_batch(dataset: Any, indices: Any, batched: bool) -> Any:
+    """Samples of a batch as torch reads them, or a sample where the loader does not batch."""
+    if not batched:
+        return dataset[indices]
+    if getattr(dataset, "__getitems__", None):
+        return dataset.__getitems__(indices)
+    return [dataset[index] for index in indices]
 
 
 def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
@@ -310,23 +305,13 @@ def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo
         step.transforms = type(steps)(wrapped) if type(steps) in (list, tuple) else wrapped
         undo.append(lambda: setattr(step, "transforms", steps))
     elif children and type(step).__name__ == "Sequential":
-        for number, part in enumerate(children.values(), 1):
-            _wrap_forward(part, f"{label} {number}: {_name(part)}", recorder, undo)
-    elif hasattr(step, "forward"):
-        _wrap_forward(step, f"{label}: {_name(step)}", recorder, undo)
+        before = dict(children)
+        for number, (key, part) in enumerate(before.items(), 1):
+            children[key] = _Step(part, f"{label} {number}: {_name(part)}", recorder)
+        undo.append(lambda: children.update(before))
     else:
         setattr(owner, name, _Step(step, f"{label}: {_name(step)}", recorder))
         undo.append(lambda: setattr(owner, name, step))
-
-
-def _wrap_forward(module: Any, name: str, recorder: Recorder, undo: Undo) -> None:
-    forward = module.forward
-
-    def timed(*arguments: Any, **named: Any) -> Any:
-        return recorder.run(name, forward, *arguments, **named)
-
-    module.forward = timed
-    undo.append(lambda: delattr(module, "forward"))
 
 
 class _Step:

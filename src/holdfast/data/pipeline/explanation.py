@@ -17,7 +17,6 @@ from holdfast.answer import (
     How,
     Section,
     Table,
-    Tile,
     Unknown,
     Value,
 )
@@ -109,7 +108,6 @@ class Explanation(Answer):
             "rate_limit": _finite(limit_of(part, self.trace.resources.cores)),
             "visits_per_batch": part.visits,
             "output_bytes_per_batch": part.out_bytes,
-            "read_bytes_per_batch": part.read_bytes,
             "random": part.random,
         }
 
@@ -119,14 +117,6 @@ class Explanation(Answer):
         return [
             Value("rate", self.trace.rate, "batches/s", (low, high), "higher"),
             Value("starved", self.trace.starved, better="lower"),
-        ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The rate, the waiting consumer, the bottleneck."""
-        return [
-            Tile("Rate", brief(self.trace.rate), "batches per second"),
-            Tile("Consumer waiting", percent(self.trace.starved), "of the time"),
-            Tile("Bottleneck", self.bottleneck, self.kind),
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
@@ -187,7 +177,6 @@ class Explanation(Answer):
             "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
             "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
             "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
-            "read_bytes_per_batch": ColumnFormat("Read", "bytes per batch", detail=True),
             "random": ColumnFormat("Random draws", detail=True),
         }
         how = How(

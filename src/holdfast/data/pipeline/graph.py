@@ -362,23 +362,6 @@ class Pipeline:
             disk_bytes=disk_bytes,
         )
 
-    def with_cache(
-        self, plan: CachePlan, folder: str | Path | None = None, *, version: str | None = None
-    ) -> Pipeline:
-        """The pipeline with the cache of a plan; unchanged if the plan has none."""
-        if plan.stage is None:
-            return self
-        place = next(i for i, step in enumerate(self.steps) if step.name == plan.stage)
-        disk = plan.store == "disk"
-        if disk and folder is None:
-            raise InputError(
-                "this plan caches on disk", code="missing-key", place="folder", expected="a folder"
-            )
-        head = self._with(steps=self.steps[: place + 1])
-        budget = plan.disk_bytes if disk else plan.memory_bytes
-        head = head.cache(folder if disk else None, budget=budget, version=version)
-        return head._with(steps=self.steps)
-
     def _open_cache(self) -> Store | None:
         if self._cache is None or self._store is not None:
             return self._store

@@ -83,6 +83,7 @@ def measure(
     timing: bool = False,
     digest: Callable[[Any], str] | None = None,
     digests: int = 0,
+    warm_up: int = 1,
 ) -> Run:
     """Run a loader for some seconds after the warm-up.
 
@@ -94,13 +95,14 @@ def measure(
         timing: whether stages are timed.
         digest: fingerprint of a batch.
         digests: of so many first batches.
+        warm_up: batches before the clocks start, if these are more.
     """
     if not dataloader.is_loader(loader):
         cpu = time.process_time
         return consume(loader, seconds, consumer, max(1, digests), FEWEST, cpu, digest, digests)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
-            return measure(loader, seconds, consumer, Path(name), timing, digest, digests)
+            return measure(loader, seconds, consumer, Path(name), timing, digest, digests, warm_up)
     with (
         dataloader.random_state_restored(loader),
         dataloader.recorded(loader, folder, timing, endless=True) as traced,
@@ -108,7 +110,7 @@ def measure(
     ):
         # Workers that wait need no cores: their number is the model's to choose.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-        warm_up = max(1, loader.num_workers, digests)
+        warm_up = max(warm_up, loader.num_workers, digests)
 
         clock = functools.partial(_workers_cpu_s, folder)
         try:

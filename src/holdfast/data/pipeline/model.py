@@ -256,7 +256,7 @@ def _group(name: str, stages: Sequence[Stage]) -> Group:
         executor=stages[0].executor,
         parallelism=stages[0].parallelism,
         sequential=any(stage.sequential for stage in stages),
-        bandwidth_rate=min(_rate(stage.bandwidth_bytes_s, stage.moved_bytes) for stage in stages),
+        bandwidth_rate=min(_rate(stage.bandwidth_bytes_s, stage.out_bytes) for stage in stages),
     )
 
 

@@ -56,7 +56,6 @@ class Recorder:
         self._numbers: dict[str, int] = {}
         self.changes: deque[tuple[int, str]] = deque(maxlen=512)
         self._queue = _open("/proc/thread-self/schedstat")
-        self._io = _open("/proc/thread-self/io")
         # A stream starts new workers with every epoch.
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -147,7 +146,6 @@ class Recorder:
         """Start the accounts of a batch."""
         self._stages, self._details, self.held = {}, {}, {}
         self._state = _random_state() if self.detailed and self.traced <= DETAIL else ""
-        self._read = _bytes_read(self._io)
         self._read_clocks()
 
     def close(self) -> None:
@@ -157,7 +155,7 @@ class Recorder:
         if self._probe is not None:
             self._probe.join()
         self._position.close()
-        for file in (self._queue, self._io, self._file):
+        for file in (self._queue, self._file):
             if file is not None:
                 os.close(file)
 
@@ -198,16 +196,12 @@ class Recorder:
             entry[3 if slept else 4] += max(0, wall - cpu - waited)
         if self.detailed:
             self.changes.append((self._wall, begins))
-            read = _bytes_read(self._io)
-            if ended:
-                self._detail(ended)["read"] += read - self._read
             if self._state:  # fingerprints take time: the first examined batch must do
                 state = _random_state()
                 if ended:
                     detail = self._detail(ended)
                     detail["random"] = bool(detail["random"]) or state != self._state
                 self._state = state
-            self._read = _bytes_read(self._io)
             self._read_clocks()
 
     def _adapt(self) -> None:
@@ -219,7 +213,7 @@ class Recorder:
 
     def _detail(self, name: str) -> dict[str, Any]:
         # calls: blocked seconds, bytes in, bytes out
-        return self._details.setdefault(name, {"random": None, "read": 0, "calls": []})
+        return self._details.setdefault(name, {"random": None, "calls": []})
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
@@ -297,10 +291,6 @@ def read_position(path: Path) -> tuple[str, str]:
     stages = names.read_text().split("\n") if names.exists() else []
     stage = stages[content[0] - 1] if 0 < content[0] <= len(stages) else "none"
     return stage, content[1:].partition(b"\x01")[0].decode(errors="replace")
-
-
-def _bytes_read(file: int | None) -> int:
-    return 0 if file is None else int(os.pread(file, 40, 0).split()[1])
 
 
 def _private_bytes() -> int:

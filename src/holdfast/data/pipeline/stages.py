@@ -49,14 +49,8 @@ class Stage:
     """The part of `cpu_s` during which the interpreter lock is held."""
     blocked_s: float = 0.0
     """Seconds per batch asleep (I/O, locks, timers): neither on a core nor in the run queue."""
-    read_bytes: float = 0.0
-    """Bytes read from files or sockets per batch."""
     out_bytes: float = 0.0
     """Bytes handed to the next stage per batch; what a process would have to pickle."""
-    cpu_error_s: float = 0.0
-    """Standard error of `cpu_s`."""
-    blocked_error_s: float = 0.0
-    """Standard error of `blocked_s`."""
     bandwidth_bytes_s: float = math.inf
     """Bytes per second that all workers of the stage share; infinite where no limit was seen."""
     stream_bytes_s: float = math.inf
@@ -79,23 +73,13 @@ class Stage:
         return self.blocked_s / self.visits if self.visits else 0.0
 
     @property
-    def resource_rate(self) -> float:
-        """R: batches per core-second, (C / V) / P (Plumber, section 4.2); infinite without CPU time."""
-        return 1.0 / self.cpu_s if self.cpu_s > 0 else math.inf
-
-    @property
-    def moved_bytes(self) -> float:
-        """Bytes per batch that count against the bandwidth of the stage."""
-        return max(self.read_bytes, self.out_bytes)
-
-    @property
     def rate_limit(self) -> float:
         """Batches per second if this stage alone were to limit: R theta, with waiting and bandwidth."""
         limit = self.parallelism / self.service_s if self.service_s > 0 else math.inf
         if self.executor != "process" and self.gil_s > 0:  # threads of one process share one lock
             limit = min(limit, 1.0 / (self.gil_s + self.blocked_s / self.parallelism))
-        if self.moved_bytes > 0:
-            limit = min(limit, self.bandwidth_bytes_s / self.moved_bytes)
+        if self.out_bytes > 0:
+            limit = min(limit, self.bandwidth_bytes_s / self.out_bytes)
         return limit
 
     @property

@@ -25,6 +25,8 @@ from holdfast.data.pipeline.stages import Trace
 from holdfast.errors import InputError
 
 OTHER_COST = 0.15
+WARM_UP = 20
+"""Batches until sending one costs what it will cost: queues and shared memory are set up."""
 
 
 def trace(
@@ -125,6 +127,7 @@ def handover(loader: Any, seconds: float) -> tuple[float, float]:
     One worker collates and sends the same samples again and again.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
-        run = measure(dataloader.constant(loader), seconds, None, Path(name), timing=True)
+        constant = dataloader.constant(loader)
+        run = measure(constant, seconds, None, Path(name), timing=True, warm_up=WARM_UP)
         cost = {part.name: part.cpu_s for part in account(read_records(Path(name)), run, 1)}
     return cost["send"], cost["receive"]

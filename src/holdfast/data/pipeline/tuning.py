@@ -8,15 +8,17 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Tile, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Value
 from holdfast.config import parse_config
 from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.prediction import (
@@ -34,7 +36,7 @@ from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace
 from holdfast.errors import InputError
 from holdfast.files import write_whole
-from holdfast.numbers import brief, interval, number
+from holdfast.numbers import brief, number
 
 TRIALS = 3
 COMPARED = 4
@@ -110,14 +112,6 @@ class Tuning(Answer):
         return [
             Value("before", self.before, "batches/s"),
             Value("after", self.after, "batches/s", better="higher"),
-        ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """Before, predicted, after."""
-        return [
-            Tile("Before", brief(self.before), "batches per second"),
-            Tile("Predicted", brief(self.predicted), interval(*self.interval)),
-            Tile("After", brief(self.after), f"{number(self.after / self.before, 2)} times"),
         ]
 
     def sections(self) -> Sequence[Section]:
@@ -265,36 +259,28 @@ def _first_batches(loader: Any, settings: Mapping[str, int]) -> FirstBatches:
 
 def digest(batch: Any) -> str:
     """Hash of all values in a batch, in their order."""
-    state = hashlib.blake2b(digest_size=16)
-    _update(state, batch)
-    return state.hexdigest()
+    return hashlib.blake2b(encode(_storable(batch)), digest_size=16).hexdigest()
 
 
-def _update(state: Any, thing: Any) -> None:
-    if hasattr(thing, "numpy") and hasattr(thing, "detach"):  # a tensor
-        thing = thing.detach().cpu()
-        state.update(repr((tuple(thing.shape), thing.dtype)).encode())
+def _storable(thing: Any) -> Any:
+    """A batch as types that `encode` knows."""
+    with suppress(InputError):
+        encode(thing)
+        return thing
+    if hasattr(
+        thing, "as_subclass"
+    ):  # a tensor with gradients, on a device, or of a class of its own
         import torch
 
-        thing = thing.contiguous().view(-1).view(torch.uint8) if thing.numel() else b""
-        state.update(thing if isinstance(thing, bytes) else thing.numpy().tobytes())
-    elif isinstance(thing, np.ndarray):
-        state.update(repr((thing.shape, thing.dtype.str)).encode())
-        state.update(thing.tobytes() if thing.dtype != object else repr(thing.tolist()).encode())
-    elif isinstance(thing, Mapping):
-        for key, value in thing.items():
-            state.update(repr(key).encode())
-            _update(state, value)
-    elif isinstance(thing, (list, tuple)):
-        state.update(f"{type(thing).__name__}{len(thing)}".encode())
-        for part in thing:
-            _update(state, part)
-    elif isinstance(thing, (bytes, bytearray)):
-        state.update(bytes(thing))
-    elif hasattr(thing, "__dict__") and not isinstance(thing, type):
-        _update(state, vars(thing))  # a batch class of the user's
-    else:
-        state.update(repr(thing).encode())
+        return thing.detach().cpu().as_subclass(torch.Tensor)
+    if isinstance(thing, Mapping):
+        return {repr(key): _storable(value) for key, value in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [type(thing).__name__, *map(_storable, thing)]
+    if isinstance(thing, np.ndarray):
+        return _storable(thing.tolist())
+    # A batch class of the user's.
+    return _storable(vars(thing)) if hasattr(thing, "__dict__") else repr(thing)
 
 
 def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
