@@ -170,6 +170,16 @@ def test_tracing_changes_nothing(by_index: bool) -> None:
     assert hashes(loader) == before
 
 
+def test_batches_sorted_by_length_are_traced_in_another_order() -> None:
+    batches = [[number] * (1 + number) for number in range(40)]
+    loader = DataLoader(list(range(40)), batch_sampler=batches)
+    seen: list[int] = []
+    measure(loader, 0.0, lambda batch: seen.append(len(batch)), digest=digest, digests=40)
+    assert seen != sorted(seen)
+    assert sorted(seen) == list(range(1, 41))
+    assert [len(batch) for batch in loader] == list(range(1, 41))
+
+
 def test_settings_change_no_sample() -> None:
     def loader(**settings: int) -> Any:
         generator = torch.Generator().manual_seed(3)

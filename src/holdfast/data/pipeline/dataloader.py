@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from holdfast.errors import InputError
 SOURCE, COLLATE = "source", "collate"
 CHAINS = ("transform", "transforms", "target_transform", "joint_transform", "augment", "preprocess")
 """Attributes of a dataset that hold a transform, or a Compose of several."""
+MIXED = 10_000
+"""Batches that are put into a random order at a time."""
 SETTINGS = ("num_workers", "prefetch_factor")
 
 Undo = list[Callable[[], None]]
@@ -130,7 +133,13 @@ def recorded(loader: Any, folder: Path, timing: bool, endless: bool) -> Iterator
     traced = copy.copy(loader)
     _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
     if endless and not is_iterable(loader):
-        _set(traced, **{_order_name(loader): _Order(sampled_indices(loader), endless=True)})
+        # Samplers of the user's often sort by length; a trace must see short and long batches alike.
+        sampler = loader.batch_sampler
+        sampler = sampler.sampler if isinstance(sampler, _Order) else sampler
+        own = type(sampler).__module__ != "torch.utils.data.sampler"
+        mixed = sampler is not None and own
+        order = _Order(sampled_indices(loader), endless=True, mixed=mixed)
+        _set(traced, **{_order_name(loader): order})
     if not _patchable(loader.dataset):
         _set(traced, dataset=_Plain(loader.dataset))
     if loader.num_workers:
@@ -187,18 +196,22 @@ class _Collate:
 
 
 class _Order:
-    """Batches of indices, epoch after epoch or written down as they are asked for."""
+    """Batches of indices: epoch after epoch, in another order, or written down as they are asked for."""
 
     def __init__(
-        self, sampler: Iterable[Any], endless: bool = False, asked: list[str] | None = None
+        self,
+        sampler: Iterable[Any],
+        endless: bool = False,
+        mixed: bool = False,
+        asked: list[str] | None = None,
     ) -> None:
-        self.sampler, self.endless, self.asked = sampler, endless, asked
+        self.sampler, self.endless, self.mixed, self.asked = sampler, endless, mixed, asked
 
     def __iter__(self) -> Iterator[Any]:
         empty = False
         while not empty:
             empty = True
-            for indices in self.sampler:
+            for indices in _mixed(self.sampler) if self.mixed else self.sampler:
                 empty = not self.endless
                 if self.asked is not None:
                     self.asked.append(repr(indices))
@@ -206,6 +219,14 @@ class _Order:
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]
+
+
+def _mixed(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same batches in a fixed random order: of any part, the mean costs what it costs of all."""
+    remaining, generator = iter(batches), random.Random(0)
+    while block := list(itertools.islice(remaining, MIXED)):
+        generator.shuffle(block)
+        yield from block
 
 
 class _Plain:

@@ -248,30 +248,25 @@ class Pipeline:
             dataclasses.replace(step, concurrency=climb.limits.get(step.name, step.concurrency))
             for step in self.steps
         )
-        elements = iter(run)
-        start, count, waited = time.perf_counter(), 0, 0.0
-        busy = {name: meter.busy_s for name, meter in run.meters.items()}
-        while True:
-            before = time.perf_counter()
-            try:
-                element = next(elements)
-            except StopIteration:
-                return
+        start, count, waited, busy = time.perf_counter(), 0, 0.0, dict.fromkeys(run.gates, 0.0)
+        before = start
+        for element in run:
             waited += time.perf_counter() - before
             count += 1
             yield element
-            span = time.perf_counter() - start
+            before = time.perf_counter()
+            span = before - start
             if span < self._window_s or count < _WINDOW_ELEMENTS:
                 continue
             occupancy = {
-                name: (meter.busy_s - busy[name]) / (span * meter.gate.limit)
-                for name, meter in run.meters.items()
+                name: (gate.busy_s - busy[name]) / (span * gate.limit)
+                for name, gate in run.gates.items()
             }
             if climb.observe(count / span, waited / span, occupancy):
                 for name, limit in climb.limits.items():
-                    run.meters[name].gate.set(limit)
-            start, count, waited = time.perf_counter(), 0, 0.0
-            busy = {name: meter.busy_s for name, meter in run.meters.items()}
+                    run.gates[name].set(limit)
+            start, count, waited = before, 0, 0.0
+            busy = {name: gate.busy_s for name, gate in run.gates.items()}
 
     def run(self, epoch: int, in_processes: bool = True) -> Run:
         """An epoch, not yet started; without processes, all stages run in this one."""

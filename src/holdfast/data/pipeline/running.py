@@ -94,41 +94,31 @@ class Gate:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.busy_s = 0.0
+        """Seconds that workers spent inside, waiting included."""
         self._inside = 0
         self._changed = threading.Condition()
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Enter once there is room; the time inside counts."""
         with self._changed:
             self._changed.wait_for(lambda: self._inside < self.limit)
             self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify()
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.busy_s += time.perf_counter() - start
+                self._inside -= 1
+                self._changed.notify()
 
     def set(self, limit: int) -> None:
         """Change the limit; those inside stay."""
         with self._changed:
             self.limit = limit
             self._changed.notify_all()
-
-
-class Meter:
-    """What a stage did until now."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-        self.elements = 0
-        self.busy_s = 0.0
-        """Seconds that workers spent inside, waiting included."""
-        self._lock = threading.Lock()
-
-    def add(self, elements: int, busy_s: float) -> None:
-        """Count a chunk."""
-        with self._lock:
-            self.elements += elements
-            self.busy_s += busy_s
 
 
 class Sample:
@@ -241,7 +231,7 @@ class Run:
     """Elements taken from the source."""
 
     def __post_init__(self) -> None:
-        self.meters = {step.name: Meter(Gate(step.concurrency)) for step in self.steps}
+        self.gates = {step.name: Gate(step.concurrency) for step in self.steps}
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_in_bootstrap()
@@ -307,14 +297,12 @@ class Run:
         self.failures.append(Failure(position, stage, reason))
 
     def _operation(self, place: int, step: Step) -> Callable[[Chunk], Chunk | None]:
-        meter = self.meters[step.name]
+        gate = self.gates[step.name]
 
         def process(chunk: Chunk) -> Chunk | None:
-            with meter.gate:
-                start = time.perf_counter()
-                done = [s for s in chunk if self._process(place, step, s)]
-                meter.add(len(done), time.perf_counter() - start)
-            return done or None  # SPDL drops None
+            with gate.passing():
+                # SPDL drops None.
+                return [s for s in chunk if self._process(place, step, s)] or None
 
         return process
 

@@ -280,7 +280,8 @@ def _storable(thing: Any) -> Any:
     if isinstance(thing, np.ndarray):
         return _storable(thing.tolist())
     # A batch class of the user's.
-    return _storable(vars(thing)) if hasattr(thing, "__dict__") else repr(thing)
+    inside = hasattr(thing, "__dict__") and not isinstance(thing, type)
+    return _storable(vars(thing)) if inside else repr(thing)
 
 
 def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
