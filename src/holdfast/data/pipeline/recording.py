@@ -218,15 +218,16 @@ class Recorder:
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
         self.sample = sample
-        text = repr(sample).encode()[: POSITION - 2]
+        # Samples may take microseconds, and almost all indices are integers.
+        text = b"%d" % sample if type(sample) is int else repr(sample).encode()[: POSITION - 2]
         self._position[1 : len(text) + 2] = text + b"\x01"
 
     def _locate(self, name: str) -> None:
         number = self._numbers.get(name)
         if number is None:
-            number = self._numbers[name] = len(self._numbers) + 1
+            number = self._numbers[name] = min(len(self._numbers) + 1, 255)
             (self.folder / f"worker-{self.worker}.stages").write_text("\n".join(self._numbers))
-        self._position[0] = min(number, 255)
+        self._position[0] = number
 
     def _failed(self, name: str, error: Exception) -> None:
         """The innermost stage that raised is remembered for the message."""
