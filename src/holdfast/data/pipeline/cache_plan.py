@@ -99,16 +99,12 @@ def plan_cache(
         else:
             excluded = ""
         candidates.append(Candidate(stage.name, total, excluded))
-    for place, part in reversed(list(enumerate(candidates))):
-        if not part.excluded and part.bytes is not None:
-            store: Literal["memory", "disk"] = "memory" if part.bytes <= memory_bytes else "disk"
-            for lower in range(place):
-                if not candidates[lower].excluded:
-                    candidates[lower] = Candidate(
-                        candidates[lower].stage, candidates[lower].bytes, f"below {part.stage}"
-                    )
-            return CachePlan(tuple(candidates), memory_bytes, disk_bytes, part.stage, store)
-    return CachePlan(tuple(candidates), memory_bytes, disk_bytes, None, "")
+    # The last one saves the work of all before it.
+    best = next((part for part in reversed(candidates) if not part.excluded), None)
+    if best is None or best.bytes is None:
+        return CachePlan(tuple(candidates), memory_bytes, disk_bytes, None, "")
+    store: Literal["memory", "disk"] = "memory" if best.bytes <= memory_bytes else "disk"
+    return CachePlan(tuple(candidates), memory_bytes, disk_bytes, best.stage, store)
 
 
 def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:

@@ -112,69 +112,54 @@ def solve(
     theta, process, product, remote = (1 + np.arange(count) + n * count for n in range(4))
     columns = 1 + 4 * count
     allowed = [tuple((executors or {}).get(part.name, (part.executor,))) for part in parts]
-    moved = [
-        len(options) > 1 or options[0] != part.executor
-        for part, options in zip(parts, allowed, strict=True)
-    ]
-    memory = [
-        part.worker_bytes + prefetch * batch_bytes if "process" in options else 0.0
-        for part, options in zip(parts, allowed, strict=True)
-    ]
     high = np.array(
         [
-            1 if part.sequential or "main" in options else most_workers
+            1.0 if part.sequential or "main" in options else most_workers
             for part, options in zip(parts, allowed, strict=True)
-        ],
-        dtype=np.float64,
+        ]
     )
     # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact.
     top = min(
         [
+            1e9,
             _rate(resources.cores, sum(part.cpu_s for part in parts)),
             *(_rate(h, part.service_s) for h, part in zip(high, parts, strict=True)),
             *(part.bandwidth_rate for part in parts),
         ]
     )
-    if not math.isfinite(top):
-        top = 1e9
     rows: list[FloatArray] = []
     bounds: list[float] = []
 
-    def at_most(row: Mapping[int, float], bound: float) -> None:
-        line = np.zeros(columns)
-        line[list(row)] = list(row.values())
-        rows.append(line)
+    def at_most(bound: float, *terms: tuple[int, float]) -> None:
+        row = np.zeros(columns)
+        for column, factor in terms:
+            row[column] = factor
+        rows.append(row)
         bounds.append(bound)
 
-    # X is counted in units of `top`, so that all numbers are near one.
-    for place, part in enumerate(parts):
-        at_most({0: top * part.service_s, int(theta[place]): -1.0}, 0.0)
-        at_most({int(product[place]): 1.0, int(process[place]): -1.0}, 0.0)
-        at_most({int(product[place]): 1.0, 0: -1.0}, 0.0)
-        at_most({0: 1.0, int(product[place]): -1.0, int(process[place]): 1.0}, 1.0)
-    cpu = {0: top * sum(part.cpu_s for part in parts)}
-    lock = {0: top * sum(part.gil_s for part in parts)}
-    for place, part in enumerate(parts):
-        if moved[place]:
-            cpu[int(product[place])] = top * part.out_bytes / PICKLE_BYTES_S
-        lock[int(product[place])] = -top * part.gil_s
-    at_most(cpu, resources.cores)
-    at_most(lock, 1.0)
-    if math.isfinite(resources.memory_bytes):
-        for place in range(count):
-            most = high[place]  # w >= theta - most (1 - p)
-            at_most(
-                {int(theta[place]): 1.0, int(remote[place]): -1.0, int(process[place]): most}, most
-            )
-        share = [needed / max(resources.memory_bytes, 1.0) for needed in memory]
-        at_most(dict(zip(remote.tolist(), share, strict=True)), 1.0)
     low = np.concatenate([[0.0], np.ones(count), np.zeros(3 * count)])
     upper = np.concatenate([[1.0], high, np.ones(2 * count), high])
-    for place, options in enumerate(allowed):
-        if "process" not in options:
-            upper[process[place]] = 0.0
-        elif len(options) == 1:
-            low[process[place]] = 1.0
+    # X is counted in units of `top`, so that all numbers are near one.
+    cpu = [(0, top * sum(part.cpu_s for part in parts))]
+    lock = [(0, top * sum(part.gil_s for part in parts))]
+    memory: list[tuple[int, float]] = []
+    for place, (part, options) in enumerate(zip(parts, allowed, strict=True)):
+        t, p, u, w = (int(column[place]) for column in (theta, process, product, remote))
+        at_most(0.0, (0, top * part.service_s), (t, -1.0))
+        at_most(0.0, (u, 1.0), (p, -1.0))
+        at_most(0.0, (u, 1.0), (0, -1.0))
+        at_most(1.0, (0, 1.0), (u, -1.0), (p, 1.0))
+        at_most(high[place], (t, 1.0), (w, -1.0), (p, high[place]))  # w >= theta - high (1 - p)
+        if options != (part.executor,):
+            cpu.append((u, top * part.out_bytes / PICKLE_BYTES_S))
+        lock.append((u, -top * part.gil_s))
+        needed = part.worker_bytes + prefetch * batch_bytes
+        memory.append((w, needed / max(resources.memory_bytes, 1.0)))
+        upper[p] = float("process" in options)
+        low[p] = float(options == ("process",))
+    at_most(resources.cores, *cpu)
+    at_most(1.0, *lock)
+    at_most(1.0, *memory)
     matrix, right = np.array(rows), np.array(bounds)
     integrality = np.concatenate([[0], np.ones(2 * count), np.zeros(2 * count)])
 

@@ -40,19 +40,14 @@ def load(target: str) -> Callable[[], Any]:
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or " "):
             raise  # the module exists and lacks a library
-        raise InputError(
-            "module not found",
-            code="not-found",
-            place="MODULE:FUNCTION",
-            found=module,
-            remedy="run in the folder that contains it, or install it",
-        ) from error
+        function = None
     if not callable(function):
         raise InputError(
-            f"{module} has no function {name}",
+            "function not found",
             code="not-found",
             place="MODULE:FUNCTION",
             found=target,
+            remedy="run in the folder that contains the module, or install it",
         )
     return function
 
