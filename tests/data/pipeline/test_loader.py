@@ -117,7 +117,7 @@ def test_measured_slow_stage_is_named(kind: str, position: str, workers: int) ->
 def test_measured_slow_consumer_is_named() -> None:
     loader = DataLoader(Drawing(same), batch_size=4)
     wait = threading.Event().wait
-    answer = room.explain(room.trace(loader, 0.3, lambda _: wait(0.02), calibration_s=0))
+    answer = room.explain(room.trace(loader, 2.0, lambda _: wait(0.1), calibration_s=0))
     assert (answer.bottleneck, answer.kind) == ("consumer", "consumer")
     assert answer.trace.starved < 0.5
 

@@ -153,11 +153,12 @@ def consume(
             arrived += 1
             if digest is not None and len(prints) < digests:
                 prints.append(digest(batch))
+            done, done_cpu = now, cpu
             if consumer is not None:
                 consumer(batch)
+                done, done_cpu = time.perf_counter(), time.thread_time()
             size = size or size_of(batch)
             del batch
-            done, done_cpu = time.perf_counter(), time.thread_time()
             if arrived == warm_up:
                 started_cpu = clock()
             elif arrived > warm_up:
