@@ -103,9 +103,9 @@ class Explanation(Answer):
             "cpu_seconds_per_batch": part.cpu_s,
             "gil_seconds_per_batch": part.gil_s,
             "blocked_seconds_per_batch": part.blocked_s,
-            "latency_s": part.latency_s,
-            "parallelism": part.parallelism,
             "rate_limit": _finite(limit_of(part, self.trace.resources.cores)),
+            "parallelism": part.parallelism,
+            "latency_s": part.latency_s,
             "visits_per_batch": part.visits,
             "output_bytes_per_batch": part.out_bytes,
             "random": part.random,
@@ -137,7 +137,8 @@ class Explanation(Answer):
             return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
         if queued > QUEUED:
             text = (
-                f"Stages waited for a core {percent(queued)} of the time: rates hold for that load."
+                f"Stages waited for a core in {percent(queued)} of their computing time: the measured "
+                "rate is that of a loaded machine, predictions are for free cores."
             )
             return [Unknown(text, "trace on a quiet machine")]
         return []
@@ -164,7 +165,7 @@ class Explanation(Answer):
                 PARTS, (part.cpu_s - part.gil_s, part.gil_s, part.blocked_s), strict=True
             )
         ]
-        title = "Milliseconds per batch in one worker"
+        title = "Milliseconds per batch"
         figure = bars(parts, "name", "milliseconds", title, part="part", meanings=PARTS)
         rows = [self._costs(part) for part in trace.stages]
         columns = {
@@ -172,9 +173,9 @@ class Explanation(Answer):
             "cpu_seconds_per_batch": ColumnFormat("CPU", "s per batch", digits=5),
             "gil_seconds_per_batch": ColumnFormat("Lock held", "s per batch", digits=5),
             "blocked_seconds_per_batch": ColumnFormat("Waiting", "s per batch", digits=5),
-            "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
-            "parallelism": ColumnFormat("Workers"),
             "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
+            "parallelism": ColumnFormat("Workers"),
+            "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
             "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
             "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
             "random": ColumnFormat("Random draws", detail=True),
