@@ -77,11 +77,11 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
     return other
 
 
-def observed(loader: Any, asked: list[str]) -> Any:
+def observed(loader: Any, requested: list[str]) -> Any:
     """A copy of the loader that lists the samples of each batch as it asks for them."""
     other = copy.copy(loader)
     if not is_iterable(loader):
-        _set(other, **{_order_name(loader): _Order(sampled_indices(loader), asked=asked)})
+        _set(other, **{_order_name(loader): _Order(sampled_indices(loader), requested=requested)})
     return other
 
 
@@ -203,9 +203,9 @@ class _Order:
         sampler: Iterable[Any],
         endless: bool = False,
         mixed: bool = False,
-        asked: list[str] | None = None,
+        requested: list[str] | None = None,
     ) -> None:
-        self.sampler, self.endless, self.mixed, self.asked = sampler, endless, mixed, asked
+        self.sampler, self.endless, self.mixed, self.requested = sampler, endless, mixed, requested
 
     def __iter__(self) -> Iterator[Any]:
         empty = False
@@ -213,8 +213,8 @@ class _Order:
             empty = True
             for indices in _mixed(self.sampler) if self.mixed else self.sampler:
                 empty = not self.endless
-                if self.asked is not None:
-                    self.asked.append(repr(indices))
+                if self.requested is not None:
+                    self.requested.append(repr(indices))
                 yield indices
 
     def __len__(self) -> int:

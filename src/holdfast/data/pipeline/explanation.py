@@ -132,8 +132,8 @@ class Explanation(Answer):
         """What the trace is too short for, or too disturbed."""
         error, queued = relative_error(self.trace), self.trace.queued
         if error > HIGHEST_ERROR:
-            known = "not at all" if math.isinf(error) else f"to ±{percent(error)} only"
-            text = f"The trace is too short: the rates are known {known}."
+            precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
+            text = f"The trace is too short: the rates are {precision} determined."
             return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
         if queued > QUEUED:
             text = (
@@ -211,8 +211,8 @@ class Explanation(Answer):
             notes="Intervals: 95 %, of what was sampled and of the model. Nothing of this was measured. "
             "Dashed: measured.",
         )
-        shown = rate_figures(self.predicted, self.trace.rate)
-        return Section("changes", "What would change it?", sentence, *shown, how)
+        figures, tables = rate_figures(self.predicted, self.trace.rate)
+        return Section("changes", "What would change it?", sentence, figures, tables, how)
 
 
 def rate_figures(
@@ -227,7 +227,7 @@ def rate_figures(
         reference: rate to compare with.
         more: further columns.
     """
-    shown = [
+    records = [
         {key: value for key, value in row.items() if key != "interval"}
         | dict(zip(("low", "high"), map(_finite, row["interval"]), strict=True))
         for row in rows
@@ -238,8 +238,8 @@ def rate_figures(
         **(more or {}),
     }
     title = "Predicted batches per second"
-    figure = intervals(shown, "change", "rate", "low", "high", title, reference=reference)
-    return [figure], [Table(pa.Table.from_pylist(shown), columns)]
+    figure = intervals(records, "change", "rate", "low", "high", title, reference=reference)
+    return [figure], [Table(pa.Table.from_pylist(records), columns)]
 
 
 def in_words(settings: Mapping[str, int]) -> str:

@@ -141,8 +141,8 @@ class Tuning(Answer):
                 "hash. Random states are restored before and after. Dashed: before."
             ),
         )
-        shown = rate_figures(rows, self.before, more) if rows else ([], [])
-        return [Section("trials", "What was gained?", sentence, *shown, how)]
+        figures, tables = rate_figures(rows, self.before, more) if rows else ([], [])
+        return [Section("trials", "What was gained?", sentence, figures, tables, how)]
 
 
 def tune(
