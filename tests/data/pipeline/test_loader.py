@@ -193,17 +193,20 @@ def test_settings_change_no_sample() -> None:
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], None]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let traces and trials see given rates per number of workers; data are loaded in truth."""
 
-    def install(rate: Callable[[int], float]) -> None:
+    def install(rate: Callable[[int], float], slow: float = 1.0) -> None:
         def run(loader: Any, seconds: float, *others: Any, **named: Any) -> Run:
             truth = measure(loader, 0.0, *others, **named)
             moments = np.arange(11) / rate(loader.num_workers)
             return replace(truth, moments=moments)
 
+        def traced(workers: int) -> float:
+            return rate(workers) * slow
+
         monkeypatch.setattr(tuning, "measure", run)
-        monkeypatch.setattr(tuning, "trace", lambda loader, *_, **__: synthetic(loader, rate))
+        monkeypatch.setattr(tuning, "trace", lambda loader, *_, **__: synthetic(loader, traced))
 
     return install
 
@@ -249,6 +252,12 @@ def test_tuning_that_slows_is_rolled_back(measured: Any) -> None:
     assert answer.settings == {"num_workers": 0, "prefetch_factor": 2}
     assert 1 < len(answer.trials) <= 3
     assert len({str(trial.settings) for trial in answer.trials}) == len(answer.trials)
+
+
+def test_a_start_traced_in_a_slow_moment_is_measured_again(measured: Any) -> None:
+    measured(lambda workers: 25.0 if workers == 0 else 20.0, slow=0.4)
+    answer = room.tune(by_index)
+    assert (answer.before, answer.after, answer.rolled_back) == (25.0, 25.0, True)
 
 
 def test_hidden_limit_leads_to_fewer_workers(measured: Any) -> None:

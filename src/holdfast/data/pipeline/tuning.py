@@ -73,7 +73,7 @@ class Tuning(Answer):
     """What tuning did: rates in batches per second.
 
     Args:
-        before: measured under the settings at the start.
+        before: measured under the settings at the start; where a trial was faster, the higher of two rates.
         predicted: of the first trial, before it was run; of the start where nothing was tried.
         interval: of the prediction, 95 %.
         after: measured under `settings`; never less than `before`.
@@ -189,7 +189,13 @@ def tune(
             for settings in candidates + _next(traced, trial)
             if settings not in (*done, dict(traced.settings))
         ]
-    return outcome(traced, attempts, output, time.perf_counter() - began)
+    start = traced.rate
+    if any((trial.measured or 0.0) >= start * (1 + GAIN) for trial in attempts):
+        # Beside the trials: a start that was traced in a slow moment of the machine would make any
+        # setting look faster.
+        run, _ = _run(loader, {}, TRIED * seconds, consumer)
+        start = max(start, run.batches / run.seconds if run.batches else 0.0)
+    return outcome(traced, attempts, start, output, time.perf_counter() - began)
 
 
 def require_precise(traced: Trace) -> None:
@@ -358,9 +364,9 @@ def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
 
 
 def outcome(
-    traced: Trace, attempts: Sequence[Trial], output: Path | None, seconds: float
+    traced: Trace, attempts: Sequence[Trial], start: float, output: Path | None, seconds: float
 ) -> Tuning:
-    """The fastest of the trials, with the fewest workers among equals, or the start."""
+    """The fastest of the trials, with the fewest workers among equals, or the start, at its rate."""
     top = max((trial.measured or 0.0 for trial in attempts), default=0.0)
     fastest = [trial for trial in attempts if (trial.measured or 0.0) >= top * (1 - GAIN)]
     best = min(
@@ -368,8 +374,8 @@ def outcome(
         key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
         default=None,
     )
-    settings, after, data = dict(traced.settings), traced.rate, "not tried"
-    faster = best is not None and (best.measured or 0.0) >= traced.rate * (1 + GAIN)
+    settings, after, data = dict(traced.settings), start, "not tried"
+    faster = best is not None and (best.measured or 0.0) >= start * (1 + GAIN)
     if not attempts:
         reason = "no other setting is predicted to gain anything"
     elif faster and best is not None:
@@ -385,7 +391,7 @@ def outcome(
         lines = [f"{_key(key)} = {value}" for key, value in settings.items()]
         write_whole(output, ("\n".join(lines) + "\n").encode())
     return Tuning(
-        before=traced.rate,
+        before=start,
         predicted=rate,
         interval=ends,
         after=after,
