@@ -15,7 +15,7 @@ from holdfast.profile.numerics import emulator as emu
 from holdfast.profile.numerics.deviation import Deviation, deviation
 from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
 from holdfast.profile.numerics.sections import digits, log_lines, mean, section
-from holdfast.profile.targets import choice, refused
+from holdfast.profile.ops.targets import choice, refused
 from holdfast.report import figures
 
 SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"

@@ -16,7 +16,7 @@ from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.summation import SummationOrder, orders_section
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 SLICES = 8
 """Slices of a size that are compared, spread over the dimension."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 
 def read_tensors(path: str | Path) -> dict[str, Any]:

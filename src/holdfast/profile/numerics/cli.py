@@ -1,4 +1,4 @@
-"""`holdfast profile numerics`: the commands on operators; the others are the functions themselves."""
+"""`holdfast profile numerics`: the functions themselves, or what makes their arguments of options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Integers, Positive, option
-from holdfast.profile.targets import refused
+from holdfast.command import Answer, Integers, Positive, option, room
+from holdfast.profile.ops.targets import refused
+
+app = room(
+    "numerics", "Numeric deviation: attention, any operator, invariance, weights, loss spikes."
+)
+track = room("track", "Weights of runs, tracked by a WeightTracker.")
+app.command(track)
+HOME = "holdfast.profile.numerics"
+app.command(
+    f"{HOME}.attention_error:attention",
+    name="attention",
+    help="Measure how far attention deviates from float64, and why.",
+)
+app.command(
+    f"{HOME}.spike_report:spikes", name="spikes", help="Find loss spikes in a recorded curve."
+)
+track.command(
+    f"{HOME}.weights:track_diff",
+    name="diff",
+    help="Compare the weights of two runs, from their sketches or from two checkpoints.",
+)
 
 
+@app.command
 def compare(
     target: Annotated[str, option(metavar="OPERATOR")],
     /,
@@ -40,6 +61,7 @@ def compare(
     return run(operator.implementations, operator.inputs, gradients=not forward_only, **options)
 
 
+@app.command
 def invariance(
     target: Annotated[str, option(metavar="OPERATOR")],
     /,

@@ -26,7 +26,7 @@ from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, spacing
 from holdfast.profile.numerics.sections import digits, log_lines, mean, section
-from holdfast.profile.targets import choice, refused
+from holdfast.profile.ops.targets import choice, refused
 from holdfast.report import figures
 
 DTYPES = {

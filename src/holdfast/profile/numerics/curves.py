@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.lines import Rejects
 from holdfast.opening import open_source
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 USUAL = {
     "step": ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter"),

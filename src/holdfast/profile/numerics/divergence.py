@@ -13,7 +13,7 @@ from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 TOLERANCES = {
     # (relative, absolute), those of torch.testing.assert_close

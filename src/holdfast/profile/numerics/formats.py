@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 FloatArray = npt.NDArray[np.float64]
 

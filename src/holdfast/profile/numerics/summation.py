@@ -21,7 +21,7 @@ from holdfast.errors import InputError
 from holdfast.profile.numerics.comparing import DTYPES
 from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
 from holdfast.profile.numerics.sections import section
-from holdfast.profile.targets import choice, refused
+from holdfast.profile.ops.targets import choice, refused
 
 Tree = Any
 """A leaf is the index of a number, a node the list of what it adds: nested lists."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from holdfast.files import write_whole
 from holdfast.profile.numerics.distances import SKETCH, flat, positions
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 if TYPE_CHECKING:
     import torch

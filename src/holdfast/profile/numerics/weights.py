@@ -17,7 +17,7 @@ from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
 from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 from holdfast.report import figures
 
 SHOWN = 40

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.profile.targets import choice
+from holdfast.profile.ops.targets import choice
 
 CLASSES = (
     "attention",

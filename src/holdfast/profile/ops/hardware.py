@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.profile.targets import choice
+from holdfast.profile.ops.targets import choice
 
 
 @dataclass(frozen=True)

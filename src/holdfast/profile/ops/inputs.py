@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from holdfast.config import read_config
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import ATTENTION, Workload, count, describe
 from holdfast.profile.ops.timing import measure
-from holdfast.profile.targets import choice
+from holdfast.profile.ops.targets import choice
 
 DEVICES = ("meta", "fake", "cpu")
 

@@ -22,7 +22,7 @@ from holdfast.numbers import brief, counted, percent
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.running import Workload, count
 from holdfast.profile.ops.sections import table
-from holdfast.profile.targets import choice, load, refused
+from holdfast.profile.ops.targets import choice, load, refused
 from holdfast.stats import clopper_pearson_interval
 
 GROUP = 32

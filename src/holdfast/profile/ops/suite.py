@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from holdfast.config import read_config
 from holdfast.profile.ops.inputs import read_inputs, read_tensor
 from holdfast.profile.ops.running import Workload
-from holdfast.profile.targets import choice, refused
+from holdfast.profile.ops.targets import choice, refused
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _DECODE = "llama-7b-decode"

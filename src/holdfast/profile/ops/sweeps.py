@@ -15,7 +15,7 @@ from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.roofline import grouped
 from holdfast.profile.ops.running import Workload
 from holdfast.profile.ops.sections import table
-from holdfast.profile.targets import refused
+from holdfast.profile.ops.targets import refused
 from holdfast.report.figures import lines
 
 _SERIES = ("hardware", "user", "system", "good", "purple", "sky", "first", "unattributed")

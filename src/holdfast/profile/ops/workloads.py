@@ -13,7 +13,7 @@ from holdfast.profile.ops.inputs import read_inputs
 from holdfast.profile.ops.profiling import combine, profile_workload
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import Workload
-from holdfast.profile.targets import load, refused
+from holdfast.profile.ops.targets import load, refused
 
 
 def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> Workload:

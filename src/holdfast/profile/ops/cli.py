@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Positive, option, room
+from holdfast.profile.numerics.cli import app as numerics
 
 app = room(
     "profile", "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate."
@@ -126,19 +127,4 @@ def quantization(
     return run(target, levels.split(","), new_tokens=new_tokens, steps=steps)
 
 
-numerics = room(
-    "numerics", "Numeric deviation: attention, any operator, invariance, weights, loss spikes."
-)
 app.command(numerics)
-for place, about in {
-    "attention_error:attention": "Measure how far attention deviates from float64, and why.",
-    "cli:compare": "Compare implementations of an operator with float64.",
-    "cli:invariance": "Find what changes the bits of an operator: batch, tile, run.",
-    "spike_report:spikes": "Find loss spikes in a recorded curve.",
-}.items():
-    name = place.partition(":")[2]
-    numerics.command(f"holdfast.profile.numerics.{place}", name=name, help=about)
-track = room("track", "Weights of runs, tracked by a WeightTracker.")
-numerics.command(track)
-about = "Compare the weights of two runs, from their sketches or from two checkpoints."
-track.command("holdfast.profile.numerics.weights:track_diff", name="diff", help=about)
