@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,9 +12,9 @@ from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.command import Integers, Positive
 from holdfast.profile.numerics import emulator as emu
-from holdfast.profile.numerics.deviation import Deviation, deviation
+from holdfast.profile.numerics.deviation import Deviation, deviation, digits, mean, summary
 from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
-from holdfast.profile.numerics.sections import digits, log_lines, mean, section
+from holdfast.profile.ops.sections import log_lines, section
 from holdfast.profile.ops.targets import choice, refused
 from holdfast.report import figures
 
@@ -22,20 +22,6 @@ SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
 STORED = {"all-rounded": False, "kernel": True}
 """Whether the headline is of the stored output. With every step rounded, both variants end in the same
 rounding of the output, which hides the difference between them; of a kernel, users get what it stores."""
-FORMULA = (
-    "deviation = max |y - y64|, y64 in float64 on the same rounded inputs",
-    "ratio = mean over samples of flash / mean over samples of baseline",
-)
-COLUMNS = {
-    "length": "Keys",
-    "block": "Block",
-    "baseline_max_abs": "Baseline, largest deviation",
-    "flash_max_abs": "Flash",
-    "ratio": ColumnFormat("Ratio", digits=2, interval=("ratio_low", "ratio_high")),
-    "baseline_stored": ColumnFormat("Baseline, as stored", detail=True),
-    "flash_stored": ColumnFormat("Flash, as stored", detail=True),
-    "non_finite": ColumnFormat("NaN, inf", detail=True),
-}
 
 
 @dataclass(frozen=True)
@@ -77,15 +63,12 @@ class Attention(Answer):
     steps: list[dict[str, Any]]
     grid: list[dict[str, Any]]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return f"Numeric deviation of attention, {self.dtype}, {self.mode}"
+    title = "Numeric deviation of attention"
 
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """What was multiplied."""
-        shape = f"{self.rows:,} queries, head dimension {self.head_dim}"
-        return [("q, k, v", f"{self.data}, {self.samples} samples, {shape}")]
+        """What was multiplied, and how."""
+        sizes = f"{self.rows:,} queries, head dimension {self.head_dim}, {self.samples} samples"
+        return [("q, k, v", f"{self.data}, {sizes}"), ("format", f"{self.dtype}, {self.mode}")]
 
     def values(self) -> Sequence[Value]:
         """Both deviations and their ratio at every grid point."""
@@ -120,32 +103,33 @@ class Attention(Answer):
         for row in self.grid:
             points[row["length"], f"flash, block {row['block']}"] = row["flash_max_abs"]
         drawn = [{"length": n, "variant": name, "y": y} for (n, name), y in points.items()]
-        separate = "separate operators" if STORED[self.mode] else "the same steps, one block"
         deviations = section(
             "deviation",
             "Does flash attention deviate more?",
             sentence,
             self.grid,
-            COLUMNS,
-            figures=log_lines(drawn, "length", "y", "Keys", "Largest deviation", "variant"),
-            formula=FORMULA,
-            parameters={"compared output": self.compared, "baseline": separate},
-            source=SOURCE,
+            "length block baseline_max_abs flash_max_abs ratio",
+            log_lines(drawn, "length", "y", "Keys", "Largest deviation", "variant"),
+            details="baseline_stored flash_stored non_finite",
+            forms={"ratio": ColumnFormat("Ratio", digits=2, interval=("ratio_low", "ratio_high"))},
+            formula=(
+                "deviation = max |y - y64|, y64 in float64 on the same rounded inputs",
+                "ratio = mean over samples of flash / mean over samples of baseline",
+            ),
+            parameters={"compared output": self.compared},
+            source="Golden et al., Is Flash Attention Stable?, arXiv 2405.02803",
             notes="Emulated: each step's result is rounded to its format, to nearest even.",
-            caption="Brackets: range over samples.",
         )
         ranked = sorted(self.steps, key=lambda row: -(row["max_abs_alone"] or 0.0))
-        largest = "Largest deviation alone"
         steps = section(
             "steps",
             "Which rounding step causes it?",
             f"The step that deviates most alone is {ranked[0]['step']} in {ranked[0]['format']}: "
             f"{digits(ranked[0]['max_abs_alone'])} in the stored output.",
             self.steps,
-            {"step": "Step", "format": "Format", "max_abs_alone": largest},
-            figures=[figures.bars(ranked, "step", "max_abs_alone", largest)],
+            "step format max_abs_alone",
+            [figures.bars(ranked, "step", "max_abs_alone", "Largest deviation alone")],
             formula="one step in its format, every other step in float64",
-            source=SOURCE,
         )
         return [deviations, steps]
 
@@ -240,15 +224,10 @@ def _outputs(
 
 def _summary(pairs: list[_Pair], mode: str) -> dict[str, Any]:
     """Means over samples of one variant, of the output that the mode compares; counts are sums."""
-    measures = [asdict(pair[STORED[mode]]) for pair in pairs]
-    keys = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
-    places = [each["first_non_finite"] for each in measures if each["non_finite"]]
     return {
-        **{key: mean(each[key] for each in measures) for key in keys},
+        **summary([pair[STORED[mode]] for pair in pairs]),
         "max_abs_before_last_rounding": mean(pair[0].max_abs for pair in pairs),
         "max_abs_stored": mean(pair[1].max_abs for pair in pairs),
-        "non_finite": sum(each["non_finite"] for each in measures),
-        "first_non_finite": next(iter(places), None),
     }
 
 

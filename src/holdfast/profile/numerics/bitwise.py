@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from holdfast.answer import Answer, Section, Value
-from holdfast.numbers import counted, percent
+from holdfast.numbers import counted
 from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
-from holdfast.profile.numerics.deviation import deviation
+from holdfast.profile.numerics.deviation import deviation, digits
 from holdfast.profile.numerics.formats import as_float64, format_of
-from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.summation import SummationOrder, orders_section
+from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import refused
 
 SLICES = 8
@@ -45,10 +45,7 @@ class Invariance(Answer):
     rows: list[dict[str, Any]]
     orders: dict[str, SummationOrder] = field(default_factory=dict)
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return f"Invariance of {self.operator}, {self.dtype}"
+    title = "Bitwise invariance of an operator"
 
     def values(self) -> Sequence[Value]:
         """Share of elements that differ, by condition."""
@@ -69,20 +66,14 @@ class Invariance(Answer):
                 f"{row['implementation']}, {label}: {row['different']:,} of "
                 f"{row['elements']:,} elements by up to {digits(row['max_abs'])}."
             )
-        matrix: dict[str, dict[str, Any]] = {}
-        for row, label, share in shares:
-            cells = matrix.setdefault(
-                row["implementation"], {"Implementation": row["implementation"]}
-            )
-            cells[label] = percent(share) if share else "same"
+        cells = [row | {"share": share} for row, _, share in shares]
         parts = section(
             "invariance",
             "What changes the bits?",
             sentence,
-            list(matrix.values()),
-            {name: name for cells in matrix.values() for name in cells},
+            cells,
+            "implementation condition setting share",
             formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
-            parameters={"slices of each size": SLICES},
             source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
             caption="Share of elements that differ, by the size of a slice, and runs.",
         )

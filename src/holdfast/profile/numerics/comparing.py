@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -23,11 +23,10 @@ import torch
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import counted
-from holdfast.profile.numerics.deviation import deviation
+from holdfast.profile.numerics.deviation import Deviation, deviation, digits, summary
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, spacing
-from holdfast.profile.numerics.sections import digits, log_lines, mean, section
+from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, refused
-from holdfast.report import figures
 
 DTYPES = {
     "fp64": torch.float64,
@@ -36,14 +35,11 @@ DTYPES = {
     "fp16": torch.float16,
 }
 REFERENCE_FACTOR = 2.0
-MEASURES = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
-FORMULA = (
-    "deviation = max |y - y64|, y64: the reference in float64 on the same rounded inputs",
-    "passes: deviation <= 2 x the reference's in the same format, or half an ulp",
-)
 
 Operator = Callable[..., Any]
 Tensors = dict[str, FloatArray]
+_Result = tuple[Deviation, float | None, bool]
+"""Of one seed: the deviation, its ratio to the reference's, and whether it is small enough."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +62,7 @@ class Comparison(Answer):
     seeds: int
     rows: list[dict[str, Any]]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return f"Deviation of {self.operator}"
+    title = "Numeric deviation of an operator"
 
     @property
     def exit_code(self) -> int:
@@ -112,34 +105,31 @@ class Comparison(Answer):
                 f"{len(failed)} of {results} fail; the worst is {worst['implementation']} in "
                 f"{worst['dtype']}, {worst['tensor']}: {cause}."
             )
-        rows = [
-            row | row["point"] | {"label": f"{row['implementation']}, {row['dtype']}"}
-            for row in self.rows
-        ]
-        columns = {
-            "implementation": "Implementation",
-            "dtype": "Format",
-            **{name: name for name in self.rows[0]["point"]},
-            "tensor": "Tensor",
-            "max_abs": ColumnFormat("Largest deviation", interval=("max_abs_low", "max_abs_high")),
-            "of_reference": ColumnFormat("Of reference", digits=2),
-            "max_ulp": ColumnFormat("ulp", digits=1, detail=True),
-            "verdict": "Verdict",
-        }
-        drawn = [row for row in rows if row["tensor"] == "output" and row["max_abs"]]
-        title = "Largest deviation of the output"
-        charts = [figures.bars(drawn, "label", "max_abs", title)]
-        if len({row.get("length") for row in drawn}) > 1:
-            charts = log_lines(drawn, "length", "max_abs", "Length", title, "label")
+        rows = [row | row["point"] for row in self.rows]
         return [
             section(
                 "deviation",
                 "Which deviates too much?",
                 sentence,
                 rows,
-                columns,
-                figures=charts,
-                formula=FORMULA,
+                " ".join(
+                    [
+                        "implementation dtype",
+                        *rows[0]["point"],
+                        "tensor max_abs of_reference verdict",
+                    ]
+                ),
+                details="max_ulp",
+                forms={
+                    "max_abs": ColumnFormat(
+                        "Largest deviation", interval=("max_abs_low", "max_abs_high")
+                    ),
+                    "of_reference": ColumnFormat("Of reference", digits=2),
+                },
+                formula=(
+                    "deviation = max |y - y64|, y64: the reference in float64 on the same rounded inputs",
+                    "passes: deviation <= 2 x the reference's in the same format, or half an ulp",
+                ),
                 parameters={"reference": self.reference, "seeds": self.seeds},
                 source="the 'twice the error' rule: tests of Dao-AILab/flash-attention",
                 caption="Brackets: range over seeds.",
@@ -185,12 +175,12 @@ def compare(
     with progress.track("comparing", len(dtypes) * len(grid) * seeds, "inputs") as bar:
         for dtype in dtypes:
             for point in grid:
-                by_tensor: dict[tuple[str, str], list[dict[str, Any]]] = {}
+                by_tensor: dict[tuple[str, str], list[_Result]] = {}
                 for seed in range(seeds):
                     drawn = inputs(torch.Generator().manual_seed(seed), **point)
                     sample = _Sample(drawn, dtype, seed, gradients)
-                    for label, tensor, found in sample.results(implementations, reference):
-                        by_tensor.setdefault((label, tensor), []).append(found)
+                    for label, tensor, result in sample.results(implementations, reference):
+                        by_tensor.setdefault((label, tensor), []).append(result)
                     bar.advance(1)
                 rows += [_row(*key, results, dtype, point) for key, results in by_tensor.items()]
     return Comparison(name, reference, seeds, rows)
@@ -208,8 +198,8 @@ class _Sample:
 
     def results(
         self, implementations: Mapping[str, Operator], reference: str
-    ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """(implementation, tensor, measures and verdict) of every tensor, the reference's first."""
+    ) -> Iterator[tuple[str, str, _Result]]:
+        """(implementation, tensor, result) of every tensor, the reference's first."""
         golden = self._run(implementations[reference], torch.float64)
         expected: dict[str, float] = {}
         for name in (reference, *(each for each in implementations if each != reference)):
@@ -224,10 +214,8 @@ class _Sample:
                 # Half an ulp is what no implementation can avoid; below it a ratio says nothing.
                 largest = np.abs(exact[np.isfinite(exact)]).max(initial=0.0)
                 allowed = max(REFERENCE_FACTOR * other, float(spacing(largest, self._form)) / 2)
-                verdict = "ok" if own <= allowed else "reference"
                 ratio = own / other if other and error.max_abs is not None else None
-                facts = {"verdict": "non-finite" if error.non_finite else verdict}
-                yield name, tensor, asdict(error) | facts | {"of_reference": ratio}
+                yield name, tensor, (error, ratio, own <= allowed)
 
     def _run(self, operator: Operator, kind: torch.dtype) -> Tensors:
         """The output in a format, and the gradients of inputs and parameters."""
@@ -275,30 +263,20 @@ def _as(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
 
 
 def _row(
-    implementation: str,
-    tensor: str,
-    results: list[dict[str, Any]],
-    dtype: str,
-    point: Mapping[str, Any],
+    name: str, tensor: str, results: Sequence[_Result], dtype: str, point: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One row over seeds; it fails where at least half of the seeds fail, by the most frequent reason."""
-    largest = [each["max_abs"] for each in results if each["max_abs"] is not None]
-    ratios = [each["of_reference"] for each in results if each["of_reference"] is not None]
-    failed = [each["verdict"] for each in results if each["verdict"] != "ok"]
-    verdict = max(failed, key=failed.count) if 2 * len(failed) >= len(results) and failed else "ok"
-    places = [each["first_non_finite"] for each in results if each["non_finite"]]
+    """One row over seeds; it fails where any is not finite, or at least half deviate too much."""
+    facts = summary([error for error, _, _ in results])
+    ratios = [ratio for _, ratio, _ in results if ratio is not None]
+    failed = sum(bool(error.non_finite) or not passes for error, _, passes in results)
+    verdict = "reference" if failed and 2 * failed >= len(results) else "ok"
     return {
-        "implementation": implementation,
+        "implementation": name,
         "dtype": dtype,
         "point": dict(point),
         "tensor": tensor,
-        **{key: mean(each[key] for each in results) for key in MEASURES},
-        "max_abs_low": min(largest, default=None),
-        "max_abs_high": max(largest, default=None),
+        **facts,
         "of_reference": median(ratios) if ratios else None,
-        "non_finite": sum(each["non_finite"] for each in results),
-        "first_non_finite": next(iter(places), None),
-        "golden_non_finite": sum(each["golden_non_finite"] for each in results),
-        "verdict": "non-finite" if places else verdict,
-        "failed_seeds": len(failed),
+        "verdict": "non-finite" if facts["non_finite"] else verdict,
+        "failed_seeds": failed,
     }

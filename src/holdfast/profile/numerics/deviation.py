@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,3 +65,31 @@ def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation
         float(np.dot(y / other, g / size)) if size and other else None,
         **counts,
     )
+
+
+MEASURES = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
+
+
+def summary(deviations: Sequence[Deviation]) -> dict[str, Any]:
+    """Of several samples: means of the measures, the range of max_abs, sums of the counts."""
+    largest = [each.max_abs for each in deviations if each.max_abs is not None]
+    wrong = [each for each in deviations if each.non_finite]
+    return {
+        **{key: mean(getattr(each, key) for each in deviations) for key in MEASURES},
+        "max_abs_low": min(largest, default=None),
+        "max_abs_high": max(largest, default=None),
+        "non_finite": sum(each.non_finite for each in wrong),
+        "first_non_finite": wrong[0].first_non_finite if wrong else None,
+        "golden_non_finite": sum(each.golden_non_finite for each in deviations),
+    }
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None of nothing."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def digits(value: float | None) -> str:
+    """A deviation in a sentence: three digits of any magnitude."""
+    return "unknown" if value is None else f"{value:.3g}"

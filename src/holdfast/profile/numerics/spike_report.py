@@ -13,7 +13,7 @@ from holdfast.command import option
 from holdfast.numbers import counted, percent
 from holdfast.profile.numerics.curves import read_curve
 from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
-from holdfast.profile.numerics.sections import section
+from holdfast.profile.ops.sections import section
 from holdfast.report import figures
 
 POINTS = 1500
@@ -57,10 +57,7 @@ class Spikes(Answer):
     replayed: int
     drawn: list[dict[str, Any]] = field(repr=False)
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Loss spikes"
+    title = "Loss spikes"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the curve itself."""
@@ -99,32 +96,19 @@ class Spikes(Answer):
                 f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
                 f"step {first['step']:,}."
             )
-        columns = {
-            "step": "Step",
-            "state": "State",
-            "signal": "Signal",
-            "value": "Value",
-            "expected": "Expected",
-            "z": ColumnFormat("z", digits=1),
-            "peak": "Peak loss",
-            "end_step": "End",
-        }
         return [
             section(
                 "spikes",
                 "Where did the loss spike?",
                 sentence,
                 self.events,
-                columns,
-                figures=[self._figure()],
-                formula=[
-                    "z = (x - expected) / scale; a spike where z > threshold",
-                    "scale = 1.4826 MAD of the accepted values, or their upper 5 % tail where wider",
-                ],
+                "step state signal value expected z peak end_step",
+                [self._figure()],
+                forms={"z": ColumnFormat("z", digits=1)},
+                formula="z = (x - expected) / scale; a spike where z > threshold",
                 parameters={"window, steps": self.window, "threshold": self.threshold},
                 notes="A spike ends when two values in a row are below z = 3. One that does not end within "
                 "a window of steps is a divergence, and what follows is held against itself.",
-                caption="One row per spike, in order.",
             )
         ]
 

@@ -20,7 +20,7 @@ from holdfast.answer import Section
 from holdfast.errors import InputError
 from holdfast.profile.numerics.comparing import DTYPES
 from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
-from holdfast.profile.numerics.sections import section
+from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, refused
 
 Tree = Any
@@ -65,9 +65,9 @@ class SummationOrder:
 
 def orders_section(orders: Mapping[str, SummationOrder]) -> Section:
     """A row per implementation."""
-    rows = [{"name": name, **vars(order)} for name, order in orders.items()]
+    rows = [{"implementation": name, **vars(order)} for name, order in orders.items()]
     facts = [
-        f"{row['name']} adds {row['n']} numbers in {row['dtype']}: order {row['kind']}, depth "
+        f"{row['implementation']} adds {row['n']} numbers in {row['dtype']}: order {row['kind']}, depth "
         f"{row['depth']}, sums in {row['accumulated_in'] or 'no format that gives its bits'}"
         for row in rows
     ]
@@ -76,13 +76,7 @@ def orders_section(orders: Mapping[str, SummationOrder]) -> Section:
         "In which order does it add?",
         f"{'; '.join(facts)}.",
         rows,
-        {
-            "name": "Implementation",
-            "kind": "Order",
-            "depth": "Depth",
-            "fan_in": "Most operands",
-            "accumulated_in": "Sums in",
-        },
+        "implementation kind depth fan_in accumulated_in",
         formula="size of the smallest subtree with i and j = n - f(units, M at i, -M at j) / unit",
         source="FPRev: Xie et al., arXiv 2411.00442",
         notes=f"The tree (in the JSON) is confirmed by its sums of {CHECKS} random vectors, bit by bit.",

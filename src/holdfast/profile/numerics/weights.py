@@ -14,9 +14,10 @@ from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Valu
 from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
+from holdfast.profile.numerics.deviation import digits
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
-from holdfast.profile.numerics.sections import digits, section
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
+from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import refused
 from holdfast.report import figures
 
@@ -45,10 +46,7 @@ class WeightDistance(Answer):
     totals: list[dict[str, Any]]
     unmatched: list[str]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Distance between weights"
+    title = "Distance between weights"
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The two runs."""
@@ -81,26 +79,20 @@ class WeightDistance(Answer):
         if last["of_reference"]:
             times = digits(last["of_reference"])
             sentence += f" W1 is {times} times the distance to the reference."
-        columns = {
-            "tensor": "Tensor",
-            "size": "Weights",
-            "w1": "W1",
-            "paired_mean": "Paired, mean",
-            "paired_max": "Paired, largest",
-            "relative": "W1 / RMS",
-            "of_reference": "W1 / reference",
-            "exact": ColumnFormat("Exact", detail=True),
-        }
         return [
             section(
                 "weights",
                 "How far apart are the weights?",
                 sentence,
                 ranked,
-                columns,
-                figures=self._chart([row["tensor"] for row in ranked[:SHOWN]]),
+                "tensor size w1 paired_mean paired_max relative of_reference",
+                self._chart([row["tensor"] for row in ranked[:SHOWN]]),
+                details="exact",
+                forms={
+                    "relative": ColumnFormat("W1 / RMS"),
+                    "of_reference": ColumnFormat("W1 / reference"),
+                },
                 formula=["W1 = mean |sorted a - sorted b|", "paired = mean, max |a - b|"],
-                parameters={"quantiles of a sketch": SKETCH},
                 source="Vallender 1974; Golden et al., arXiv 2405.02803",
                 notes="From sketches W1 is over mid-quantiles, and paired distances are over a sample of "
                 "1,024 places: their largest value is a lower bound. Up to 1,024 weights are exact.",

@@ -15,8 +15,8 @@ from holdfast.profile.ops.lineage import classify_by_frames
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import ATTENTION, Workload, count, describe
-from holdfast.profile.ops.timing import measure
 from holdfast.profile.ops.targets import choice
+from holdfast.profile.ops.timing import measure
 
 DEVICES = ("meta", "fake", "cpu")
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import brief, counted, percent
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.running import Workload, count
-from holdfast.profile.ops.sections import table
+from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, load, refused
 from holdfast.stats import clopper_pearson_interval
 
@@ -133,19 +133,23 @@ class Quantization(Answer):
         )
         if small["score"] is not None:
             sentence += f"; score {percent(small['score'])} instead of {percent(base['score'])}"
-        how = How(
-            [
-                "score: share of sequences whose answer is right in every token",
-                "agreement: share of tokens with the same most likely successor as in fp32",
-                "peak memory: weights and the largest sum of live tensors in one pass over the sequences",
-            ],
-            notes="First token: fastest of five passes over one sequence. Decoding: fastest of three, one "
-            "sequence, with the model's cache if it has one. Score: exact binomial 95 % interval.",
-        )
-        columns = "level weight_bytes score agreement prefill_s tokens_per_s peak_bytes"
-        score = ColumnFormat("Score", "%", digits=1, interval=("low", "high"))
-        listed = [table(self.rows, columns, score=score)]
-        return [Section("levels", "What does quantization cost?", f"{sentence}.", [], listed, how)]
+        return [
+            section(
+                "levels",
+                "What does quantization cost?",
+                f"{sentence}.",
+                self.rows,
+                "level weight_bytes score agreement prefill_s tokens_per_s peak_bytes",
+                forms={"score": ColumnFormat("Score", "%", digits=1, interval=("low", "high"))},
+                formula=[
+                    "score: share of sequences whose answer is right in every token",
+                    "agreement: share of tokens with the same most likely successor as in fp32",
+                    "peak memory: weights and the largest sum of live tensors in one pass over the sequences",
+                ],
+                notes="First token: fastest of five passes over one sequence. Decoding: fastest of three, one "
+                "sequence, with the model's cache if it has one. Score: exact binomial 95 % interval.",
+            )
+        ]
 
 
 def quantization(

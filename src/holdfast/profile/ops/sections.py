@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, How, Section, Table
+from holdfast.answer import ColumnFormat, Figure, How, Section, Table
 from holdfast.numbers import brief, counted, duration, number, percent, size
 from holdfast.profile.ops.roofline import Roofline, grouped
 from holdfast.report.figures import bars, lines, scatter
@@ -62,7 +62,6 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "query_length": ("Queries", "", None, 1),
     "key_length": ("Keys", "", None, 1),
     "attention_implementation": ("Attention", "", None, 1),
-    "exponent": ("Exponent", "", 2, 1),
     "op_class": ("Class", "", None, 1),
     "op": ("Operator", "", None, 1),
     "limit": ("Limited by", "", None, 1),
@@ -73,33 +72,56 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
 }
 
 
-def table(
+def section(
+    id: str,
+    question: str,
+    sentence: str,
     rows: Sequence[Mapping[str, Any]],
     columns: str,
+    figures: Sequence[Figure] = (),
+    *,
     caption: str = "",
     details: str = "",
-    **formats: ColumnFormat,
-) -> Table:
-    """Rows with the columns named, in their units; columns that no row has are left out.
+    forms: Mapping[str, ColumnFormat] | None = None,
+    **how: Any,
+) -> Section:
+    """A section with one table: the columns named, in their units; those that no row has are left out.
 
     Args:
-        rows: at least one.
+        id: of the section.
+        question: its heading.
+        sentence: its answer.
+        rows: of the table.
         columns: names, separated by spaces.
+        figures: above the table.
         caption: what one row is.
         details: further columns, shown with ``--verbose``.
-        formats: of columns that need another than `_COLUMNS` gives.
+        forms: of columns that need another format than `_COLUMNS` gives.
+        how: of `How`: formula, parameters, source, notes.
     """
     shown: dict[str, ColumnFormat] = {}
     for name in [*columns.split(), *details.split()]:
         if any(row.get(name) is not None for row in rows):
-            default = (name.replace("_", " ").capitalize(), "", None, 1)
-            label, unit, digits, _ = _COLUMNS.get(name, default)
-            detail = name in details.split()
-            plain = ColumnFormat(label, unit, digits=digits, detail=detail)
-            shown[name] = formats.get(name, plain)
+            label, unit, digits, _ = _COLUMNS.get(name, (_label(name), "", None, 1))
+            plain = ColumnFormat(label, unit, digits=digits, detail=name in details.split())
+            shown[name] = (forms or {}).get(name, plain)
     wanted = [*shown, *(end for each in shown.values() for end in each.interval or ())]
-    scaled = [{name: _scaled(name, row.get(name)) for name in wanted} for row in rows]
-    return Table(pa.Table.from_pylist(scaled), shown, caption)
+    data = {name: [_scaled(name, row.get(name)) for row in rows] for name in wanted}
+    tables = [Table(pa.table(data), shown, caption)] if data or not rows else []
+    return Section(id, question, sentence, figures, tables, How(**how) if how else None)
+
+
+def log_lines(
+    rows: Sequence[Mapping[str, Any]], x: str, y: str, x_title: str, y_title: str, series: str
+) -> list[Figure]:
+    """Points joined by lines on logarithmic axes, where any is positive."""
+    shown = [row for row in rows if row[y]]
+    log = {"points": True, "log_x": True, "log_y": True}
+    return [lines(shown, x, y, x_title, y_title, series=series, **log)] if shown else []
+
+
+def _label(name: str) -> str:
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _scaled(name: str, value: Any) -> Any:
@@ -118,7 +140,7 @@ def si(value: float, unit: str) -> str:
 def of(result: OpProfile) -> list[Section]:
     """All sections that the profile has something for."""
     if not result.ops:
-        return [Section("classes", "What does it compute?", "The model runs no operators.")]
+        return [section("classes", "What does it compute?", "The model runs no operators.", [], "")]
     sections = [_classes(result), _roofline(result, result.roofline())]
     if result.attention:
         sections.append(_attention(result))
@@ -149,8 +171,14 @@ def _classes(result: OpProfile) -> Section:
         f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the "
         f"products are {largest['op_class'].replace('_', ' ')}."
     )
-    how = How(
-        [
+    return section(
+        "classes",
+        "What does it compute?",
+        sentence,
+        rows,
+        "op_class calls flops vector_flops bytes share seconds",
+        [bars(stacked, "measure", "share", "Share (%)", part="group", meanings=COLOURS)],
+        formula=[
             "product [m, k] x [k, n]: 2 m n k; convolution: 2 x results x inputs per group x kernel",
             "attention: 2 pairs (dim + value dim) per head; causal pairs: n (n + 1) / 2",
             "bytes: every input element once, every result once; views nothing; gathers what they return",
@@ -158,9 +186,6 @@ def _classes(result: OpProfile) -> Section:
         notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations per element of norms, softmax, "
         "activations and bias; they run on other units than products, so the two are not added.",
     )
-    figure = bars(stacked, "measure", "share", "Share (%)", part="group", meanings=COLOURS)
-    listed = table(rows, "op_class calls flops vector_flops bytes share seconds")
-    return Section("classes", "What does it compute?", sentence, [figure], [listed], how)
 
 
 def _roofline(result: OpProfile, roof: Roofline) -> Section:
@@ -203,8 +228,14 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         log_x=True,
         log_y=True,
     )
-    how = How(
-        "per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
+    return section(
+        "roofline",
+        "What limits it?",
+        sentence,
+        roof.by("op_class"),
+        "op_class intensity bound_s limit seconds efficiency",
+        [figure],
+        formula="per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
         parameters={
             f"Peak, {main}": f"{brief(peak / 1e12)} TFLOP/s",
             "Vector peak": f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
@@ -214,8 +245,6 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
         "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
     )
-    listed = table(roof.by("op_class"), "op_class intensity bound_s limit seconds efficiency")
-    return Section("roofline", "What limits it?", sentence, [figure], [listed], how)
 
 
 def _attention(result: OpProfile) -> Section:
@@ -244,15 +273,19 @@ def _attention(result: OpProfile) -> Section:
         points=True,
         log_y=True,
     )
-    how = How(
-        "cross: keys are not projections of what the queries are projections of; temporal: the length is "
-        "the number of frames and follows it; causal: triangle only, or so declared by the module",
+    by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
+    return section(
+        "attention",
+        "Which attention is which?",
+        sentence,
+        grouped(rows, by, ("calls", "flops")),
+        "kind query_length key_length heads head_dim calls flops",
+        [figure],
+        details="batch",
+        formula="cross: keys are not projections of what the queries are projections of; temporal: the "
+        "length is the number of frames and follows it; causal: triangle only, or so declared by the module",
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
     )
-    by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
-    columns = " ".join((*by[:-1], "calls", "flops"))
-    listed = table(grouped(rows, by, ("calls", "flops")), columns, details="batch")
-    return Section("attention", "Which attention is which?", sentence, [figure], [listed], how)
 
 
 def _modules(result: OpProfile) -> Section:
@@ -267,8 +300,9 @@ def _modules(result: OpProfile) -> Section:
     drawn = [{**row, "gflop": row["flops"] / 1e9} for row in own[:_MOST_MODULES]]
     figure = bars(drawn, "module", "gflop", "Matrix FLOPs of own operators (GFLOP)")
     caption = "Own operators of each module; 'with children' includes those below it."
-    listed = table(rows[:20_000], "module type total_flops flops bytes seconds", caption)
-    return Section("modules", "Where in the model?", sentence, [figure], [listed])
+    columns = "module type total_flops flops bytes seconds"
+    question = "Where in the model?"
+    return section("modules", question, sentence, rows[:20_000], columns, [figure], caption=caption)
 
 
 def _time(result: OpProfile) -> Section:
@@ -283,11 +317,14 @@ def _time(result: OpProfile) -> Section:
     slowest.sort(key=lambda row: -(row.get("seconds") or 0.0))
     for row in slowest:
         row["share"] = (row.get("seconds") or 0.0) / total
-    how = How(
-        "time of an operator: median over the runs of its wall time between dispatch and return",
+    return section(
+        "time",
+        "Where does the time go?",
+        sentence,
+        slowest[:20],
+        "op module calls seconds share",
+        caption="The 20 slowest pairs of operator and module.",
+        formula="time of an operator: median over the runs of its wall time between dispatch and return",
         parameters={"threads": timing.threads, "load before": timing.load},
         notes="Plain and measured runs take turns. Overhead: fastest measured run / fastest plain run - 1.",
     )
-    caption = "The 20 slowest pairs of operator and module."
-    listed = table(slowest[:20], "op module calls seconds share", caption)
-    return Section("time", "Where does the time go?", sentence, tables=[listed], how=how)

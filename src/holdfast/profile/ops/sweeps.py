@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import brief, size
 from holdfast.profile.ops.profiling import profile_workload
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.roofline import grouped
 from holdfast.profile.ops.running import Workload
-from holdfast.profile.ops.sections import table
+from holdfast.profile.ops.sections import log_lines, section
 from holdfast.profile.ops.targets import refused
-from holdfast.report.figures import lines
 
-_SERIES = ("hardware", "user", "system", "good", "purple", "sky", "first", "unattributed")
 _KIND = "attention_implementation"
 
 
@@ -64,12 +62,6 @@ class Sweep(Answer):
         growth = self._growth(kinds[0])
         return [growth] if len(kinds) == 1 else [growth, self._implementations(kinds)]
 
-    def _lines(self, rows: list[dict[str, Any]], y: str, title: str, series: str) -> Figure:
-        names = dict.fromkeys(row[series] for row in rows)
-        colours = dict(zip(names, _SERIES, strict=False))
-        log: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
-        return lines(rows, "value", y, self.over, title, series=series, meanings=colours, **log)
-
     def _growth(self, kind: str) -> Section:
         points = [row for row in self.points if row[_KIND] == kind]
         fitted = [row for row in self.exponents if row[_KIND] == kind]
@@ -92,14 +84,17 @@ class Sweep(Answer):
             for name in row
             if name.startswith("flops_") and row[name]
         ]
-        how = How(
-            f"log figure = a + exponent x log {self.over}, by least squares; 95 % interval of the slope",
+        return section(
+            "growth",
+            "How does it grow?",
+            sentence,
+            fitted,
+            "figure exponent",
+            log_lines(drawn, "value", "gflop", self.over, "Matrix FLOPs (GFLOP)", "class"),
+            forms={"exponent": ColumnFormat("Exponent", digits=2, interval=("low", "high"))},
+            formula=f"log figure = a + exponent x log {self.over}, by least squares; 95 % interval",
             notes="An exponent between two whole numbers is a mixture: a sum of powers is not a power.",
         )
-        slope = ColumnFormat("Exponent", digits=2, interval=("low", "high"))
-        figure = self._lines(drawn, "gflop", "Matrix FLOPs (GFLOP)", "class")
-        listed = [table(fitted, "figure exponent", exponent=slope)] if fitted else []
-        return Section("growth", "How does it grow?", sentence, [figure], listed, how)
 
     def _implementations(self, kinds: Sequence[str]) -> Section:
         last = self.points[-1]["value"]
@@ -109,16 +104,18 @@ class Sweep(Answer):
             f"At {self.over} {last}, {b[_KIND]} attention takes {brief(b[what] / a[what])} times the "
             f"{noun} of {a[_KIND]} and peaks at {size(b['peak_bytes'])} instead of {size(a['peak_bytes'])}."
         )
-        rows = [{**row, "megabytes": row["peak_bytes"] / 1e6} for row in self.points]
-        figure = self._lines(rows, "megabytes", "Peak memory (MB)", _KIND)
-        how = How(
-            "fused: one kernel without a score matrix; math: products, scale, mask and softmax in memory",
-            notes="Peak memory: weights and the largest sum of live tensors between operators.",
+        drawn = [{**row, "megabytes": row["peak_bytes"] / 1e6} for row in self.points]
+        return section(
+            "attention",
+            "Is fused attention worth it?",
+            sentence,
+            self.points,
+            f"value {_KIND} flops bytes peak_bytes bound_s seconds",
+            log_lines(drawn, "value", "megabytes", self.over, "Peak memory (MB)", _KIND),
+            forms={"value": ColumnFormat(self.over)},
+            formula="fused: one kernel without a score matrix; math: products, scale, mask and softmax in "
+            "memory; peak memory: weights and the largest sum of live tensors between operators",
         )
-        columns = f"value {_KIND} flops bytes peak_bytes bound_s seconds"
-        listed = table(self.points, columns, value=ColumnFormat(self.over))
-        question = "Is fused attention worth it?"
-        return Section("attention", question, sentence, [figure], [listed], how)
 
 
 def sweep(
