@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import InputError
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.profiling import profile_workload
-from holdfast.profile.ops.workloads import profile_target
+from holdfast.profile.ops.workloads import ops
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -129,7 +129,7 @@ def test_published_parameters(name: str) -> None:
 
 @pytest.mark.full
 def test_pipeline() -> None:
-    made = profile_target("suite:stable-diffusion", steps=50, machine="h100-sxm")
+    made = ops("suite:stable-diffusion", steps=50)
     parts = {
         "text_encoder": 2 * counted("clip-text").flops,
         "unet": 50 * 2 * 803_273_441_280,

@@ -15,7 +15,7 @@ from holdfast.errors import InputError
 from holdfast.profile.ops.inputs import read_inputs, read_settings, read_values
 from holdfast.profile.ops.quantization import Int4Linear, quantization
 from holdfast.profile.ops.sweeps import sweep
-from holdfast.profile.ops.workloads import profile_target, resolve
+from holdfast.profile.ops.workloads import ops, resolve
 
 MODULE = """
 import torch
@@ -54,7 +54,8 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def counted(target: str, *specs: str, **settings: Any) -> Any:
-    return profile_target(target, specs, settings, machine="h100-sxm", runs=1)
+    given = [f"{name}={value}" for name, value in settings.items()]
+    return ops(target, input=specs, set=given, hw="h100-sxm", runs=1)
 
 
 def test_targets(target: str) -> None:

@@ -11,13 +11,14 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
+from holdfast.command import Positive, option
 from holdfast.numbers import brief, counted, percent
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.running import Workload, count
@@ -27,11 +28,6 @@ from holdfast.stats import clopper_pearson_interval
 
 GROUP = 32
 """Weights that share a scale and a zero point in int4."""
-_COMPARED: tuple[tuple[str, str, Literal["lower", "higher"]], ...] = (
-    ("weight_bytes", "bytes", "lower"),
-    ("score", "", "higher"),
-    ("agreement", "", "higher"),
-)
 _WORDS, _LENGTH = 32, 8  # of the sequences that the small model reverses
 
 
@@ -100,17 +96,18 @@ class Quantization(Answer):
     """One per level: weight_bytes, score with interval, agreement, prefill_s, tokens_per_s, peak_bytes."""
     notes: list[str]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return f"Quantization of {self.name}"
+    title = "Quantization of a language model"
 
     def values(self) -> Sequence[Value]:
         """Bytes, score and agreement per level."""
         return [
-            Value(f"{what}_{row['level']}", row[what], unit, better=better)
+            value
             for row in self.rows
-            for what, unit, better in _COMPARED
+            for value in (
+                Value(f"weight_bytes_{row['level']}", row["weight_bytes"], "bytes", better="lower"),
+                Value(f"score_{row['level']}", row["score"], better="higher"),
+                Value(f"agreement_{row['level']}", row["agreement"], better="higher"),
+            )
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
@@ -144,34 +141,36 @@ class Quantization(Answer):
                 formula=[
                     "score: share of sequences whose answer is right in every token",
                     "agreement: share of tokens with the same most likely successor as in fp32",
-                    "peak memory: weights and the largest sum of live tensors in one pass over the sequences",
+                    "peak memory: weights and the largest sum of live tensors in one pass",
                 ],
-                notes="First token: fastest of five passes over one sequence. Decoding: fastest of three, one "
-                "sequence, with the model's cache if it has one. Score: exact binomial 95 % interval.",
+                notes="First token: fastest of five passes over one sequence; decoding: fastest of three, "
+                "with the model's cache if it has one. Score: exact binomial 95 % interval.",
             )
         ]
 
 
 def quantization(
     target: str = "",
-    levels: Sequence[str] = tuple(LEVELS),
+    /,
+    levels: Annotated[str | Sequence[str], option(metavar="NAME,...")] = ",".join(LEVELS),
     *,
-    new_tokens: int = 16,
-    steps: int = 400,
+    new_tokens: Positive = 16,
+    steps: Positive = 400,
 ) -> Quantization:
     """Score and time a language model at several levels of quantization on this machine's CPU.
 
     Args:
-        target: ``package.module:factory`` that returns a model (ids [B, T] -> logits [B, T, V], or an
+        target: package.module:factory that returns a model (ids [B, T] -> logits [B, T, V], or an
             object that has them), sequences [N, T] and the number of their final tokens that are the
-            answer (0: no score); empty: a small model that is trained first.
-        levels: of `LEVELS`; fp32 is always measured.
-        new_tokens: tokens to decode for the speed.
-        steps: training steps of the small model.
+            answer (0: no score); default: a small Llama, trained for some seconds to reverse sequences.
+        levels: Levels to measure beside fp32: bf16, fp16, int8-dynamic, int4-weight.
+        new_tokens: Tokens to decode for the speed.
+        steps: Training steps of the small model.
 
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for a factory that returns something else.
     """
+    levels = levels.split(",") if isinstance(levels, str) else levels
     for level in levels:
         choice(level, LEVELS, "level", "--levels")
     factory = load(target) if target else lambda: small_model(steps)

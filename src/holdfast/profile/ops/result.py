@@ -12,19 +12,13 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Unknown, Value
 from holdfast.compare import Difference, compare
-from holdfast.numbers import counted, duration, number, size
+from holdfast.numbers import counted, number
 from holdfast.profile.ops.formulas import CLASSES
 from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import AttentionCall
 from holdfast.profile.ops.recording import OpCall
 from holdfast.profile.ops.roofline import SUMS, Roofline, grouped, roofline
 from holdfast.profile.ops.timing import Timing
-from holdfast.report import Tile
-
-_PLACES = {
-    "meta": "meta tensors: no weights, no data",
-    "fake": "fake tensors: no weights, no data",
-}
 
 
 @dataclass(frozen=True)
@@ -206,24 +200,9 @@ class OpProfile(Answer):
         return [
             ("model", f"{self.name}, {number(self.parameters)} parameters"),
             ("inputs", self.inputs_text or "none"),
-            ("device", _PLACES.get(self.device, self.device)),
+            ("device", self.device),
             ("attention", self.implementation),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The totals."""
-        from holdfast.profile.ops.sections import si
-
-        found = [
-            Tile("Products, 2 FLOP per multiply-add", si(self.flops, "FLOP")),
-            Tile("Least traffic", size(self.bytes)),
-            Tile("Parameters", number(self.parameters)),
-            Tile("Peak memory", size(self.peak_bytes)),
-            Tile(f"Least time, {self.machine.name}", duration(self.roofline().bound_s)),
-        ]
-        if self.timing:
-            found.append(Tile("Measured time", duration(self.timing.wall_s)))
-        return found
 
     def unknowns(self) -> Sequence[Unknown]:
         """Operators without a formula, and what was assumed."""

@@ -35,14 +35,6 @@ _GROUPS = {
     **dict.fromkeys(("embedding", "other"), "memory"),
     "recurrent": "linear",
 }
-_KINDS = {
-    "spatial-self": "hardware",
-    "self": "hardware",
-    "causal": "user",
-    "cross": "system",
-    "temporal": "good",
-    "spatio-temporal": "purple",
-}
 _MOST_MODULES = 24
 
 # What every table of this room can show: label, unit, decimals, and what a value is divided by.
@@ -58,13 +50,7 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "intensity": ("Intensity", "FLOP/byte", 1, 1),
     "efficiency": ("Of the bound", "%", 1, 1),
     "share": ("Share", "%", 1, 1),
-    "products": ("Products limited by compute", "%", 1, 1),
-    "query_length": ("Queries", "", None, 1),
-    "key_length": ("Keys", "", None, 1),
-    "attention_implementation": ("Attention", "", None, 1),
     "op_class": ("Class", "", None, 1),
-    "op": ("Operator", "", None, 1),
-    "limit": ("Limited by", "", None, 1),
     "agreement": ("Agrees with fp32", "%", 1, 1),
     "score": ("Score", "%", 1, 1),
     "prefill_s": ("First token", "ms", 2, 1e-3),
@@ -269,7 +255,6 @@ def _attention(result: OpProfile) -> Section:
         "Attention call",
         "Query length (tokens)",
         series="kind",
-        meanings={kind: _KINDS[kind] for kind in kinds},
         points=True,
         log_y=True,
     )
@@ -283,7 +268,7 @@ def _attention(result: OpProfile) -> Section:
         [figure],
         details="batch",
         formula="cross: keys are not projections of what the queries are projections of; temporal: the "
-        "length is the number of frames and follows it; causal: triangle only, or so declared by the module",
+        "length follows the number of frames; causal: triangle only, or so declared by the module",
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
     )
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from torch import nn
 
-from holdfast.profile.ops import suite
-from holdfast.profile.ops.inputs import read_inputs
+from holdfast.command import Positive, option
+from holdfast.profile.ops import suite, sweeps
+from holdfast.profile.ops.inputs import read_inputs, read_settings, read_values
 from holdfast.profile.ops.profiling import combine, profile_workload
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import Workload
+from holdfast.profile.ops.sweeps import Sweep
 from holdfast.profile.ops.targets import load, refused
 
 
@@ -96,33 +99,85 @@ def _needs_inputs(module: nn.Module) -> bool:
     return any(each.default is each.empty and each.kind in kinds for each in parameters)
 
 
-def profile_target(
+Device = Literal["meta", "fake", "cpu"]
+Several = tuple[str, ...]
+
+
+def ops(
     target: str,
-    specs: Sequence[str] = (),
-    settings: Mapping[str, Any] | None = None,
+    /,
     *,
-    steps: int = 1,
-    **options: Any,
+    input: Annotated[Several, option(metavar="SPEC")] = (),
+    set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
+    device: Device = "meta",
+    attention: Literal["fused", "math", "flash"] = "fused",
+    hw: Annotated[str, option(metavar="NAME")] = "",
+    steps: Positive = 1,
+    runs: Positive = 5,
+    strict: bool = False,
 ) -> OpProfile:
-    """Profile what a command names; of a pipeline every component, with its number of calls.
+    """Count the FLOPs, bytes and attention calls of a model; on the CPU also measure its time.
 
     Args:
-        target: see `resolve`, or a pipeline of the suite.
-        specs: see `read_inputs`.
-        settings: see `resolve`.
-        steps: calls of a model, or of the parts of a pipeline that run once per step.
-        options: of `profile_workload`.
+        target: package.module:factory, or suite:NAME (an unknown name lists them).
+        input: Input as [NAME=]1x3x224x224[:DTYPE], or a TOML or JSON file; repeat for several.
+        set: Argument of the factory or of the suite model (image_size=1024), or a side (S=224); repeatable.
+        device: meta and fake need no weights and no data; cpu runs the model.
+        attention: One fused kernel, separate products (math), or the kernel of a real run.
+        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        steps: Calls of the model, or of the parts of a pipeline that run once per step.
+        runs: Measured runs on cpu.
+        strict: Exit with 1 if an operator has no formula.
     """
-    given = dict(settings or {})
+    settings = read_settings(set)
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
     if parts is None:
-        result = profile_workload(resolve(target, specs, given), **options)
-        return result if steps == 1 else combine([("step", result, steps)], target)
+        result = profile_workload(resolve(target, input, settings), device, attention, hw, runs)
+        if steps > 1:
+            result = combine([("step", result, steps)], target)
+        return replace(result, strict=strict)
     profiles = []
     for label, name, calls in parts:
-        own = dict(given)
+        own = dict(settings)
         if name in suite.GUIDED:
             own["batch"] = 2 * own.get("batch", 1)
-        work = suite.workload(name, own)
-        profiles.append((label, profile_workload(work, **options), calls or steps))
-    return combine(profiles, target)
+        part = profile_workload(suite.workload(name, own), device, attention, hw, runs)
+        profiles.append((label, part, calls or steps))
+    return replace(combine(profiles, target), strict=strict)
+
+
+def sweep(
+    target: str,
+    /,
+    *,
+    over: Annotated[str, option(metavar="NAME=N,...")],
+    input: Annotated[Several, option(metavar="SPEC")] = (),
+    set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
+    device: Device = "meta",
+    attention: Annotated[str, option(metavar="NAME,...")] = "fused",
+    hw: Annotated[str, option(metavar="NAME")] = "",
+    runs: Positive = 3,
+) -> Sweep:
+    """Profile a model at several sizes: how its cost grows, and what fused attention saves.
+
+    Args:
+        target: package.module:factory, or suite:NAME.
+        over: Setting or side that varies, such as image_size=256,512,1024 or S=64,128.
+        input: Input as [NAME=]1x3xSxS[:DTYPE], or a TOML or JSON file; repeat for several.
+        set: Argument of the factory or of the suite model, or a side of an input; repeatable.
+        device: meta and fake need no weights and no data; cpu measures time and peak memory.
+        attention: Implementations to compare: fused, math; on cpu also flash.
+        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        runs: Measured runs per point on cpu.
+    """
+    name, values = read_values(over)
+    settings = read_settings(set)
+    kinds = tuple(dict.fromkeys(attention.split(",")))
+    options = {"device": device, "machine": hw, "runs": runs, "name": target}
+    return sweeps.sweep(
+        lambda value: resolve(target, input, {**settings, name: value}),
+        name,
+        values,
+        attention=kinds,
+        **options,
+    )
