@@ -35,7 +35,7 @@ class Invariance(Answer):
         operator: its name.
         dtype: the format of the inputs.
         rows: implementation, condition (a dimension, or run), setting (the size of the slice, or the number
-            of runs), equal, different (elements), elements, max_abs, max_ulp, first_different (index in the
+            of runs), equal, different (elements), elements, share, max_abs, max_ulp, first_different (index in the
             whole result).
         orders: implementation -> order of summation, where it was asked for.
     """
@@ -50,41 +50,36 @@ class Invariance(Answer):
     def values(self) -> Sequence[Value]:
         """Share of elements that differ, by condition."""
         return [
-            Value(f"different {row['implementation']} {label}", share, better="lower")
-            for row, label, share in self._shares()
+            Value(f"different {row['implementation']} {_label(row)}", row["share"], better="lower")
+            for row in self.rows
         ]
 
     def sections(self) -> Sequence[Section]:
         """The matrix, and the order of summation."""
-        shares = self._shares()
-        broken = [each for each in shares if each[2]]
-        sentence = f"The same bits under all {counted(len(shares), 'condition')}."
-        if broken:
-            row, label, _ = max(broken, key=lambda each: each[2])
+        most = max(self.rows, key=lambda row: row["share"])
+        sentence = f"The same bits under all {counted(len(self.rows), 'condition')}."
+        if most["different"]:
+            broken = sum(not row["equal"] for row in self.rows)
             sentence = (
-                f"{len(broken)} of {counted(len(shares), 'condition')} change bits; most: "
-                f"{row['implementation']}, {label}: {row['different']:,} of "
-                f"{row['elements']:,} elements by up to {digits(row['max_abs'])}."
+                f"{broken} of {counted(len(self.rows), 'condition')} change bits; most: "
+                f"{most['implementation']}, {_label(most)}: {most['different']:,} of "
+                f"{most['elements']:,} elements by up to {digits(most['max_abs'])}."
             )
-        cells = [row | {"share": share} for row, _, share in shares]
-        parts = section(
+        matrix = section(
             "invariance",
             "What changes the bits?",
             sentence,
-            cells,
-            "implementation condition setting share",
+            self.rows,
+            "implementation condition setting share max_ulp",
             formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
             source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
             caption="Share of elements that differ, by the size of a slice, and runs.",
         )
-        return [parts, *([orders_section(self.orders)] if self.orders else [])]
+        return [matrix, *([orders_section(self.orders)] if self.orders else [])]
 
-    def _shares(self) -> list[tuple[dict[str, Any], str, float]]:
-        """Every row, its condition as a label, and the share of elements that differ."""
-        return [
-            (row, f"{row['condition']} {row['setting']}", row["different"] / row["elements"])
-            for row in self.rows
-        ]
+
+def _label(row: Mapping[str, Any]) -> str:
+    return f"{row['condition']} {row['setting']}"
 
 
 def invariance(
@@ -177,6 +172,7 @@ def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
         "equal": not different,
         "different": different,
         "elements": elements,
+        "share": different / elements if elements else 0.0,
         "max_abs": largest,
         "max_ulp": ulps,
         "first_different": place,

@@ -241,20 +241,25 @@ class _Sample:
         return tensors
 
 
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested tuples, lists and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_of(part)
+
+
 def first_tensor(output: Any) -> torch.Tensor:
-    """The tensor of an output that may be a tuple or a dictionary of several.
+    """The first tensor of an output.
 
     Raises:
         InputError: ``unsupported``.
     """
-    if isinstance(output, Mapping):
-        output = tuple(output.values())
-    if isinstance(output, (tuple, list)):
-        output = output[0] if output else None
-    if not isinstance(output, torch.Tensor):
-        kind = type(output).__name__
-        raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
-    return output
+    for tensor in tensors_of(output):
+        return tensor
+    kind = type(output).__name__
+    raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
 
 
 def _as(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:

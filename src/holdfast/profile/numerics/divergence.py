@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch.testing._comparison import default_tolerances
 
 from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
+from holdfast.profile.numerics.comparing import tensors_of
 from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.ops.targets import refused
 
-TOLERANCES = {
-    # (relative, absolute), those of torch.testing.assert_close
-    torch.float64: (1e-7, 1e-7),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float16: (1e-3, 1e-5),
-}
 INPUT = " input"
 """Behind a module's name: what it was given."""
 
@@ -50,13 +46,13 @@ class Divergence(Answer):
 
     def findings(self) -> Sequence[Finding]:
         """The first module."""
-        lacking = f" {counted(len(self.unmatched), 'output')} of one run only." * bool(
-            self.unmatched
-        )
-        if self.first is None:
-            return [Finding(f"All {counted(len(self.rows), 'output')} agree.{lacking}")]
-        cause = "agrees" if self.introduced else "differs already"
-        return [Finding(f"{self.first} is the first to differ; its input {cause}.{lacking}")]
+        parts = [f"All {counted(len(self.rows), 'output')} agree."]
+        if self.first is not None:
+            cause = "agrees" if self.introduced else "differs already"
+            parts = [f"{self.first} is the first to differ; its input {cause}."]
+        if self.unmatched:
+            parts.append(f"{counted(len(self.unmatched), 'output')} of one run only.")
+        return [Finding(" ".join(parts))]
 
 
 def record_outputs(
@@ -81,7 +77,8 @@ def record_outputs(
             calls[name] = calls.get(name, 0) + 1
             label = name if calls[name] == 1 else f"{name}#{calls[name]}"
             for key, value in ((label + INPUT, [given, options]), (label, output)):
-                for tensor in list(_tensors(value))[:1]:
+                floating = (x for x in tensors_of(value) if x.is_floating_point())
+                for tensor in islice(floating, 1):
                     found[key] = tensor.detach().cpu().clone()
 
         return keep
@@ -143,32 +140,18 @@ def _compared(name: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     if a.shape != b.shape:
         shapes = tuple(b.shape), tuple(a.shape)
         raise refused("outputs of different shapes", "shape-mismatch", name, *shapes)
-    usual = [TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
-    relative, absolute = (max(each) for each in zip(*usual, strict=True))
+    relative, absolute = default_tolerances(a, b)  # of torch.testing.assert_close
     x, y = as_float64(a), as_float64(b)
     with np.errstate(invalid="ignore"):
         within = (np.abs(x - y) <= absolute + relative * np.abs(y)) & np.isfinite(x) | (x == y)
     within |= np.isnan(x) & np.isnan(y)
-    found = deviation(x, y, format_of("fp32"))
-    return {
-        "beyond": int((~within).sum()),
-        "elements": x.size,
-        "max_abs": found.max_abs,
-        "frobenius": found.frobenius,
-        "non_finite": found.non_finite,
-        "first_non_finite": found.first_non_finite,
-    }
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The floating-point tensors in nested tuples and mappings."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(part)
+    measures = vars(deviation(x, y, format_of("fp32")))
+    names = ("max_abs", "frobenius", "non_finite", "first_non_finite")
+    beyond = {"beyond": int((~within).sum()), "elements": x.size}
+    return beyond | {name: measures[name] for name in names}
 
 
 def _converted(model: torch.nn.Module, inputs: Sequence[Any]) -> list[Any]:
-    kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
-    return [x.to(kinds[0]) if kinds and list(_tensors(x)) == [x] else x for x in inputs]
+    kinds = [p.dtype for p in model.parameters() if p.is_floating_point()][:1]
+    floating = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs]
+    return [x.to(*kinds) if kinds and y else x for x, y in zip(inputs, floating, strict=True)]

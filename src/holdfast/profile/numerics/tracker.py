@@ -69,7 +69,14 @@ class WeightTracker:
         self.update_ratios: dict[str, float] = {}
         """Parameter -> RMS of its last update over its own RMS, of the last step, by the sample."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._check_folder(resume_from)
+        files = sketch_files(self.folder)
+        if files and resume_from is None:
+            problem = "the folder has sketches of another run"
+            remedy = "name a new folder, or give resume_from, the step of the checkpoint"
+            raise refused(problem, "output-exists", path=self.folder, remedy=remedy)
+        for step in files:
+            if step > self.number:
+                files[step].unlink()
 
     def attach(self, optimizer: torch.optim.Optimizer) -> WeightTracker:
         """Call `step` after every step of an optimizer."""
@@ -86,16 +93,18 @@ class WeightTracker:
     def write(self) -> Path:
         """Write the sketches of this moment; returns the file."""
         names = list(self._live)
-        quantiles = np.full((len(names), SKETCH), np.nan)
+        # float32 holds the values of every format but float64.
+        wide = any(each.element_size() > 4 for each in self._live.values())
+        quantiles = np.full((len(names), SKETCH), np.nan, np.float64 if wide else np.float32)
         paired = np.full_like(quantiles, np.nan)
         facts = np.zeros((len(names), len(STATISTICS)))
+        sizes = [int(_local(parameter).numel()) for parameter in self._live.values()]
         for row, name in enumerate(names):
             ranked, rms, non_finite = _quantiles(_local(self._live[name]))
             sample = self._samples[name]
             quantiles[row, : len(ranked)] = ranked
             paired[row, : len(sample)] = sample
             facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite
-        sizes = [int(_local(self._live[name]).numel()) for name in names]
         path = self.folder / f"step-{self.number:010d}.safetensors"
         save(path, Sketch(self.number, names, sizes, quantiles, paired, facts))
         return path
@@ -124,16 +133,6 @@ class WeightTracker:
             known = math.isfinite(change) and size > 0
             self.update_ratios[name] = change / size if known else math.inf if change else 0.0
         self._samples = now
-
-    def _check_folder(self, resume_from: int | None) -> None:
-        files = sketch_files(self.folder)
-        if files and resume_from is None:
-            problem = "the folder has sketches of another run"
-            remedy = "name a new folder, or give resume_from, the step of the checkpoint"
-            raise refused(problem, "output-exists", path=self.folder, remedy=remedy)
-        for step, path in files.items():
-            if step > self.number:
-                path.unlink()
 
 
 def _local(parameter: Any) -> Any:
@@ -184,16 +183,14 @@ def save(path: Path, sketch: Sketch) -> None:
     """Write a sketch, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
-    parts = {"quantiles": sketch.quantiles, "paired": sketch.paired}
-    compact = {name: part.astype(np.float32) for name, part in parts.items()}
-    if all(np.array_equal(parts[name], compact[name], equal_nan=True) for name in parts):
-        parts = compact  # not where weights are float64
-    parts["statistics"] = sketch.statistics
+    parts = {
+        "quantiles": sketch.quantiles,
+        "paired": sketch.paired,
+        "statistics": sketch.statistics,
+    }
     facts = {
         "version": VERSION,
-        "step": sketch.step,
-        "names": sketch.names,
-        "sizes": sketch.sizes,
+        **{key: getattr(sketch, key) for key in ("step", "names", "sizes")},
     }
     write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
 
