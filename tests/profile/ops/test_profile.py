@@ -201,7 +201,7 @@ def test_measured_time_is_attributed_to_operators() -> None:
         sum(row["seconds"] for row in result.by_class().values())
     )
     assert 0 < timing.attributed <= 1
-    assert timing.residual_s == pytest.approx(timing.measured_wall_s * (1 - timing.attributed))
+    assert timing.residual_s == pytest.approx(timing.wall_s * (1 - timing.attributed))
     assert timing.runs == 2
     assert all(op.seconds is not None and op.seconds > 0 for op in result.ops)
 

@@ -35,8 +35,8 @@ class Invariance(Answer):
         operator: its name.
         dtype: the format of the inputs.
         rows: implementation, condition (a dimension, or run), setting (the size of the slice, or the number
-            of runs), equal, different (elements), elements, share, max_abs, max_ulp, first_different (index in the
-            whole result).
+            of runs), equal, different (elements), elements, share (of elements that differ), max_abs,
+            max_ulp, first_different (index in the whole result).
         orders: implementation -> order of summation, where it was asked for.
     """
 

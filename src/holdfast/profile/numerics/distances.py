@@ -16,6 +16,10 @@ SKETCH = 1024
 """Quantiles of a sketch, and values of a paired sample."""
 
 
+LARGE = 1 << 20
+"""Values from which loading the compiled sort pays."""
+
+
 @dataclass(frozen=True)
 class Distance:
     """How far apart two tensors are."""
@@ -50,12 +54,26 @@ def distance(a: Any, b: Any) -> Distance:
         x, y = x[usable], y[usable]
     if not x.size:
         return Distance(np.nan, np.nan, np.nan, np.nan)
-    paired = np.subtract(x, y, dtype=np.float64)
-    np.abs(paired, out=paired)
-    ranked = np.subtract(np.sort(x), np.sort(y), dtype=np.float64)
-    np.abs(ranked, out=ranked)
+    paired = np.abs(np.subtract(x, y, dtype=np.float64))
+    paired_mean, paired_max = float(paired.mean()), float(paired.max())
+    w1 = np.abs(
+        np.subtract(ascending(x), ascending(y), paired, dtype=np.float64), out=paired
+    ).mean()
     rms = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
-    return Distance(float(ranked.mean()), float(paired.mean()), float(paired.max()), rms)
+    return Distance(float(w1), paired_mean, paired_max, rms)
+
+
+def ascending(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sorted finite values; many of float32 by a compiled radix sort, a quarter of NumPy's time."""
+    if values.dtype != np.float32 or values.size < LARGE:
+        return np.sort(values)
+    from holdfast.profile.numerics._kernels import radix_sort
+
+    # Of floats as integers, the negative ones are ordered the wrong way round.
+    signed = values.view(np.int32)
+    keys = (signed ^ (signed >> 31 & 0x7FFFFFFF)).view(np.uint32) ^ np.uint32(1 << 31)
+    signed = (radix_sort(keys, np.empty_like(keys)) ^ np.uint32(1 << 31)).view(np.int32)
+    return (signed ^ (signed >> 31 & 0x7FFFFFFF)).view(np.float32)
 
 
 def flat(values: Any) -> npt.NDArray[Any]:

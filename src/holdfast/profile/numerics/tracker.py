@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.files import write_whole
-from holdfast.profile.numerics.distances import SKETCH, flat, positions
+from holdfast.profile.numerics.distances import SKETCH, ascending, flat, positions
 from holdfast.profile.ops.targets import refused
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
         total = float(torch.linalg.vector_norm(values, dtype=torch.float64))
     n = values.numel()
     if values.device.type == "cpu":
-        ranked = np.sort(flat(values))[positions(n)]
+        ranked = ascending(flat(values))[positions(n)]
     else:  # sorted on the device: only the quantiles are copied
         ranked = flat(torch.sort(values)[0][torch.from_numpy(positions(n)).to(values.device)])
     return ranked, total / math.sqrt(max(n, 1)), non_finite

@@ -295,7 +295,7 @@ def _time(result: OpProfile) -> Section:
     assert timing is not None
     sentence = (
         f"One pass takes {duration(timing.wall_s)} (median of {timing.runs}); {percent(timing.attributed)} "
-        f"of it is inside operators, {duration(timing.residual_s)} is Python and dispatch; measuring adds "
+        f"of it is inside operators, {duration(timing.residual_s)} is Python; measuring adds "
         f"{percent(max(0.0, timing.overhead))}."
     )
     slowest = grouped(result.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))
@@ -311,5 +311,5 @@ def _time(result: OpProfile) -> Section:
         caption="The 20 slowest pairs of operator and module.",
         formula="time of an operator: median over the runs of its wall time between dispatch and return",
         parameters={"threads": timing.threads, "load before": timing.load},
-        notes="Plain and measured runs take turns. Overhead: fastest measured run / fastest plain run - 1.",
+        notes="Plain and measured runs take turns; shares are of the fastest. Measuring: CPU time added.",
     )

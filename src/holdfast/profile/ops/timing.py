@@ -29,17 +29,17 @@ class Timing:
     measured_wall_s: float
     """While operators are measured: the median."""
     attributed: float
-    """Share of the wall time of the measured runs that is inside operators: the median."""
+    """Share of the wall time that is inside operators, of the fastest runs: measuring itself is in neither."""
     overhead: float
-    """Fastest measured run / fastest plain run - 1."""
+    """What measuring adds: the least CPU time of a measured run / that of a plain run - 1."""
     threads: int
     load: float
     """Load average before."""
 
     @property
     def residual_s(self) -> float:
-        """Seconds outside operators: Python code of the model and dispatch."""
-        return self.measured_wall_s * (1 - self.attributed)
+        """Seconds outside operators: Python code of the model."""
+        return self.wall_s * (1 - self.attributed)
 
     def to_dict(self) -> dict[str, Any]:
         """The part of the JSON."""
@@ -84,7 +84,8 @@ def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -
         runs: plain and measured runs, in turn.
     """
     load, composite = round(os.getloadavg()[0], 2), dict[Any, bool]()
-    plain, measured, spans = list[float](), list[float](), list[list[int]]()
+    plain, measured = list[_Seconds](), list[_Seconds]()
+    spans = list[list[int]]()
     for _ in range(runs):
         plain.append(_run(work, attention, nullcontext()))
         clock = _Clock(composite)
@@ -97,22 +98,28 @@ def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -
         call.seconds = 0.0
     for owner, durations in zip(recorder.owners, zip(*usable, strict=True), strict=False):
         recorder.ops[owner].seconds += statistics.median(durations) / 1e9  # type: ignore[operator]
-    shares = [sum(each) / 1e9 / wall for each, wall in zip(spans, measured, strict=True)]
+    # Other work on the machine can only add time, to a plain run as to a measured one.
+    wall, cpu = map(min, zip(*plain, strict=True))
+    inside = min(sum(each) for each in spans) / 1e9
     return Timing(
         runs,
-        statistics.median(plain),
-        statistics.median(measured),
-        statistics.median(shares),
-        min(measured) / min(plain) - 1,
+        statistics.median(each for each, _ in plain),
+        statistics.median(each for each, _ in measured),
+        min(1.0, inside / wall),
+        min(each for _, each in measured) / cpu - 1,
         torch.get_num_threads(),
         load,
     )
 
 
-def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> float:
+_Seconds = tuple[float, float]
+"""Wall and CPU time of a run."""
+
+
+def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> _Seconds:
     args, kwargs = copy.deepcopy((work.args, work.kwargs))  # caches grow
     with settings(attention):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         with clock:
             work.module(*args, **kwargs)
-        return time.perf_counter() - start
+        return time.perf_counter() - start, time.process_time() - cpu
