@@ -56,8 +56,8 @@ print(json.dumps([flops, time.process_time() - cpu, time.perf_counter() - start]
 COUNT = {
     "holdfast": """
 def count(work):
-    from holdfast.profile.ops.profiling import profile_workload
-    return profile_workload(work, machine="h100-sxm").flops
+    from holdfast.profile.ops.profiling import profile
+    return profile(work, machine="h100-sxm").flops
 """,
     "flop_counter": """
 def count(work):
@@ -109,11 +109,11 @@ def counted(counter: str, model: str, python: str, runs: int) -> dict[str, Any]:
 
 def timed(name: str, settings: dict[str, Any], runs: int) -> dict[str, Any]:
     """A real run: attribution, overhead, and operators that beat their bound."""
-    from holdfast.profile.ops.profiling import profile_workload
+    from holdfast.profile.ops.profiling import profile
     from holdfast.profile.ops.suite import workload
 
     work = workload(name, {"dtype": "float32", **settings})
-    result = profile_workload(work, device="cpu", runs=runs)
+    result = profile(work, device="cpu", runs=runs)
     assert result.timing is not None
     rows = [row for row in result.roofline().ops if row["seconds"]]
     faster = [row for row in rows if row["seconds"] < row["bound_s"]]

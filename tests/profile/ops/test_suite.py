@@ -9,14 +9,14 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.profile.ops import suite
-from holdfast.profile.ops.profiling import profile_workload
+from holdfast.profile.ops.profiling import profile
 from holdfast.profile.ops.workloads import ops
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
 def counted(name: str, **settings: Any) -> Any:
-    return profile_workload(suite.workload(name, settings), machine="h100-sxm")
+    return profile(suite.workload(name, settings), machine="h100-sxm")
 
 
 def classes(made: Any) -> dict[str, int]:

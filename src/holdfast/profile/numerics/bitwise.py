@@ -73,7 +73,6 @@ class Invariance(Answer):
             "implementation condition setting share max_ulp",
             formula="f(x)[slice] and f(x[slice]), and f(x) again, compared bit by bit",
             source="batch invariance: He, Defeating Nondeterminism in LLM Inference, 2025",
-            caption="Share of elements that differ, by the size of a slice, and runs.",
         )
         return [matrix, *([orders_section(self.orders)] if self.orders else [])]
 

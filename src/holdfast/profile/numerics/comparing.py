@@ -80,14 +80,11 @@ class Comparison(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """Values that no distance covers."""
+        wrong = [row for row in self.rows if row["non_finite"] or row["golden_non_finite"]]
+        places = [f"{row['implementation']} in {row['dtype']}, {row['tensor']}" for row in wrong]
         return [
-            Unknown(
-                f"{row['implementation']} in {row['dtype']}, {row['tensor']}: {row['non_finite']:,} "
-                f"values and {row['golden_non_finite']:,} golden ones are NaN or infinite, in no distance."
-            )
-            for row in self.rows
-            if row["non_finite"] or row["golden_non_finite"]
-        ][:8]
+            Unknown(f"{place}: NaN or infinite values are in no distance.") for place in places[:8]
+        ]
 
     def sections(self) -> Sequence[Section]:
         """Every implementation, format and tensor."""
@@ -132,7 +129,6 @@ class Comparison(Answer):
                 ),
                 parameters={"reference": self.reference, "seeds": self.seeds},
                 source="the 'twice the error' rule: tests of Dao-AILab/flash-attention",
-                caption="Brackets: range over seeds.",
             )
         ]
 

@@ -96,7 +96,6 @@ class WeightDistance(Answer):
                 source="Vallender 1974; Golden et al., arXiv 2405.02803",
                 notes="From sketches W1 is over mid-quantiles, and paired distances are over a sample of "
                 "1,024 places: their largest value is a lower bound. Up to 1,024 weights are exact.",
-                caption="Tensors of the last step, farthest first.",
             )
         ]
 

@@ -22,7 +22,7 @@ DEVICES = ("meta", "fake", "cpu")
 
 
 def profile(
-    module: nn.Module,
+    module: nn.Module | Workload,
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
     device: str = "meta",
@@ -34,7 +34,8 @@ def profile(
     """FLOPs, bytes and attention calls of one forward pass; on the CPU also the time.
 
     Args:
-        module: the model; without data (``meta``, ``fake``) its weights are not read or changed.
+        module: the model (or a workload, which has its inputs); without data (``meta``, ``fake``) its
+            weights are not read or changed.
         args: positional inputs; tensors on the device meta will do.
         kwargs: named inputs.
         device: meta (no data; fake tensors or the CPU where the model needs more, which a note says), fake,
@@ -50,26 +51,9 @@ def profile(
         InputError: ``unknown-name``; ``invalid-value`` for inputs that the model refuses;
             ``data-dependent``.
     """
-    work = Workload(module, args, dict(kwargs or {}), name or type(module).__name__)
-    return profile_workload(work, device, attention, machine, runs)
-
-
-def profile_workload(
-    work: Workload,
-    device: str = "meta",
-    attention: str = "fused",
-    machine: str | Hardware | None = None,
-    runs: int = 5,
-) -> OpProfile:
-    """Profile a model with its inputs; see `profile`.
-
-    Args:
-        work: the model and its inputs.
-        device: see `profile`.
-        attention: see `profile`.
-        machine: see `profile`.
-        runs: see `profile`.
-    """
+    work = module
+    if not isinstance(work, Workload):
+        work = Workload(work, args, dict(kwargs or {}), name or type(module).__name__)
     choice(device, DEVICES, "device")
     choice(attention, ("fused", *ATTENTION), "attention")
     inputs = describe(work)
@@ -98,17 +82,12 @@ def profile_workload(
 
 def _masked(recorder: Recorder) -> list[str]:
     """What a reader should know about causal attention with a mask of unknown content."""
-    full = [
-        each
-        for each in recorder.attention
-        if each.kind == "causal" and each.fused and not each.causal and each.query_length > 1
-    ]
-    if not full:
-        return []
-    return [
-        f"{len(full)} causal attention calls pass a mask instead of is_causal and are counted in full, "
-        "as a kernel computes them."
-    ]
+    calls = [a for a in recorder.attention if a.kind == "causal" and a.fused and not a.causal]
+    full = sum(a.query_length > 1 for a in calls)
+    text = (
+        f"{full} causal attention calls pass a mask instead of is_causal and are counted in full."
+    )
+    return [text] * bool(full)
 
 
 def _name_temporal(work: Workload, recorder: Recorder) -> None:

@@ -112,8 +112,10 @@ class Quantization(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model and task."""
-        scored = f"{self.sequences:,}, the last {self.answer_tokens} tokens are the answer"
-        return [("model", f"{self.name}, {self.parameters:,} parameters"), ("sequences", scored)]
+        task = (
+            f"{self.sequences:,} sequences, their last {self.answer_tokens} tokens are the answer"
+        )
+        return [("model", f"{self.name}, {self.parameters:,} parameters"), ("task", task)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the figures do not say."""

@@ -197,12 +197,9 @@ class OpProfile(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model, inputs, where it ran."""
-        return [
-            ("model", f"{self.name}, {number(self.parameters)} parameters"),
-            ("inputs", self.inputs_text or "none"),
-            ("device", self.device),
-            ("attention", self.implementation),
-        ]
+        model = f"{self.name}, {number(self.parameters)} parameters"
+        ran = f"{self.device}, attention {self.implementation}"
+        return [("model", model), ("inputs", self.inputs_text or "none"), ("device", ran)]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Operators without a formula, and what was assumed."""

@@ -35,7 +35,6 @@ _GROUPS = {
     **dict.fromkeys(("embedding", "other"), "memory"),
     "recurrent": "linear",
 }
-_MOST_MODULES = 24
 
 # What every table of this room can show: label, unit, decimals, and what a value is divided by.
 _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
@@ -169,8 +168,7 @@ def _classes(result: OpProfile) -> Section:
             "attention: 2 pairs (dim + value dim) per head; causal pairs: n (n + 1) / 2",
             "bytes: every input element once, every result once; views nothing; gathers what they return",
         ],
-        notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations per element of norms, softmax, "
-        "activations and bias; they run on other units than products, so the two are not added.",
+        notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations of norms, softmax and so on.",
     )
 
 
@@ -282,12 +280,10 @@ def _modules(result: OpProfile) -> Section:
     sentence = (
         f"The operators of {own[0]['module']} are the largest part: {share} of the matrix FLOPs."
     )
-    drawn = [{**row, "gflop": row["flops"] / 1e9} for row in own[:_MOST_MODULES]]
-    figure = bars(drawn, "module", "gflop", "Matrix FLOPs of own operators (GFLOP)")
     caption = "Own operators of each module; 'with children' includes those below it."
     columns = "module type total_flops flops bytes seconds"
     question = "Where in the model?"
-    return section("modules", question, sentence, rows[:20_000], columns, [figure], caption=caption)
+    return section("modules", question, sentence, rows[:20_000], columns, caption=caption)
 
 
 def _time(result: OpProfile) -> Section:

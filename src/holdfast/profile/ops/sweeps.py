@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import brief, size
-from holdfast.profile.ops.profiling import profile_workload
+from holdfast.profile.ops.profiling import profile
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.roofline import grouped
 from holdfast.profile.ops.running import Workload
@@ -151,7 +151,7 @@ def sweep(
     for value in sorted(set(values)):
         for kind in attention:
             work = make(value)
-            result = profile_workload(work, device, kind, machine, runs)
+            result = profile(work, device=device, attention=kind, machine=machine, runs=runs)
             points.append({"value": value, _KIND: kind, **_point(result)})
             if result.timing:
                 points[-1]["seconds"] = result.timing.wall_s

@@ -29,7 +29,7 @@ class Timing:
     measured_wall_s: float
     """While operators are measured: the median."""
     attributed: float
-    """Share of the wall time that is inside operators, of the fastest runs: measuring itself is in neither."""
+    """Share of the wall time inside operators, of the fastest runs: measuring itself is in neither."""
     overhead: float
     """What measuring adds: the least CPU time of a measured run / that of a plain run - 1."""
     threads: int

@@ -12,7 +12,7 @@ from torch import nn
 from holdfast.command import Positive, option
 from holdfast.profile.ops import suite, sweeps
 from holdfast.profile.ops.inputs import read_inputs, read_settings, read_values
-from holdfast.profile.ops.profiling import combine, profile_workload
+from holdfast.profile.ops.profiling import combine, profile
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import Workload
 from holdfast.profile.ops.sweeps import Sweep
@@ -130,9 +130,10 @@ def ops(
         strict: Exit with 1 if an operator has no formula.
     """
     settings = read_settings(set)
+    options: dict[str, Any] = dict(device=device, attention=attention, machine=hw, runs=runs)  # noqa: C408
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
     if parts is None:
-        result = profile_workload(resolve(target, input, settings), device, attention, hw, runs)
+        result = profile(resolve(target, input, settings), **options)
         if steps > 1:
             result = combine([("step", result, steps)], target)
         return replace(result, strict=strict)
@@ -141,8 +142,7 @@ def ops(
         own = dict(settings)
         if name in suite.GUIDED:
             own["batch"] = 2 * own.get("batch", 1)
-        part = profile_workload(suite.workload(name, own), device, attention, hw, runs)
-        profiles.append((label, part, calls or steps))
+        profiles.append((label, profile(suite.workload(name, own), **options), calls or steps))
     return replace(combine(profiles, target), strict=strict)
 
 
