@@ -19,9 +19,10 @@ from holdfast.profile.ops.targets import choice, refused
 from holdfast.report import figures
 
 SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
+# Whether the headline is of the stored output. With every step rounded, both variants end in the same
+# rounding of the output, which hides the difference between them; of a kernel, users get what it
+# stores.
 STORED = {"all-rounded": False, "kernel": True}
-"""Whether the headline is of the stored output. With every step rounded, both variants end in the same
-rounding of the output, which hides the difference between them; of a kernel, users get what it stores."""
 
 
 @dataclass(frozen=True)
@@ -198,10 +199,10 @@ def attention(
     return Attention(*head, base, own, grid[0]["ratio"], span, alone, grid)
 
 
+# Deviations of the output before its last rounding, and as stored.
 _Pair = tuple[Deviation, Deviation]
-"""Deviations of the output before its last rounding, and as stored."""
+# Formats, and keys per block; None: whole rows.
 _Run = tuple[emu.Arithmetic, int | None]
-"""Formats, and keys per block; None: whole rows."""
 
 
 def _outputs(

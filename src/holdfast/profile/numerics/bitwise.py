@@ -18,13 +18,13 @@ from holdfast.profile.numerics.summation import SummationOrder, orders_section
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import refused
 
+# Slices of a size that are compared, spread over the dimension.
 SLICES = 8
-"""Slices of a size that are compared, spread over the dimension."""
+# Name -> (input -> its dimension, dimension of the output): along it an operator computes each slice
+# independently, so that slices of the inputs give slices of the output.
 Dimensions = Mapping[str, tuple[Mapping[int, int], int]]
-"""Name -> (input -> its dimension, dimension of the output): along it an operator computes each slice
-independently, so that slices of the inputs give slices of the output."""
+# A result, what it should equal, and where that begins in the whole.
 _Pair = tuple[torch.Tensor, torch.Tensor, int]
-"""A result, what it should equal, and where that begins in the whole."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ REFERENCE_FACTOR = 2.0
 
 Operator = Callable[..., Any]
 Tensors = dict[str, FloatArray]
+# Of one seed: the deviation, its ratio to the reference's, and whether it is small enough.
 _Result = tuple[Deviation, float | None, bool]
-"""Of one seed: the deviation, its ratio to the reference's, and whether it is small enough."""
 
 
 @dataclass(frozen=True)

@@ -12,31 +12,34 @@ from holdfast.lines import Rejects
 from holdfast.opening import open_source
 from holdfast.profile.ops.targets import refused
 
+# Names of columns, in lower case and without W&B's ``run name - ``.
 USUAL = {
     "step": ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter"),
     "loss": ("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "value"),
     "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "global_norm", "gnorm"),
 }
-"""Names of columns, in lower case and without W&B's ``run name - ``."""
+# Share of rows with text where a number belongs past which a file is refused.
 MAX_REJECTED = 0.05
-"""Share of rows with text where a number belongs past which a file is refused."""
 
 
 @dataclass
 class Curve:
-    """The loss of a run by step."""
+    """The loss of a run by step.
+
+    Attributes:
+        columns: What was read: step, loss, grad_norm -> column.
+        points: (step, loss, gradient norm), steps ascending.
+        rejected: Rows with text where a number belongs.
+        without_loss: Rows in which the loss is empty.
+        replayed: Rows replaced by a later one: the run was resumed from an earlier step.
+    """
 
     path: Path
     columns: dict[str, str]
-    """What was read: step, loss, grad_norm -> column."""
     points: list[tuple[int, float, float | None]] = field(default_factory=list)
-    """(step, loss, gradient norm), steps ascending."""
     rejected: int = 0
-    """Rows with text where a number belongs."""
     without_loss: int = 0
-    """Rows in which the loss is empty."""
     replayed: int = 0
-    """Rows replaced by a later one: the run was resumed from an earlier step."""
 
 
 def read_curve(path: str | Path, **given: str | None) -> Curve:

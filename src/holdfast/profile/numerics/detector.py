@@ -21,41 +21,44 @@ from holdfast.profile.numerics.formats import FloatArray
 
 State = Literal["spike", "recovered", "diverged", "nan"]
 
+# Accepted values before the first spike can be told from noise.
 MIN_HISTORY = 32
-"""Accepted values before the first spike can be told from noise."""
+# Values that follow a descent whose slope changes; also the steps within which a spike may return.
 RECENT = 16
-"""Values that follow a descent whose slope changes; also the steps within which a spike may return."""
+# Below it a value is normal again; two in a row end a spike.
 NORMAL_Z = 3.0
-"""Below it a value is normal again; two in a row end a spike."""
+# Smallest scale, as a share of the expected value: curves without noise have no smaller spikes.
 FLOOR = 0.0005
-"""Smallest scale, as a share of the expected value: curves without noise have no smaller spikes."""
+# A spike exceeds the third largest accepted z of the last 8 windows so many times: tails may be heavy.
 TAIL_FACTOR, TAIL_RANK, TAIL_WINDOWS = 2.0, 3, 8
-"""A spike exceeds the third largest accepted z of the last 8 windows so many times: tails may be heavy."""
 
 
 @dataclass
 class Spike:
-    """One spike, from its onset to its end."""
+    """One spike, from its onset to its end.
+
+    Attributes:
+        step: The first step outside the noise.
+        signal: What showed it first: loss or grad_norm.
+        z: When it was detected; None for NaN.
+        batch: The batch of the onset, where the caller numbers them.
+        layer: The parameter with the largest update relative to its size at the time of detection.
+        end_step: The first normal step; of a divergence the step at which it was given up.
+    """
 
     step: int
-    """The first step outside the noise."""
     signal: str
-    """What showed it first: loss or grad_norm."""
     value: float
     expected: float
     z: float | None
-    """When it was detected; None for NaN."""
     batch: int | None
-    """The batch of the onset, where the caller numbers them."""
     layer: str | None
-    """The parameter with the largest update relative to its size at the time of detection."""
     update_ratio: float | None
     state: State
     detected_step: int
     peak: float
     peak_step: int
     end_step: int | None = None
-    """The first normal step; of a divergence the step at which it was given up."""
 
 
 class SpikeDetector:
@@ -72,12 +75,12 @@ class SpikeDetector:
     def __init__(self, window: int = 128, threshold: float = 6.0) -> None:
         self.patience = window
         self.threshold = threshold
+        # All spikes so far, in order; the last may be open (state "spike").
         self.events: list[Spike] = []
-        """All spikes so far, in order; the last may be open (state "spike")."""
+        # Values seen.
         self.steps = 0
-        """Values seen."""
+        # Those beyond the threshold, or not finite.
         self.spike_steps = 0
-        """Those beyond the threshold, or not finite."""
         self._signals = {"loss": _Window(window), "grad_norm": _Window(window)}
         self._open: Spike | None = None
         self._normal = 0
@@ -186,13 +189,16 @@ class SpikeDetector:
 
 @dataclass(frozen=True)
 class _Score:
-    """A value held against its window."""
+    """A value held against its window.
+
+    Attributes:
+        tail: Where the tail of the noise ends, in z.
+    """
 
     value: float
     expected: float
     z: float
     tail: float
-    """Where the tail of the noise ends, in z."""
     step: int
     batch: int | None
 
@@ -208,8 +214,8 @@ class _Window:
         self._scores: deque[_Score] = deque(maxlen=size)
         self._largest: deque[float] = deque(maxlen=TAIL_WINDOWS * size)
         self._pending: list[_Score] = []
+        # Expected value and scale; fitted when the next value is scored.
         self._fitted: tuple[float, float] | None = None
-        """Expected value and scale; fitted when the next value is scored."""
 
     @property
     def ready(self) -> bool:

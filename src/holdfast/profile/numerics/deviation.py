@@ -13,24 +13,27 @@ from holdfast.profile.numerics.formats import FloatArray, Format, spacing
 
 @dataclass(frozen=True)
 class Deviation:
-    """Distances between a result and its golden value, over the elements where both are finite."""
+    """Distances between a result and its golden value, over the elements where both are finite.
+
+    Attributes:
+        max_abs: Largest absolute difference; None where no element can be compared.
+        mean_abs: Mean absolute difference.
+        frobenius: Norm of the difference over the norm of the golden value; None where that is zero.
+        max_ulp: Largest difference in ulps of the result's format at the golden value.
+        cosine: Cosine of the angle between both; None where one is zero.
+        non_finite: NaN and infinities of the result where the golden value is finite or differs.
+        first_non_finite: Index of the first of them.
+        golden_non_finite: NaN and infinities of the golden value itself.
+    """
 
     max_abs: float | None
-    """Largest absolute difference; None where no element can be compared."""
     mean_abs: float | None
-    """Mean absolute difference."""
     frobenius: float | None
-    """Norm of the difference over the norm of the golden value; None where that is zero."""
     max_ulp: float | None
-    """Largest difference in ulps of the result's format at the golden value."""
     cosine: float | None
-    """Cosine of the angle between both; None where one is zero."""
     non_finite: int
-    """NaN and infinities of the result where the golden value is finite or differs."""
     first_non_finite: tuple[int, ...] | None
-    """Index of the first of them."""
     golden_non_finite: int
-    """NaN and infinities of the golden value itself."""
 
 
 def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation:

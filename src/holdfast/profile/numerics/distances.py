@@ -12,26 +12,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Quantiles of a sketch, and values of a paired sample.
 SKETCH = 1024
-"""Quantiles of a sketch, and values of a paired sample."""
 
 
+# Values from which loading the compiled sort pays.
 LARGE = 1 << 20
-"""Values from which loading the compiled sort pays."""
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart two tensors are."""
+    """How far apart two tensors are.
+
+    Attributes:
+        w1: Wasserstein-1 distance of the two distributions.
+        paired_mean: Mean absolute difference, element by element.
+        paired_max: Largest absolute difference; of a sample a lower bound.
+        rms: Root mean square of the first tensor: the scale to hold distances against.
+    """
 
     w1: float
-    """Wasserstein-1 distance of the two distributions."""
     paired_mean: float
-    """Mean absolute difference, element by element."""
     paired_max: float
-    """Largest absolute difference; of a sample a lower bound."""
     rms: float
-    """Root mean square of the first tensor: the scale to hold distances against."""
 
 
 def positions(size: int) -> npt.NDArray[np.int64]:

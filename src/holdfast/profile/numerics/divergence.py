@@ -18,8 +18,8 @@ from holdfast.profile.numerics.deviation import deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.ops.targets import refused
 
+# Behind a module's name: what it was given.
 INPUT = " input"
-"""Behind a module's name: what it was given."""
 
 
 @dataclass(frozen=True)

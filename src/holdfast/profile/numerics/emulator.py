@@ -37,7 +37,12 @@ Mode = Literal["all-rounded", "kernel"]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The format in which the result of each step is stored."""
+    """The format in which the result of each step is stored.
+
+    Attributes:
+        sums_stored: Row sums add the stored probabilities; a kernel adds them before they are rounded.
+        normalizes_first: The baseline divides probabilities by their sum before it multiplies them by V.
+    """
 
     scores: str = "fp64"
     row_max: str = "fp64"
@@ -48,9 +53,7 @@ class Arithmetic:
     accumulator: str = "fp64"
     output: str = "fp64"
     sums_stored: bool = True
-    """Row sums add the stored probabilities; a kernel adds them before they are rounded."""
     normalizes_first: bool = False
-    """The baseline divides probabilities by their sum before it multiplies them by V."""
 
     def __post_init__(self) -> None:
         for step in STEPS:

@@ -15,17 +15,20 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format with subnormals."""
+    """A binary floating-point format with subnormals.
+
+    Attributes:
+        fraction_bits: Stored bits of the fraction: the precision is one more.
+        min_exponent: Exponent of the smallest normal number.
+        largest: Largest finite number.
+        infinity: Whether overflow gives infinity; a format without one saturates, as torch's casts do.
+    """
 
     name: str
     fraction_bits: int
-    """Stored bits of the fraction: the precision is one more."""
     min_exponent: int
-    """Exponent of the smallest normal number."""
     largest: float
-    """Largest finite number."""
     infinity: bool = True
-    """Whether overflow gives infinity; a format without one saturates, as torch's casts do."""
 
     @property
     def unit_roundoff(self) -> float:

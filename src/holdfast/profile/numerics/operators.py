@@ -16,16 +16,19 @@ from holdfast.profile.ops.targets import choice, load, refused
 
 @dataclass(frozen=True)
 class Suite:
-    """One operator."""
+    """One operator.
+
+    Attributes:
+        implementations: The first is the reference.
+        inputs: ``inputs(generator)``; with ``length=`` where lengths can be asked for.
+        dimensions: Independent dimensions, for invariance; by default the first of every input.
+        sums: Name -> function that adds the numbers of a tensor [n] as the operator does.
+    """
 
     implementations: Mapping[str, Callable[..., Tensor]]
-    """The first is the reference."""
     inputs: Callable[..., Sequence[Tensor]]
-    """``inputs(generator)``; with ``length=`` where lengths can be asked for."""
     dimensions: Dimensions = field(default_factory=dict)
-    """Independent dimensions, for invariance; by default the first of every input."""
     sums: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    """Name -> function that adds the numbers of a tensor [n] as the operator does."""
 
 
 def suite(name: str, place: str = "TARGET") -> Suite:

@@ -16,8 +16,8 @@ from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
 from holdfast.profile.ops.sections import section
 from holdfast.report import figures
 
+# Points of the figure: of each stretch the largest loss is drawn.
 POINTS = 1500
-"""Points of the figure: of each stretch the largest loss is drawn."""
 STATES = {
     "recovered": "recovered",
     "diverged": "diverged",

@@ -23,8 +23,8 @@ from holdfast.profile.numerics.formats import FloatArray, as_float64, rounded
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, refused
 
+# A leaf is the index of a number, a node the list of what it adds: nested lists.
 Tree = Any
-"""A leaf is the index of a number, a node the list of what it adds: nested lists."""
 _MASKS = {
     # (M, unit): units are exact in sums of up to 2,048 (fp16), and absorbed by M even in float32.
     "fp64": (2.0**1000, 1.0),
@@ -32,10 +32,10 @@ _MASKS = {
     "bf16": (2.0**100, 1.0),
     "fp16": (2.0**15, 2.0**-24),
 }
+# Random vectors on which the tree must give the function's bits.
 CHECKS = 20
-"""Random vectors on which the tree must give the function's bits."""
+# Numbers; a chain nests as deep as it is long.
 MOST = 256
-"""Numbers; a chain nests as deep as it is long."""
 
 
 @dataclass(frozen=True)

@@ -59,15 +59,15 @@ class WeightTracker:
             raise refused("invalid every", "out-of-range", "every", every, "1 or more")
         self.every = every
         self.folder = Path(dir)
+        # Optimizer steps so far.
         self.number = resume_from or 0
-        """Optimizer steps so far."""
         self._live = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         if not self._live:
             raise refused("the model has no floating-point parameters", "no-data", "model")
         self._places: dict[str, Any] = {}
         self._samples = self._sampled()
+        # Parameter -> RMS of its last update over its own RMS, of the last step, by the sample.
         self.update_ratios: dict[str, float] = {}
-        """Parameter -> RMS of its last update over its own RMS, of the last step, by the sample."""
         self.folder.mkdir(parents=True, exist_ok=True)
         files = sketch_files(self.folder)
         if files and resume_from is None:
@@ -165,18 +165,21 @@ def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """One tracked step."""
+    """One tracked step.
+
+    Attributes:
+        sizes: Elements of each tensor.
+        quantiles: [tensors, 1024] ascending; NaN behind the values of smaller tensors.
+        paired: [tensors, 1024] values at `positions`; NaN behind them.
+        statistics: [tensors, 3]: `STATISTICS`.
+    """
 
     step: int
     names: list[str]
     sizes: list[int]
-    """Elements of each tensor."""
     quantiles: np.ndarray
-    """[tensors, 1024] ascending; NaN behind the values of smaller tensors."""
     paired: np.ndarray
-    """[tensors, 1024] values at `positions`; NaN behind them."""
     statistics: np.ndarray
-    """[tensors, 3]: `STATISTICS`."""
 
 
 def save(path: Path, sketch: Sketch) -> None:

@@ -21,8 +21,8 @@ from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import refused
 from holdfast.report import figures
 
+# Layers and steps of the heat map: more would not be read.
 SHOWN = 40
-"""Layers and steps of the heat map: more would not be read."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from holdfast.profile.ops.targets import choice
 
+# Every class of operator, in the order of tables and legends.
 CLASSES = (
     "attention",
     "linear",
@@ -43,36 +44,41 @@ CLASSES = (
     "memory",
     "other",
 )
-"""Every class of operator, in the order of tables and legends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of one call of an operator."""
+    """Cost of one call of an operator.
+
+    Attributes:
+        flops: 2 per multiply-add of matrix products, convolutions and attention.
+        vector_flops: All other arithmetic.
+        bytes: Minimum of bytes read and written.
+    """
 
     op_class: str
     flops: int = 0
-    """2 per multiply-add of matrix products, convolutions and attention."""
     vector_flops: int = 0
-    """All other arithmetic."""
     bytes: int = 0
-    """Minimum of bytes read and written."""
 
 
+# ``(*args, out=result, **kwargs) -> int``, with the operator's own arguments.
 Formula = Callable[..., int]
-"""``(*args, out=result, **kwargs) -> int``, with the operator's own arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How an operator is counted."""
+    """How an operator is counted.
+
+    Attributes:
+        op_class: One of `CLASSES`; conv stands for the convolution of its number of dimensions.
+        bytes: None: every tensor once.
+    """
 
     op_class: str
-    """One of `CLASSES`; conv stands for the convolution of its number of dimensions."""
     flops: Formula | None = None
     vector_flops: Formula | None = None
     bytes: Formula | None = None
-    """None: every tensor once."""
 
 
 def numel(tensor: Any) -> int:
@@ -205,8 +211,8 @@ def _scattered(target: Tensor, *rest: Any, **__: Any) -> int:
     return sum(nbytes(each) for each in tensors(rest)) + sum(nbytes(each) for each in values)
 
 
+# Maximum, subtraction, exponential, sum, division.
 SOFTMAX = 5
-"""Maximum, subtraction, exponential, sum, division."""
 
 _NAMED: dict[str, Formula | None] = {
     "": None,
@@ -239,6 +245,7 @@ def _formula(text: str) -> Formula | None:
     return _per_output(int(count)) if side == "out" else _per_input(int(count))
 
 
+# Operator -> how it is counted; `operators.json` has rows of class, names, flops, vector_flops, bytes.
 RULES: dict[str, Rule] = {
     name if "." in name else f"aten.{name}": Rule(op_class, *map(_formula, formulas))
     for op_class, names, *formulas in json.loads(
@@ -246,8 +253,8 @@ RULES: dict[str, Rule] = {
     )
     for name in names.split()
 }
-"""Operator -> how it is counted; `operators.json` has rows of class, names, flops, vector_flops, bytes."""
 
+# Fused attention operators.
 _ATTENTION = {
     f"aten.{name}"
     for name in (
@@ -259,7 +266,6 @@ _ATTENTION = {
         "_scaled_dot_product_fused_attention_overrideable",
     )
 }
-"""Fused attention operators."""
 
 _registered: dict[str, Rule] = {}
 

@@ -23,19 +23,22 @@ from holdfast.profile.ops.targets import choice
 
 @dataclass(frozen=True)
 class Hardware:
-    """Ceilings of one machine or accelerator."""
+    """Ceilings of one machine or accelerator.
+
+    Attributes:
+        peaks: Type -> matrix FLOP/s, dense, without sparsity.
+        vector_peak: FLOP/s of the vector units (float32).
+        bandwidth: Bytes/s of the main memory.
+        levels: Working set in bytes -> bytes/s, ascending: caches, where they were measured.
+    """
 
     name: str
     peaks: Mapping[str, float]
-    """Type -> matrix FLOP/s, dense, without sparsity."""
     vector_peak: float
-    """FLOP/s of the vector units (float32)."""
     bandwidth: float
-    """Bytes/s of the main memory."""
     memory_bytes: float
     source: str
     levels: Sequence[tuple[int, float]] = ()
-    """Working set in bytes -> bytes/s, ascending: caches, where they were measured."""
 
     def peak(self, dtype: str) -> float:
         """Matrix FLOP/s of a type; that of float32 where the type has none."""
@@ -50,13 +53,13 @@ class Hardware:
         return self.levels[max(0, place - 1)][1]
 
 
+# Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
     name: Hardware(name=name, **ceilings)
     for name, ceilings in json.loads(
         Path(__file__).with_name("hardware.json").read_text(encoding="utf-8")
     ).items()
 }
-"""Accelerators by name."""
 
 
 def hardware(name: str) -> Hardware:

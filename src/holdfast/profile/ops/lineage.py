@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
+# Steps back to a common ancestor: projections of one tensor may have norms or pooling of their own.
 _NEAR = 8
-"""Steps back to a common ancestor: projections of one tensor may have norms or pooling of their own."""
 _CROSS = re.compile(r"cross|encoder_attn|encdecattention|attn2\b|(^|\.)xattn", re.IGNORECASE)
 _TEMPORAL = re.compile(r"temporal|temp_|motion_mod|time_attn|frame_attn", re.IGNORECASE)
 _HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "n_head", "nhead")
@@ -23,40 +23,48 @@ _HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "n_head", "nhe
 
 @dataclass(slots=True)
 class AttentionCall:
-    """One attention of one forward pass."""
+    """One attention of one forward pass.
+
+    Attributes:
+        module: Path of the innermost module.
+        kind: causal, cross, temporal, spatio-temporal, spatial-self or self.
+        batch: Independent attentions per head: images, or frames and pixels folded into the batch.
+        causal: Whether only the lower triangle is computed.
+        fused: One kernel, or separate products and softmax.
+        flops: Of both products; causal: of the triangle, diagonal included.
+        full_flops: The same for all pairs of queries and keys.
+        op: Index of its operator (the second product, where it is not fused).
+    """
 
     module: str
-    """Path of the innermost module."""
     kind: str
-    """causal, cross, temporal, spatio-temporal, spatial-self or self."""
     batch: int
-    """Independent attentions per head: images, or frames and pixels folded into the batch."""
     heads: int
     query_length: int
     key_length: int
     head_dim: int
     causal: bool
-    """Whether only the lower triangle is computed."""
     fused: bool
-    """One kernel, or separate products and softmax."""
     flops: int
-    """Of both products; causal: of the triangle, diagonal included."""
     full_flops: int
-    """The same for all pairs of queries and keys."""
     op: int
-    """Index of its operator (the second product, where it is not fused)."""
     repeats: int = 1
 
 
 @dataclass(slots=True)
 class _Record:
+    """Where a tensor comes from.
+
+    Attributes:
+        product: Index of the operator that computed the scores.
+        shape: Of the softmax: [..., heads, queries, keys].
+    """
+
     parent: StorageWeakRef | None = None
     sources: frozenset[StorageWeakRef] = frozenset()
     role: str = ""
     product: int = -1
-    """Index of the operator that computed the scores."""
     shape: tuple[int, ...] = ()
-    """Of the softmax: [..., heads, queries, keys]."""
 
 
 def key_of(tensor: Tensor) -> StorageWeakRef:

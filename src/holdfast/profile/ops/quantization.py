@@ -26,8 +26,8 @@ from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, load, refused
 from holdfast.stats import clopper_pearson_interval
 
+# Weights that share a scale and a zero point in int4.
 GROUP = 32
-"""Weights that share a scale and a zero point in int4."""
 _WORDS, _LENGTH = 32, 8  # of the sequences that the small model reverses
 
 
@@ -72,6 +72,7 @@ def _int4(model: nn.Module) -> nn.Module:
     return model
 
 
+# Level -> what makes a model of it; int8 quantizes activations as they come, int4 weights only.
 LEVELS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "fp32": lambda model: model.float(),
     "bf16": lambda model: model.bfloat16(),
@@ -79,21 +80,24 @@ LEVELS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "int8-dynamic": _int8,
     "int4-weight": _int4,
 }
-"""Level -> what makes a model of it; int8 quantizes activations as they come, int4 weights only."""
 
 
 @dataclass(frozen=True)
 class Quantization(Answer):
-    """One model at several levels of quantization."""
+    """One model at several levels of quantization.
+
+    Attributes:
+        sequences: Sequences that were scored.
+        answer_tokens: Final tokens of each that are the answer; 0: no score.
+        rows: One per level: weight_bytes, score with interval, agreement, prefill_s, tokens_per_s,
+            peak_bytes.
+    """
 
     name: str
     parameters: int
     sequences: int
-    """Sequences that were scored."""
     answer_tokens: int
-    """Final tokens of each that are the answer; 0: no score."""
     rows: list[dict[str, Any]]
-    """One per level: weight_bytes, score with interval, agreement, prefill_s, tokens_per_s, peak_bytes."""
     notes: list[str]
 
     title = "Quantization of a language model"

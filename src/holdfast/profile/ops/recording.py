@@ -42,26 +42,29 @@ _PARTS_OF_NORM = ("elementwise", "reduction", "memory")
 
 @dataclass(slots=True)
 class OpCall:
-    """One call of one operator."""
+    """One call of one operator.
+
+    Attributes:
+        op: For example ``"aten.mm"``.
+        op_class: One of `formulas.CLASSES`.
+        module: Path of the innermost module; empty for the model itself.
+        dtype: Of its first floating-point tensor.
+        shape: Of its first result.
+        known: Whether the table has a formula for it; without one, FLOPs are not counted.
+        seconds: Measured; None where the model did not run.
+    """
 
     op: str
-    """For example ``"aten.mm"``."""
     op_class: str
-    """One of `formulas.CLASSES`."""
     module: str
-    """Path of the innermost module; empty for the model itself."""
     module_type: str
     flops: int
     vector_flops: int
     bytes: int
     dtype: str
-    """Of its first floating-point tensor."""
     shape: tuple[int, ...]
-    """Of its first result."""
     known: bool
-    """Whether the table has a formula for it; without one, FLOPs are not counted."""
     seconds: float | None = None
-    """Measured; None where the model did not run."""
     repeats: int = 1
 
 
@@ -82,8 +85,9 @@ class Recorder(TorchDispatchMode):
         self.root, self.fused = root, fused
         self.ops: list[OpCall] = []
         self.attention: list[AttentionCall] = []
+        # Of each dispatched operator the index of its `OpCall`; those in a fused attention
+        # share one.
         self.owners: list[int] = []
-        """Of each dispatched operator the index of its `OpCall`; those in a fused attention share one."""
         self.lineage = Lineage({key_of(each) for each in fixed})
         self.spatial = any(each.dim() >= 4 and each.is_floating_point() for each in inputs)
         self._stack: list[tuple[str, nn.Module]] = [("", root)]

@@ -23,28 +23,31 @@ from holdfast.profile.ops.timing import Timing
 
 @dataclass(frozen=True)
 class OpProfile(Answer):
-    """FLOPs, bytes and, where the model ran, seconds of one forward pass."""
+    """FLOPs, bytes and, where the model ran, seconds of one forward pass.
+
+    Attributes:
+        device: meta, fake (both without data) or cpu: where the pass really ran.
+        implementation: Of attention: fused, or as requested.
+        parameters: Each shared parameter once.
+        attention: In the order of the calls.
+        peak_bytes: Parameters, buffers and the largest sum of live activations between operators.
+        machine: The ceilings of the roofline.
+        strict: Exit with 1 if there are unknown operators.
+    """
 
     name: str
     device: str
-    """meta, fake (both without data) or cpu: where the pass really ran."""
     implementation: str
-    """Of attention: fused, or as requested."""
     parameters: int
-    """Each shared parameter once."""
     parameter_bytes: int
     ops: list[OpCall]
     attention: list[AttentionCall]
-    """In the order of the calls."""
     peak_bytes: int
-    """Parameters, buffers and the largest sum of live activations between operators."""
     inputs_text: str
     notes: list[str]
     machine: Hardware
-    """The ceilings of the roofline."""
     timing: Timing | None = None
     strict: bool = False
-    """Exit with 1 if there are unknown operators."""
     _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:

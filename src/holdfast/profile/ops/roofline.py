@@ -34,11 +34,15 @@ def grouped(
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bounds of a profile on one machine."""
+    """Bounds of a profile on one machine.
+
+    Attributes:
+        ops: One per operator call, repeats included: bound_s, limit, and bound_s again under the limit's
+            name.
+    """
 
     hardware: Hardware
     ops: list[dict[str, Any]]
-    """One per operator call, repeats included: bound_s, limit, and bound_s again under the limit's name."""
 
     @property
     def bound_s(self) -> float:

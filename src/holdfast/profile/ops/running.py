@@ -31,14 +31,14 @@ from holdfast.errors import InputError
 from holdfast.numbers import size
 from holdfast.profile.ops.recording import Recorder
 
+# Parameters up to this size are filled at random where a model must really run.
 MOST_BYTES = 4 << 30
-"""Parameters up to this size are filled at random where a model must really run."""
 
+# Names of the implementations of `scaled_dot_product_attention`.
 ATTENTION = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
-"""Names of the implementations of `scaled_dot_product_attention`."""
 
 
 @dataclass

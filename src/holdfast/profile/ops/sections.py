@@ -17,6 +17,7 @@ from holdfast.report.figures import bars, lines, scatter
 if TYPE_CHECKING:
     from holdfast.profile.ops.result import OpProfile
 
+# Group of classes -> its colour in every figure.
 COLOURS = {
     "attention": "hardware",
     "linear": "user",
@@ -26,7 +27,6 @@ COLOURS = {
     "elementwise": "purple",
     "memory": "unattributed",
 }
-"""Group of classes -> its colour in every figure."""
 _GROUPS = {
     **{name: name for name in COLOURS},
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "convolution"),

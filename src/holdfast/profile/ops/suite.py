@@ -26,6 +26,7 @@ from holdfast.profile.ops.targets import choice, refused
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _DECODE = "llama-7b-decode"
+# Pipelines of several models.
 PIPELINES: Mapping[str, list[tuple[str, str, int]]] = {
     # (component, model, calls; 0: once per step)
     "stable-diffusion": [
@@ -35,21 +36,23 @@ PIPELINES: Mapping[str, list[tuple[str, str, int]]] = {
     ],
     "llama": [("prefill", "llama-7b", 1), ("decode", _DECODE, 0)],
 }
-"""Pipelines of several models."""
+# With classifier-free guidance they run on two prompts at once.
 GUIDED = ("clip-text", "stable-diffusion-unet")
-"""With classifier-free guidance they run on two prompts at once."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model of the suite is called with; 0: its usual size."""
+    """What a model of the suite is called with; 0: its usual size.
+
+    Attributes:
+        image_size: Pixels of a side.
+        length: Tokens of the text; those in the cache for `llama-7b-decode`.
+    """
 
     batch: int = 1
     image_size: int = 0
-    """Pixels of a side."""
     frames: int = 0
     length: int = 0
-    """Tokens of the text; those in the cache for `llama-7b-decode`."""
     dtype: str = "bfloat16"
 
 

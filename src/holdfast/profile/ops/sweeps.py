@@ -22,16 +22,20 @@ _KIND = "attention_implementation"
 
 @dataclass(frozen=True)
 class Sweep(Answer):
-    """Profiles of one model at several sizes and with several implementations of attention."""
+    """Profiles of one model at several sizes and with several implementations of attention.
+
+    Attributes:
+        over: The setting that varies.
+        points: One per value and implementation: totals, FLOPs per class and kind of attention, on cpu
+            seconds.
+        exponents: Per implementation and figure: exponent and its 95 % interval.
+    """
 
     name: str
     over: str
-    """The setting that varies."""
     device: str
     points: list[dict[str, Any]]
-    """One per value and implementation: totals, FLOPs per class and kind of attention, on cpu seconds."""
     exponents: list[dict[str, Any]]
-    """Per implementation and figure: exponent and its 95 % interval."""
     notes: list[str]
 
     @property

@@ -21,20 +21,24 @@ from holdfast.profile.ops.running import Workload, settings
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a forward pass takes, and how much of that its operators explain."""
+    """How long a forward pass takes, and how much of that its operators explain.
+
+    Attributes:
+        wall_s: Without measuring operators: the median.
+        measured_wall_s: While operators are measured: the median.
+        attributed: Share of the wall time inside operators, of the fastest runs: measuring itself is in
+            neither.
+        overhead: What measuring adds: the least CPU time of a measured run / that of a plain run - 1.
+        load: Load average before.
+    """
 
     runs: int
     wall_s: float
-    """Without measuring operators: the median."""
     measured_wall_s: float
-    """While operators are measured: the median."""
     attributed: float
-    """Share of the wall time inside operators, of the fastest runs: measuring itself is in neither."""
     overhead: float
-    """What measuring adds: the least CPU time of a measured run / that of a plain run - 1."""
     threads: int
     load: float
-    """Load average before."""
 
     @property
     def residual_s(self) -> float:
@@ -51,8 +55,8 @@ class _Clock(TorchDispatchMode):
 
     def __init__(self, composite: dict[Any, bool]) -> None:
         super().__init__()
+        # Nanoseconds of each operator.
         self.spans: list[int] = []
-        """Nanoseconds of each operator."""
         self._composite = composite
 
     def __torch_dispatch__(
@@ -112,8 +116,8 @@ def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -
     )
 
 
+# Wall and CPU time of a run.
 _Seconds = tuple[float, float]
-"""Wall and CPU time of a run."""
 
 
 def _run(work: Workload, attention: str, clock: AbstractContextManager[Any]) -> _Seconds:
