@@ -141,13 +141,13 @@ def test_curves_of_tensorboard_and_wandb(tmp_path: Path) -> None:
     losses[200] += 1
     board = [f"{1e9 + n},{10 * n},{x}" for n, x in enumerate(losses)]
     found = spikes(exported(tmp_path / "tb.csv", "Wall time,Step,Value", board))
-    assert found.columns == {"step": "Step", "loss": "Value"}
+    assert found.curve.columns == {"step": "Step", "loss": "Value"}
     assert [event["step"] for event in found.events] == [2000]
     header = '"Step","a - b - train/loss","a - b - train/loss__MIN","a - b - train/loss__MAX"'
     wandb = [f'{n},"{x}","{x}","{x}"' for n, x in enumerate(losses)]
     wandb.insert(50, '"50","","",""')
     found = spikes(exported(tmp_path / "wb.csv", header, wandb))
-    assert (found.steps, found.without_loss, len(found.events)) == (300, 1, 1)
+    assert (found.steps, found.curve.without_loss, len(found.events)) == (300, 1, 1)
     assert "step 200: recovered" in render(found.page())
     assert "drawn" not in found.to_dict()
 
@@ -155,7 +155,7 @@ def test_curves_of_tensorboard_and_wandb(tmp_path: Path) -> None:
 def test_a_resumed_run_replaces_the_steps_that_were_lost(tmp_path: Path) -> None:
     rows = [f"{n},1.0" for n in (*range(100), *range(60, 120))]
     found = spikes(exported(tmp_path / "c.csv", "step,loss", rows))
-    assert (found.steps, found.replayed, found.events) == (120, 40, [])
+    assert (found.steps, found.curve.replayed, found.events) == (120, 40, [])
     assert len(found.unknowns()) == 1
 
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.profile.numerics.attention_error import attention
-    from holdfast.profile.numerics.bitwise import invariance
-    from holdfast.profile.numerics.comparing import compare
-    from holdfast.profile.numerics.detector import SpikeDetector
-    from holdfast.profile.numerics.divergence import first_divergence, record_outputs
-    from holdfast.profile.numerics.formats import rounded
-    from holdfast.profile.numerics.spike_report import spikes
-    from holdfast.profile.numerics.summation import summation_order
-    from holdfast.profile.numerics.tracker import WeightTracker
-    from holdfast.profile.numerics.weights import track_diff
+    from holdfast.profile.numerics.attention_error import attention as attention
+    from holdfast.profile.numerics.bitwise import invariance as invariance
+    from holdfast.profile.numerics.comparing import compare as compare
+    from holdfast.profile.numerics.detector import SpikeDetector as SpikeDetector
+    from holdfast.profile.numerics.divergence import first_divergence as first_divergence
+    from holdfast.profile.numerics.divergence import record_outputs as record_outputs
+    from holdfast.profile.numerics.formats import rounded as rounded
+    from holdfast.profile.numerics.spike_report import spikes as spikes
+    from holdfast.profile.numerics.summation import summation_order as summation_order
+    from holdfast.profile.numerics.tracker import WeightTracker as WeightTracker
+    from holdfast.profile.numerics.weights import track_diff as track_diff
 
 _HOMES = {
     "SpikeDetector": "detector",
@@ -39,18 +40,5 @@ _HOMES = {
     "track_diff": "weights",
 }
 
-__all__ = [
-    "SpikeDetector",
-    "WeightTracker",
-    "attention",
-    "compare",
-    "first_divergence",
-    "invariance",
-    "record_outputs",
-    "rounded",
-    "spikes",
-    "summation_order",
-    "track_diff",
-]
-
+__all__ = list(_HOMES)
 __getattr__ = lazily(__name__, _HOMES)

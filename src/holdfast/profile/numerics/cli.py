@@ -16,19 +16,13 @@ app = room(
 track = room("track", "Weights of runs, tracked by a WeightTracker.")
 app.command(track)
 HOME = "holdfast.profile.numerics"
-app.command(
-    f"{HOME}.attention_error:attention",
-    name="attention",
-    help="Measure how far attention deviates from float64, and why.",
-)
-app.command(
-    f"{HOME}.spike_report:spikes", name="spikes", help="Find loss spikes in a recorded curve."
-)
-track.command(
-    f"{HOME}.weights:track_diff",
-    name="diff",
-    help="Compare the weights of two runs, from their sketches or from two checkpoints.",
-)
+for place, text in {
+    "attention_error:attention": "Measure how far attention deviates from float64, and why.",
+    "spike_report:spikes": "Find loss spikes in a recorded curve.",
+}.items():
+    app.command(f"{HOME}.{place}", name=place.partition(":")[2], help=text)
+text = "Compare the weights of two runs, from their sketches or from two checkpoints."
+track.command(f"{HOME}.weights:track_diff", name="diff", help=text)
 
 
 @app.command

@@ -92,16 +92,11 @@ class Comparison(Answer):
         results = counted(len(self.rows), "result")
         sentence = f"All {results} deviate no more than twice as much as the reference."
         if failed:
-            worst = max(
-                failed, key=lambda row: (bool(row["non_finite"]), row["of_reference"] or 0.0)
-            )
-            cause = f"{digits(worst['of_reference'])} times the reference's deviation"
-            if worst["non_finite"]:
-                cause = f"{counted(worst['non_finite'], 'value')} NaN or infinite"
-            sentence = (
-                f"{len(failed)} of {results} fail; the worst is {worst['implementation']} in "
-                f"{worst['dtype']}, {worst['tensor']}: {cause}."
-            )
+            worst = max(failed, key=lambda row: (row["non_finite"], row["of_reference"] or 0.0))
+            place = f"{worst['implementation']} in {worst['dtype']}, {worst['tensor']}"
+            ratio = f"{digits(worst['of_reference'])} times the reference's deviation"
+            cause = "NaN or infinite values" if worst["non_finite"] else ratio
+            sentence = f"{len(failed)} of {results} fail; the worst is {place}: {cause}."
         rows = [row | row["point"] for row in self.rows]
         return [
             section(

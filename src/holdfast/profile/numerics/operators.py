@@ -134,10 +134,5 @@ SUITES: Mapping[str, Suite] = {
         _rows,
         _EACH_ROW,
     ),
-    "sum": Suite(
-        {"torch.sum": lambda x: x.sum(-1)},
-        _rows,
-        _EACH_ROW,
-        {"torch.sum": torch.sum},
-    ),
+    "sum": Suite({"torch.sum": lambda x: x.sum(-1)}, _rows, _EACH_ROW, {"torch.sum": torch.sum}),
 }

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Value
 from holdfast.command import option
 from holdfast.numbers import counted, percent
-from holdfast.profile.numerics.curves import read_curve
+from holdfast.plain import plain
+from holdfast.profile.numerics.curves import Curve, read_curve
 from holdfast.profile.numerics.detector import MIN_HISTORY, SpikeDetector
 from holdfast.profile.ops.sections import section
 from holdfast.report import figures
@@ -31,42 +32,38 @@ class Spikes(Answer):
     """Spikes of a loss curve.
 
     Attributes:
-        path: the file.
-        columns: which columns were read.
-        steps: values of the loss.
+        curve: the file, the columns that were read, and the rows that were not.
         events: step, signal, value, expected, z, batch, layer, update_ratio, state (spike: still open,
             recovered, diverged, nan), detected_step, peak, peak_step, end_step.
         spike_score: share of steps beyond the threshold.
         window: accepted values that a new one is held against.
         threshold: z beyond which a value is a spike.
-        rejected: rows with text where a number belongs.
-        without_loss: rows without a loss.
-        replayed: rows replaced by those of a resumed run.
         drawn: the curve, thinned: step, loss, low (expected), high (threshold).
     """
 
-    path: Path
-    columns: dict[str, str]
-    steps: int
+    curve: Curve = field(repr=False)
     events: list[dict[str, Any]]
     spike_score: float
     window: int
     threshold: float
-    rejected: int
-    without_loss: int
-    replayed: int
     drawn: list[dict[str, Any]] = field(repr=False)
 
     title = "Loss spikes"
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def steps(self) -> int:
+        """Values of the loss."""
+        return len(self.curve.points)
+
+    def to_dict(self) -> Any:
         """Everything but the curve itself."""
-        return {key: value for key, value in vars(self).items() if key != "drawn"}
+        both = vars(self) | vars(self.curve) | {"steps": self.steps}
+        return plain({key: both[key] for key in both if key not in ("curve", "drawn", "points")})
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The file."""
-        columns = ", ".join(f"{name}: {column}" for name, column in self.columns.items())
-        return [("file", str(self.path)), ("columns", columns)]
+        columns = ", ".join(f"{name}: {column}" for name, column in self.curve.columns.items())
+        return [("file", str(self.curve.path)), ("columns", columns)]
 
     def values(self) -> Sequence[Value]:
         """Counts of events."""
@@ -79,8 +76,8 @@ class Spikes(Answer):
         texts = {
             f"Only {self.steps} values: spikes are looked for after {MIN_HISTORY}.": self.steps
             <= MIN_HISTORY,
-            f"{counted(self.rejected, 'row')} without a number set aside.": self.rejected,
-            f"{counted(self.replayed, 'row')} replaced by those of a resumed run.": self.replayed,
+            f"{counted(self.curve.rejected, 'row')} without a number set aside.": self.curve.rejected,
+            f"{counted(self.curve.replayed, 'row')} replaced by a resumed run.": self.curve.replayed,
         }
         return [Unknown(text) for text, holds in texts.items() if holds]
 
@@ -159,7 +156,4 @@ def spikes(
             drawn[-1] = row
     events = [asdict(event) for event in detector.events]
     score = detector.spike_steps / detector.steps
-    counts = read.rejected, read.without_loss, read.replayed
-    return Spikes(
-        read.path, read.columns, len(read.points), events, score, window, threshold, *counts, drawn
-    )
+    return Spikes(read, events, score, window, threshold, drawn)

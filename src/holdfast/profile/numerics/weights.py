@@ -76,9 +76,6 @@ class WeightDistance(Answer):
             f"{digits(last['paired_mean'])}; {ranked[0]['tensor']} is farthest apart, W1 is "
             f"{digits(ranked[0]['relative'])} of its RMS."
         )
-        if last["of_reference"]:
-            times = digits(last["of_reference"])
-            sentence += f" W1 is {times} times the distance to the reference."
         return [
             section(
                 "weights",

@@ -7,32 +7,23 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.profile.ops.formulas import register_flop_formula
-    from holdfast.profile.ops.hardware import HARDWARE, Hardware
-    from holdfast.profile.ops.profiling import profile
-    from holdfast.profile.ops.quantization import quantization
-    from holdfast.profile.ops.result import OpProfile
-    from holdfast.profile.ops.sweeps import sweep
+    from holdfast.profile.ops.formulas import register_flop_formula as register_flop_formula
+    from holdfast.profile.ops.hardware import HARDWARE as HARDWARE
+    from holdfast.profile.ops.hardware import Hardware as Hardware
+    from holdfast.profile.ops.profiling import profile as profile
+    from holdfast.profile.ops.quantization import quantization as quantization
+    from holdfast.profile.ops.result import OpProfile as OpProfile
+    from holdfast.profile.ops.sweeps import sweep as sweep
 
-__all__ = [
-    "HARDWARE",
-    "Hardware",
-    "OpProfile",
-    "profile",
-    "quantization",
-    "register_flop_formula",
-    "sweep",
-]
+_HOMES = {
+    "HARDWARE": "hardware",
+    "Hardware": "hardware",
+    "OpProfile": "result",
+    "profile": "profiling",
+    "quantization": "quantization",
+    "register_flop_formula": "formulas",
+    "sweep": "sweeps",
+}
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "HARDWARE": "hardware",
-        "Hardware": "hardware",
-        "OpProfile": "result",
-        "profile": "profiling",
-        "quantization": "quantization",
-        "register_flop_formula": "formulas",
-        "sweep": "sweeps",
-    },
-)
+__all__ = list(_HOMES)
+__getattr__ = lazily(__name__, _HOMES)

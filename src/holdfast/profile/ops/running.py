@@ -35,10 +35,7 @@ from holdfast.profile.ops.recording import Recorder
 MOST_BYTES = 4 << 30
 
 # Names of the implementations of `scaled_dot_product_attention`.
-ATTENTION = {
-    "math": SDPBackend.MATH,
-    "flash": SDPBackend.FLASH_ATTENTION,
-}
+ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 
 
 @dataclass
