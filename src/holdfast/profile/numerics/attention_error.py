@@ -12,7 +12,7 @@ from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.command import Integers, Positive
 from holdfast.profile.numerics import emulator as emu
-from holdfast.profile.numerics.deviation import Deviation, deviation, digits, mean, summary
+from holdfast.profile.numerics.deviation import Deviation, Row, deviation, digits, mean, summary
 from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
 from holdfast.profile.ops.sections import log_lines, section
 from holdfast.profile.ops.targets import choice, refused
@@ -57,12 +57,12 @@ class Attention(Answer):
     compared: str
     length: int
     block: int
-    baseline: dict[str, Any]
-    flash: dict[str, Any]
+    baseline: Row
+    flash: Row
     ratio: float | None
     ratio_range: tuple[float, float] | None
-    steps: list[dict[str, Any]]
-    grid: list[dict[str, Any]]
+    steps: list[Row]
+    grid: list[Row]
 
     title = "Numeric deviation of attention"
 
@@ -221,7 +221,7 @@ def _outputs(
     return {name: [*map(np.concatenate, zip(*each, strict=True))] for name, each in parts.items()}
 
 
-def _summary(pairs: list[_Pair], mode: str) -> dict[str, Any]:
+def _summary(pairs: list[_Pair], mode: str) -> Row:
     """Means over samples of one variant, of the output that the mode compares; counts are sums."""
     return {
         **summary([pair[STORED[mode]] for pair in pairs]),
@@ -230,7 +230,7 @@ def _summary(pairs: list[_Pair], mode: str) -> dict[str, Any]:
     }
 
 
-def _cell(n: int, block: int, base: list[_Pair], flash: list[_Pair], mode: str) -> dict[str, Any]:
+def _cell(n: int, block: int, base: list[_Pair], flash: list[_Pair], mode: str) -> Row:
     b, f = _summary(base, mode), _summary(flash, mode)
     wrong = b["non_finite"] + f["non_finite"]
     sizes = [[pair[STORED[mode]].max_abs or 0.0 for pair in pairs] for pairs in (base, flash)]

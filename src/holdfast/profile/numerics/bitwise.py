@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holdfast.answer import Answer, Section, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.comparing import DTYPES, Operator, first_tensor
-from holdfast.profile.numerics.deviation import deviation, digits
+from holdfast.profile.numerics.deviation import Row, deviation, digits
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.numerics.summation import SummationOrder, orders_section
 from holdfast.profile.ops.sections import section
@@ -24,7 +25,7 @@ SLICES = 8
 # independently, so that slices of the inputs give slices of the output.
 Dimensions = Mapping[str, tuple[Mapping[int, int], int]]
 # A result, what it should equal, and where that begins in the whole.
-_Pair = tuple[torch.Tensor, torch.Tensor, int]
+_Pair = tuple[Tensor, Tensor, int]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Invariance(Answer):
 
     operator: str
     dtype: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     orders: dict[str, SummationOrder] = field(default_factory=dict)
 
     title = "Bitwise invariance of an operator"
@@ -83,7 +84,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 def invariance(
     implementations: Mapping[str, Operator],
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Tensor],
     *,
     dimensions: Dimensions | None = None,
     sizes: Sequence[int] = (1, 2, 3, 16),
@@ -119,15 +120,11 @@ def invariance(
 
 
 def _conditions(
-    operator: Operator,
-    inputs: Sequence[torch.Tensor],
-    along: Dimensions,
-    sizes: Sequence[int],
-    runs: int,
+    operator: Operator, inputs: Sequence[Tensor], along: Dimensions, sizes: Sequence[int], runs: int
 ) -> Iterator[tuple[str, int, int, list[_Pair]]]:
     """(condition, setting, dimension of the output, results that should be equal)."""
 
-    def result(given: Sequence[torch.Tensor] = inputs) -> torch.Tensor:
+    def result(given: Sequence[Tensor] = inputs) -> Tensor:
         return first_tensor(operator(*given))
 
     whole = result()
@@ -149,7 +146,7 @@ def _conditions(
     yield "run", runs, 0, [(result(), whole, 0) for _ in range(runs)]
 
 
-def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> dict[str, Any]:
+def _same(pairs: Sequence[_Pair], dtype: str, dimension: int) -> Row:
     """How results differ from those that they should equal."""
     different, elements, place, largest, ulps = 0, 0, None, 0.0, 0.0
     for part, expected, first in pairs:

@@ -19,21 +19,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import counted
-from holdfast.profile.numerics.deviation import Deviation, deviation, digits, summary
+from holdfast.profile.numerics.deviation import Deviation, Row, deviation, digits, summary
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, spacing
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, refused
 
-DTYPES = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+DTYPES = dict(fp64=torch.float64, fp32=torch.float32, bf16=torch.bfloat16, fp16=torch.float16)  # noqa: C408
 REFERENCE_FACTOR = 2.0
 
 Operator = Callable[..., Any]
@@ -60,7 +56,7 @@ class Comparison(Answer):
     operator: str
     reference: str
     seeds: int
-    rows: list[dict[str, Any]]
+    rows: list[Row]
 
     title = "Numeric deviation of an operator"
 
@@ -73,18 +69,16 @@ class Comparison(Answer):
         """Each largest deviation."""
         keys = ("implementation", "dtype", "point", "tensor")
         names = [" ".join(["max_abs", *(str(row[key]) for key in keys)]) for row in self.rows]
-        return [
-            Value(n, row["max_abs"], better="lower")
-            for n, row in zip(names, self.rows, strict=True)
-        ]
+        rows = zip(names, self.rows, strict=True)
+        return [Value(name, row["max_abs"], better="lower") for name, row in rows]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Values that no distance covers."""
         wrong = [row for row in self.rows if row["non_finite"] or row["golden_non_finite"]]
-        places = [f"{row['implementation']} in {row['dtype']}, {row['tensor']}" for row in wrong]
-        return [
-            Unknown(f"{place}: NaN or infinite values are in no distance.") for place in places[:8]
+        places = [
+            f"{row['implementation']} in {row['dtype']}, {row['tensor']}" for row in wrong[:8]
         ]
+        return [Unknown(f"{place}: NaN or infinite values are in no distance.") for place in places]
 
     def sections(self) -> Sequence[Section]:
         """Every implementation, format and tensor."""
@@ -130,7 +124,7 @@ class Comparison(Answer):
 
 def compare(
     implementations: Mapping[str, Operator],
-    inputs: Callable[..., Sequence[torch.Tensor]],
+    inputs: Callable[..., Sequence[Tensor]],
     *,
     dtypes: Sequence[str] = ("bf16", "fp16", "fp32"),
     grid: Sequence[Mapping[str, Any]] = ({},),
@@ -180,9 +174,7 @@ def compare(
 class _Sample:
     """The inputs of one seed, rounded to a format, and what operators make of them."""
 
-    def __init__(
-        self, inputs: Sequence[torch.Tensor], dtype: str, seed: int, gradients: bool
-    ) -> None:
+    def __init__(self, inputs: Sequence[Tensor], dtype: str, seed: int, gradients: bool) -> None:
         self._kind, self._form = DTYPES[dtype], format_of(dtype)
         self._inputs = [_as(x, self._kind) for x in inputs]
         self._seed, self._gradients = seed, gradients
@@ -232,16 +224,16 @@ class _Sample:
         return tensors
 
 
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and mappings."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (Mapping, list, tuple)):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_of(part)
 
 
-def first_tensor(output: Any) -> torch.Tensor:
+def first_tensor(output: Any) -> Tensor:
     """The first tensor of an output.
 
     Raises:
@@ -253,14 +245,14 @@ def first_tensor(output: Any) -> torch.Tensor:
     raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
 
 
-def _as(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+def _as(x: Tensor, kind: torch.dtype) -> Tensor:
     """A tensor in a format; indices stay what they are."""
     return x.to(kind) if x.is_floating_point() else x
 
 
 def _row(
     name: str, tensor: str, results: Sequence[_Result], dtype: str, point: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> Row:
     """One row over seeds; it fails where any is not finite, or at least half deviate too much."""
     facts = summary([error for error, _, _ in results])
     ratios = [ratio for _, ratio, _ in results if ratio is not None]

@@ -10,6 +10,8 @@ import numpy as np
 
 from holdfast.profile.numerics.formats import FloatArray, Format, spacing
 
+Row = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Deviation:

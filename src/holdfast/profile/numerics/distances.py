@@ -59,9 +59,8 @@ def distance(a: Any, b: Any) -> Distance:
         return Distance(np.nan, np.nan, np.nan, np.nan)
     paired = np.abs(np.subtract(x, y, dtype=np.float64))
     paired_mean, paired_max = float(paired.mean()), float(paired.max())
-    w1 = np.abs(
-        np.subtract(ascending(x), ascending(y), paired, dtype=np.float64), out=paired
-    ).mean()
+    np.subtract(ascending(x), ascending(y), paired, dtype=np.float64)
+    w1 = np.abs(paired, out=paired).mean()
     rms = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
     return Distance(float(w1), paired_mean, paired_max, rms)
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.testing._comparison import default_tolerances
 
 from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
 from holdfast.profile.numerics.comparing import tensors_of
-from holdfast.profile.numerics.deviation import deviation
+from holdfast.profile.numerics.deviation import Row, deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
 from holdfast.profile.ops.targets import refused
 
@@ -36,7 +37,7 @@ class Divergence(Answer):
 
     first: str | None
     introduced: bool | None
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     unmatched: list[str]
 
     @property
@@ -55,9 +56,7 @@ class Divergence(Answer):
         return [Finding(" ".join(parts))]
 
 
-def record_outputs(
-    model: torch.nn.Module, *inputs: Any, **keywords: Any
-) -> dict[str, torch.Tensor]:
+def record_outputs(model: torch.nn.Module, *inputs: Any, **keywords: Any) -> dict[str, Tensor]:
     """Run a model and keep what every module was given and returned, in the order of execution.
 
     Args:
@@ -69,7 +68,7 @@ def record_outputs(
     Returns:
         Name -> first output tensor, and ``name input`` -> first input tensor, copied to the CPU.
     """
-    found: dict[str, torch.Tensor] = {}
+    found: dict[str, Tensor] = {}
     calls: dict[str, int] = {}
 
     def hook(name: str) -> Any:
@@ -97,8 +96,8 @@ def record_outputs(
 
 
 def first_divergence(
-    left: torch.nn.Module | Mapping[str, torch.Tensor],
-    right: torch.nn.Module | Mapping[str, torch.Tensor],
+    left: torch.nn.Module | Mapping[str, Tensor],
+    right: torch.nn.Module | Mapping[str, Tensor],
     *inputs: Any,
 ) -> Divergence:
     """Find the first module whose output differs between two runs.
@@ -130,13 +129,11 @@ def first_divergence(
         rows.append(row)
     parted = next((row for row in rows if row["beyond"]), {})
     introduced = not parted.get("input_beyond") if parted else None
-    unmatched = [
-        name for name in {**a, **b} if (name in a) != (name in b) and not name.endswith(INPUT)
-    ]
+    unmatched = [name for name in sorted(set(a) ^ set(b)) if not name.endswith(INPUT)]
     return Divergence(parted.get("module"), introduced, rows, unmatched)
 
 
-def _compared(name: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
+def _compared(name: str, a: Tensor, b: Tensor) -> Row:
     if a.shape != b.shape:
         shapes = tuple(b.shape), tuple(a.shape)
         raise refused("outputs of different shapes", "shape-mismatch", name, *shapes)
@@ -153,5 +150,5 @@ def _compared(name: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
 
 def _converted(model: torch.nn.Module, inputs: Sequence[Any]) -> list[Any]:
     kinds = [p.dtype for p in model.parameters() if p.is_floating_point()][:1]
-    floating = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs]
+    floating = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
     return [x.to(*kinds) if kinds and y else x for x, y in zip(inputs, floating, strict=True)]

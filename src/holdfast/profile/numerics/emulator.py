@@ -15,23 +15,14 @@ Arithmetic inside a step is float64 and its result is rounded once, to nearest e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
 
-STEPS = (
-    "scores",
-    "row_max",
-    "probabilities",
-    "rescale",
-    "row_sum",
-    "product",
-    "accumulator",
-    "output",
-)
+Outputs = tuple[FloatArray, FloatArray]
 Mode = Literal["all-rounded", "kernel"]
 
 
@@ -64,6 +55,9 @@ class Arithmetic:
         return replace(self, **dict.fromkeys(set(STEPS) - {step}, "fp64"))
 
 
+STEPS = tuple(part.name for part in fields(Arithmetic) if part.type == "str")
+
+
 def all_rounded(dtype: str) -> Arithmetic:
     """Every step in one format."""
     steps: dict[str, Any] = dict.fromkeys(STEPS, dtype)
@@ -93,9 +87,7 @@ def golden(scores: FloatArray, v: FloatArray) -> FloatArray:
     return output
 
 
-def baseline(
-    scores: FloatArray, v: FloatArray, formats: Arithmetic
-) -> tuple[FloatArray, FloatArray]:
+def baseline(scores: FloatArray, v: FloatArray, formats: Arithmetic) -> Outputs:
     """Attention over whole rows.
 
     Args:
@@ -118,9 +110,7 @@ def baseline(
         return o, rounded(o, formats.output)
 
 
-def flash(
-    scores: FloatArray, v: FloatArray, formats: Arithmetic, block: int
-) -> tuple[FloatArray, FloatArray]:
+def flash(scores: FloatArray, v: FloatArray, formats: Arithmetic, block: int) -> Outputs:
     """Attention over blocks of keys with a running maximum and sum (online softmax).
 
     Args:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holdfast.answer import Section
 from holdfast.errors import InputError
@@ -83,7 +84,7 @@ def orders_section(orders: Mapping[str, SummationOrder]) -> Section:
 
 
 def summation_order(
-    function: Callable[[torch.Tensor], Any], n: int, dtype: str = "fp32"
+    function: Callable[[Tensor], Any], n: int, dtype: str = "fp32"
 ) -> SummationOrder:
     """Find the order in which a function adds n numbers.
 
@@ -115,7 +116,7 @@ def summation_order(
 class _Probe:
     """Measures subtrees of a function's sum."""
 
-    def __init__(self, function: Callable[[torch.Tensor], Any], n: int, dtype: str) -> None:
+    def __init__(self, function: Callable[[Tensor], Any], n: int, dtype: str) -> None:
         self._function, self._n, self._dtype = function, n, dtype
 
     def subtrees(self, numbers: list[int], size: int) -> list[Tree]:
@@ -154,9 +155,7 @@ class _Probe:
 
     def _no_tree(self, found: str) -> InputError:
         problem = "the results are not those of a summation tree"
-        expected = (
-            "a deterministic sum in an order that ignores the values, rounded at each addition"
-        )
+        expected = "a deterministic sum in an order that ignores the values, rounded each time"
         remedy = "fewer numbers, where a 16-bit sum cannot count them"
         return refused(problem, "unsupported", "function", found, expected, remedy=remedy)
 
@@ -179,7 +178,7 @@ def _fan_in(tree: Tree) -> int:
 
 
 def _accumulated_in(
-    function: Callable[[torch.Tensor], Any], tree: Tree, n: int, dtype: str
+    function: Callable[[Tensor], Any], tree: Tree, n: int, dtype: str
 ) -> str | None:
     """The format of the sums with which the tree gives the function's bits on random numbers."""
     numbers = rounded(np.random.default_rng(0).standard_normal((CHECKS, n)), dtype)

@@ -186,15 +186,9 @@ def save(path: Path, sketch: Sketch) -> None:
     """Write a sketch, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
-    parts = {
-        "quantiles": sketch.quantiles,
-        "paired": sketch.paired,
-        "statistics": sketch.statistics,
-    }
-    facts = {
-        "version": VERSION,
-        **{key: getattr(sketch, key) for key in ("step", "names", "sizes")},
-    }
+    parts = {name: getattr(sketch, name) for name in ("quantiles", "paired", "statistics")}
+    facts = {name: getattr(sketch, name) for name in ("step", "names", "sizes")}
+    facts["version"] = VERSION
     write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
 
 

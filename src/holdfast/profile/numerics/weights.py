@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Valu
 from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
-from holdfast.profile.numerics.deviation import digits
+from holdfast.profile.numerics.deviation import Row, digits
 from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
 from holdfast.profile.ops.sections import section
@@ -42,8 +42,8 @@ class WeightDistance(Answer):
     first: Path
     second: Path
     steps: list[int]
-    rows: list[dict[str, Any]]
-    totals: list[dict[str, Any]]
+    rows: list[Row]
+    totals: list[Row]
     unmatched: list[str]
 
     title = "Distance between weights"
@@ -139,7 +139,7 @@ def track_diff(
     return WeightDistance(a, b, [row["step"] for row in totals], rows, totals, unmatched)
 
 
-def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _compared(a: Path, b: Path) -> tuple[list[Row], list[str]]:
     """A row per common step and tensor, and the tensors of one run only."""
     if a.is_dir() != b.is_dir():
         problem = "a folder of sketches and a checkpoint cannot be compared"
@@ -168,7 +168,7 @@ def _compared(a: Path, b: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, unmatched
 
 
-def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[dict[str, Any]]:
+def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[Row]:
     for name in names:
         n, m = a.names.index(name), b.names.index(name)
         width = min(a.sizes[n], SKETCH)
@@ -183,20 +183,18 @@ def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[dict[str, A
         yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH, wrong)
 
 
-def _row(
-    step: int, name: str, size: int, found: Distance, exact: bool, wrong: int
-) -> dict[str, Any]:
+def _row(step: int, name: str, size: int, found: Distance, exact: bool, wrong: int) -> Row:
     known = {key: value if math.isfinite(value) else None for key, value in vars(found).items()}
     relative = found.w1 / found.rms if known["w1"] is not None and found.rms else None
     row = {"step": step, "tensor": name, "size": size, **known, "relative": relative}
     return row | {"exact": exact, "non_finite": wrong}
 
 
-def _totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _totals(rows: list[Row]) -> list[Row]:
     """Per step the means over all weights (large tensors count for what they are), and the largest."""
     totals = []
     for step in sorted({row["step"] for row in rows}):
-        total: dict[str, Any] = {"step": step}
+        total: Row = {"step": step}
         known = [row for row in rows if row["step"] == step]
         for key in ("w1", "paired_mean"):
             pairs = [(row[key], row["size"]) for row in known if row[key] is not None]
@@ -207,7 +205,7 @@ def _totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return totals
 
 
-def _matched(a: dict[str, Any], b: dict[str, Any], path: Path) -> tuple[list[str], list[str]]:
+def _matched(a: Row, b: Row, path: Path) -> tuple[list[str], list[str]]:
     """Names that both have, of one shape, and those of one run only."""
     names = [name for name in a if name in b]
     if not names:

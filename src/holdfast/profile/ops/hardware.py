@@ -85,9 +85,8 @@ def this_machine(threads: int) -> Hardware:
     import torch
 
     with torch.no_grad():
-        peaks = {
-            name: _product_rate(getattr(torch, name)) for name in ("float32", "bfloat16", "float16")
-        }
+        names = ("float32", "bfloat16", "float16")
+        peaks = {name: _product_rate(getattr(torch, name)) for name in names}
         levels = _bandwidths()
     return Hardware(
         f"this machine ({platform.machine()}, {threads} threads)",

@@ -84,9 +84,7 @@ def _masked(recorder: Recorder) -> list[str]:
     """What a reader should know about causal attention with a mask of unknown content."""
     calls = [a for a in recorder.attention if a.kind == "causal" and a.fused and not a.causal]
     full = sum(a.query_length > 1 for a in calls)
-    text = (
-        f"{full} causal attention calls pass a mask instead of is_causal and are counted in full."
-    )
+    text = f"{full} causal attention calls pass a mask, not is_causal, and are counted in full."
     return [text] * bool(full)
 
 

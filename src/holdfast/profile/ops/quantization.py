@@ -116,9 +116,7 @@ class Quantization(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model and task."""
-        task = (
-            f"{self.sequences:,} sequences, their last {self.answer_tokens} tokens are the answer"
-        )
+        task = f"{self.sequences:,} sequences, the last {self.answer_tokens} tokens are the answer"
         return [("model", f"{self.name}, {self.parameters:,} parameters"), ("task", task)]
 
     def unknowns(self) -> Sequence[Unknown]:
@@ -182,10 +180,7 @@ def quantization(
     factory = load(target) if target else lambda: small_model(steps)
     result = factory if isinstance(factory, nn.Module) else factory()
     if not (isinstance(result, tuple) and len(result) == 3 and isinstance(result[0], nn.Module)):
-        kind, expected = (
-            type(result).__name__,
-            "a module, sequences [N, T], number of answer tokens",
-        )
+        expected, kind = "a module, sequences [N, T], answer tokens", type(result).__name__
         raise refused("not a scored model", "invalid-value", "TARGET", kind, expected)
     model, ids, answer = result
     rows, reference = [], None

@@ -246,9 +246,8 @@ class Recorder(TorchDispatchMode):
         """Record what runs inside the block."""
         handles = []
         for name, module in self.root.named_modules():
-            path = ".".join(
-                part for part in name.split(".") if part != "_orig_mod"
-            )  # of torch.compile
+            # `_orig_mod` is of torch.compile.
+            path = ".".join(part for part in name.split(".") if part != "_orig_mod")
             if isinstance(module, ScriptModule):
                 continue  # takes no hooks: its operators belong to what calls it
             handles.append(module.register_forward_pre_hook(self._entering(path)))

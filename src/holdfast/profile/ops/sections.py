@@ -277,9 +277,7 @@ def _modules(result: OpProfile) -> Section:
         row["module"] = row["module"] or "(model)"
     own = sorted(rows, key=lambda row: -row["flops"])
     share = percent(own[0]["flops"] / (result.flops or 1))
-    sentence = (
-        f"The operators of {own[0]['module']} are the largest part: {share} of the matrix FLOPs."
-    )
+    sentence = f"The operators of {own[0]['module']} take most: {share} of the matrix FLOPs."
     caption = "Own operators of each module; 'with children' includes those below it."
     columns = "module type total_flops flops bytes seconds"
     question = "Where in the model?"

@@ -140,9 +140,8 @@ def workload(name: str, settings: Mapping[str, Any] | None = None) -> Workload:
         work.kwargs["use_cache"] = True
     if name == _DECODE:
         work.args = (read_tensor("Bx1:int64", sides, name),)
-        work.kwargs["past_key_values"] = _filled_cache(
-            model, shape.batch, own["length"], shape.dtype
-        )
+        cache = _filled_cache(model, shape.batch, own["length"], shape.dtype)
+        work.kwargs["past_key_values"] = cache
     return work
 
 

@@ -70,16 +70,10 @@ class Sweep(Answer):
         points = [row for row in self.points if row[_KIND] == kind]
         fitted = [row for row in self.exponents if row[_KIND] == kind]
         slopes = {row["figure"]: row["exponent"] for row in fitted}
-        labels = {
-            "flops": "FLOPs grow",
-            "flops_attention": "those of attention",
-            "peak_bytes": "peak memory",
-        }
-        parts = [
-            f"{label} as {self.over}^{slopes[name]:.2f}"
-            for name, label in labels.items()
-            if name in slopes
-        ]
+        names = ("flops", "flops_attention", "peak_bytes")
+        labels = zip(names, ("FLOPs grow", "those of attention", "peak memory"), strict=True)
+        known = [(label, slopes[name]) for name, label in labels if name in slopes]
+        parts = [f"{label} as {self.over}^{slope:.2f}" for label, slope in known]
         first, last = points[0]["value"], points[-1]["value"]
         sentence = f"From {self.over} {first} to {last}: {', '.join(parts) or 'no change'}."
         drawn = [
