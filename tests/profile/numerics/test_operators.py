@@ -144,6 +144,30 @@ def test_correct_operators_of_every_kind_pass() -> None:
     assert verdicts["tanh", "output"] == "reference"  # an approximation is no rounding
 
 
+def test_gradients_that_one_implementation_lacks_are_named() -> None:
+    found = compare(
+        {"one": lambda a, b: a * 2, "both": lambda a, b: a * 2 + 0 * b},
+        lambda generator: [torch.ones(3), torch.ones(3)],
+        dtypes=["fp32"],
+        seeds=1,
+    )
+    assert (found.unmatched, found.exit_code) == (["gradient 2"], 0)
+    assert {row["tensor"] for row in found.rows} == {"output", "gradient 1"}
+
+
+def test_nan_where_golden_is_nan_is_right() -> None:
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.masked_fill(x == x[0], float("-inf")), -1)
+
+    def draw(generator: torch.Generator) -> list[torch.Tensor]:
+        return [torch.randn(3, 4, generator=generator)]
+
+    found = compare({"masked": masked}, draw, dtypes=["bf16"], seeds=1, gradients=False)
+    row = by(found.rows, tensor="output")
+    assert (row["verdict"], row["non_finite"], row["golden_non_finite"]) == ("ok", 0, 4)
+    assert found.unknowns()
+
+
 @pytest.mark.parametrize(
     ("implementations", "options", "code"),
     [
@@ -152,6 +176,7 @@ def test_correct_operators_of_every_kind_pass() -> None:
         ({"a": torch.matmul}, {"reference": "b"}, "unknown-name"),
         ({"a": torch.matmul, "b": lambda a, b: (a @ b)[0]}, {}, "shape-mismatch"),
         ({"a": lambda a, b: 1}, {}, "unsupported"),
+        ({"a": lambda a, b: nn.functional.dropout(a)}, {}, "unsupported"),
     ],
 )
 def test_what_cannot_be_compared(implementations: dict, options: dict, code: str) -> None:

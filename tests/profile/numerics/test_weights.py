@@ -15,7 +15,7 @@ from scipy.stats import wasserstein_distance
 from torch import nn
 
 from holdfast.errors import InputError
-from holdfast.profile.numerics import WeightTracker, track_diff
+from holdfast.profile.numerics import WeightTracker, distances, track_diff
 from holdfast.profile.numerics.distances import distance, positions
 from holdfast.profile.numerics.tracker import load, sketch_files
 from holdfast.report import render
@@ -65,6 +65,13 @@ def test_w1_of_large_samples_is_exact(kind: type) -> None:
     a, b = (SEED.standard_normal(20_001).astype(kind) for _ in range(2))
     assert abs(distance(a, b).w1 - wasserstein_distance(a, b)) < 1e-12
     assert distance(a, a[::-1]).w1 == 0 < distance(a, a[::-1]).paired_mean
+
+
+def test_the_compiled_sort_is_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "LARGE", 1)
+    x = SEED.standard_normal(5000).astype(np.float32)
+    x[:6] = [0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38]
+    assert np.array_equal(distances.ascending(x), np.sort(x))
 
 
 def test_mid_quantiles() -> None:

@@ -51,12 +51,14 @@ class Comparison(Answer):
             cosine, of_reference (ratio to the reference's deviation, the median seed), non_finite,
             first_non_finite, golden_non_finite, verdict (ok, or what fails: non-finite, reference) and
             failed_seeds.
+        unmatched: tensors that not every implementation has, such as gradients of other parameters.
     """
 
     operator: str
     reference: str
     seeds: int
     rows: list[Row]
+    unmatched: list[str]
 
     title = "Numeric deviation of an operator"
 
@@ -78,7 +80,9 @@ class Comparison(Answer):
         places = [
             f"{row['implementation']} in {row['dtype']}, {row['tensor']}" for row in wrong[:8]
         ]
-        return [Unknown(f"{place}: NaN or infinite values are in no distance.") for place in places]
+        texts = [f"{place}: NaN or infinite values are in no distance." for place in places]
+        texts += [f"{name}: not in every implementation, not compared." for name in self.unmatched]
+        return [Unknown(text) for text in texts]
 
     def sections(self) -> Sequence[Section]:
         """Every implementation, format and tensor."""
@@ -156,7 +160,7 @@ def compare(
     choice(reference, implementations, "implementation", "reference")
     for dtype in dtypes:
         choice(dtype, DTYPES, "format", "dtypes")
-    rows = []
+    rows, unmatched = [], set[str]()
     with progress.track("comparing", len(dtypes) * len(grid) * seeds, "inputs") as bar:
         for dtype in dtypes:
             for point in grid:
@@ -166,9 +170,10 @@ def compare(
                     sample = _Sample(drawn, dtype, seed, gradients)
                     for label, tensor, result in sample.results(implementations, reference):
                         by_tensor.setdefault((label, tensor), []).append(result)
+                    unmatched |= sample.unmatched
                     bar.advance(1)
                 rows += [_row(*key, results, dtype, point) for key, results in by_tensor.items()]
-    return Comparison(name, reference, seeds, rows)
+    return Comparison(name, reference, seeds, rows, sorted(unmatched))
 
 
 class _Sample:
@@ -178,16 +183,23 @@ class _Sample:
         self._kind, self._form = DTYPES[dtype], format_of(dtype)
         self._inputs = [_as(x, self._kind) for x in inputs]
         self._seed, self._gradients = seed, gradients
+        self.unmatched: set[str] = set()
 
     def results(
         self, implementations: Mapping[str, Operator], reference: str
     ) -> Iterator[tuple[str, str, _Result]]:
         """(implementation, tensor, result) of every tensor, the reference's first."""
-        golden = self._run(implementations[reference], torch.float64)
+        golden, again = (self._run(implementations[reference], torch.float64) for _ in range(2))
+        if any(not np.allclose(golden[n], again[n], 1e-6, equal_nan=True) for n in golden):
+            raise refused(
+                "the reference is random", "unsupported", reference, "other results each run"
+            )
         expected: dict[str, float] = {}
         for name in (reference, *(each for each in implementations if each != reference)):
-            for tensor, value in self._run(implementations[name], self._kind).items():
-                exact = golden[tensor]
+            results = self._run(implementations[name], self._kind)
+            self.unmatched |= set(results) ^ set(golden)
+            for tensor in (each for each in results if each in golden):
+                value, exact = results[tensor], golden[tensor]
                 if value.shape != exact.shape:
                     shapes = value.shape, exact.shape
                     raise refused("shapes differ", "shape-mismatch", f"{name}, {tensor}", *shapes)

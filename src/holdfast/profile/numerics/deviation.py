@@ -47,8 +47,8 @@ def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation
         form: the format of the result, for ulps.
     """
     usable = np.isfinite(result) & np.isfinite(golden)
-    # Infinity where the golden value is the same infinity is right; NaN never is.
-    wrong = ~np.isfinite(result) & (result != golden)
+    # The same infinity, or NaN, where the golden value is that is right.
+    wrong = ~np.isfinite(result) & (result != golden) & ~(np.isnan(result) & np.isnan(golden))
     place: tuple[int, ...] | None = None
     if wrong.any():
         place = tuple(int(n) for n in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
