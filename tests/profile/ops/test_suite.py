@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import cli
 from holdfast.errors import InputError
 from holdfast.profile.ops import suite
 from holdfast.profile.ops.profiling import profile
@@ -153,3 +156,18 @@ def test_shapes_that_a_model_does_not_have() -> None:
         with pytest.raises(InputError) as error:
             suite.workload("stable-diffusion-unet", settings)
         assert (error.value.code, error.value.place) == (code, place)
+
+
+@pytest.mark.full
+def test_the_page_shows_what_the_suite_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines of docs/profile.md that ordinary runs of its examples leave out, for their size."""
+    page = Path(__file__).parents[3] / "docs" / "profile.md"
+    blocks = re.findall(r"```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    shown = [line for block in blocks for line in block.splitlines() if line != "..."]
+    assert sum(line.startswith("$ holdfast profile") for line in shown) == 3
+    for line in shown:
+        if line.startswith("$"):
+            assert cli._run(line.split()[2:]) == 0
+            printed = " ".join(capsys.readouterr().out.split())
+        else:
+            assert line.removesuffix("...").strip() in printed

@@ -171,7 +171,7 @@ def test_int4_is_the_nearest_of_16_levels_per_group() -> None:
 
 
 def test_quantization_of_an_own_model(target: str) -> None:
-    made = quantization(f"{target}:words", ("int8-dynamic", "int4-weight", "bf16"), new_tokens=2)
+    made = quantization(f"{target}:words", "int8-dynamic,int4-weight,bf16", new_tokens=2)
     rows = {row["level"]: row for row in made.rows}
     weights = 48 * 64
     assert rows["fp32"]["weight_bytes"] == 4 * (2 * weights + 48)
@@ -183,8 +183,8 @@ def test_quantization_of_an_own_model(target: str) -> None:
     assert all(row["tokens_per_s"] > 0 and math.isfinite(row["prefill_s"]) for row in made.rows)
     json.dumps(made.document())
     for name, levels, code in (
-        ("words", ("int3",), "unknown-name"),
-        ("module", ("bf16",), "invalid-value"),
+        ("words", "int3", "unknown-name"),
+        ("module", "bf16", "invalid-value"),
     ):
         with pytest.raises(InputError) as error:
             quantization(f"{target}:{name}", levels)

@@ -14,15 +14,9 @@ app = room(
     "numerics", "Numeric deviation: attention, any operator, invariance, weights, loss spikes."
 )
 track = room("track", "Weights of runs, tracked by a WeightTracker.")
-app.command(track)
 HOME = "holdfast.profile.numerics"
-for place, text in {
-    "attention_error:attention": "Measure how far attention deviates from float64, and why.",
-    "spike_report:spikes": "Find loss spikes in a recorded curve.",
-}.items():
-    app.command(f"{HOME}.{place}", name=place.partition(":")[2], help=text)
-text = "Compare the weights of two runs, from their sketches or from two checkpoints."
-track.command(f"{HOME}.weights:track_diff", name="diff", help=text)
+about = "Measure how far attention deviates from float64, and why."
+app.command(f"{HOME}.attention_error:attention", name="attention", help=about)
 
 
 @app.command
@@ -94,3 +88,10 @@ def invariance(
         orders = {n: summation_order(add, order_of, dtype) for n, add in operator.sums.items()}
         result = replace(result, orders=orders)
     return result
+
+
+about = "Find loss spikes in a recorded curve."
+app.command(f"{HOME}.spike_report:spikes", name="spikes", help=about)
+app.command(track)
+about = "Compare the weights of two runs, from their sketches or from two checkpoints."
+track.command(f"{HOME}.weights:track_diff", name="diff", help=about)

@@ -156,7 +156,7 @@ class Quantization(Answer):
 def quantization(
     target: str = "",
     /,
-    levels: Annotated[str | Sequence[str], option(metavar="NAME,...")] = ",".join(LEVELS),
+    levels: Annotated[str, option(metavar="NAME,...")] = ",".join(LEVELS),
     *,
     new_tokens: Positive = 16,
     steps: Positive = 400,
@@ -174,8 +174,8 @@ def quantization(
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for a factory that returns something else.
     """
-    levels = levels.split(",") if isinstance(levels, str) else levels
-    for level in levels:
+    names = levels.split(",") if isinstance(levels, str) else list(levels)
+    for level in names:
         choice(level, LEVELS, "level", "--levels")
     factory = load(target) if target else lambda: small_model(steps)
     result = factory if isinstance(factory, nn.Module) else factory()
@@ -185,7 +185,7 @@ def quantization(
     model, ids, answer = result
     rows, reference = [], None
     with torch.no_grad():
-        for level in dict.fromkeys(["fp32", *levels]):
+        for level in dict.fromkeys(["fp32", *names]):
             changed = LEVELS[level](copy.deepcopy(model).eval())
             top = _logits(changed(ids)).argmax(-1)  # [N, T]
             reference = top if reference is None else reference
