@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, spearmanr, t
 
-from holdfast.data.curation import AugmentationSelector, LabelledFeatures, augment
+from holdfast.data.curation import (
+    AugmentationSelector,
+    LabelledFeatures,
+    augment,
+    extract_features,
+)
 from holdfast.data.curation.budget_curve import HELD_OUT, interval
 from holdfast.data.curation.influence import Classifier, influence, influence_vectors
 from holdfast.data.curation.label_suspects import label_suspects
@@ -83,7 +88,8 @@ def test_a_k_dpp_draws_sets_in_proportion_to_their_determinants() -> None:
 def test_drawing_policies_draw_by_their_weights(policy: Any, weights: list[float]) -> None:
     rng = np.random.default_rng(5)
     scores = np.array([1.0, 2, 3, 4])
-    first = np.bincount([choose(policy, scores, 2, rng)[0] for _ in range(3000)], minlength=4)
+    draws = [choose(policy, scores, 2, rng, scores[:, None])[0] for _ in range(3000)]
+    first = np.bincount(draws, minlength=4)
     assert chisquare(first, 3000 * np.array(weights) / sum(weights)).pvalue > 0.001
 
 
@@ -94,9 +100,10 @@ def test_every_policy_takes_distinct_points() -> None:
         for k in (0, 1, 7, 50):
             taken = choose(policy, scores, k, rng, vectors)  # type: ignore[arg-type]
             assert len(set(taken.tolist())) == k
-    assert choose("deterministic", scores, 5, rng).tolist() == np.argsort(-scores)[:5].tolist()
+    best = choose("deterministic", scores, 5, rng, vectors)
+    assert best.tolist() == np.argsort(-scores)[:5].tolist()
     with pytest.raises(InputError) as refused:
-        choose("uniform", scores, 51, rng)
+        choose("uniform", scores, 51, rng, vectors)
     assert refused.value.code == "out-of-range"
 
 
@@ -167,6 +174,23 @@ def test_intervals_are_those_of_the_corrected_t_test() -> None:
     ratio = HELD_OUT / (1 - HELD_OUT)
     half = t.ppf(0.975, 3) * np.sqrt((1 / 4 + ratio) * values.var(ddof=1))
     assert (mean, low, high) == pytest.approx((0.3, 0.3 - half, 0.3 + half))
+
+
+def test_features_of_a_torch_module_do_not_depend_on_chance_or_batches() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    convolution = torch.nn.Conv2d(1, 2, 3)
+    module = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(2), torch.nn.Dropout(0.5))
+    images = np.random.default_rng(0).normal(size=(7, 3, 1, 5, 5)).astype(np.float32)
+    found = extract_features(module, images, transforms=True, batch=4)
+    assert found.shape == (7, 3, 2 * 3 * 3)
+    assert found[:, 1] == pytest.approx(extract_features(module, images[:, 1]))
+    weight, bias = (part.detach().numpy() for part in convolution.parameters())
+    patch = images[6, 2, 0, 1:4, 2:5]  # features of the second channel, place (1, 2)
+    assert found[6, 2, 9 + 3 + 2] == pytest.approx((patch * weight[1, 0]).sum() + bias[1], rel=1e-4)
+    assert module.training
+    y = np.arange(7) % 2
+    assert AugmentationSelector(k=2).fit(found[:, 0], y, found).selected_.shape == (2,)
 
 
 def damaged(name: str) -> dict[str, Any]:

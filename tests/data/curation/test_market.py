@@ -48,6 +48,10 @@ def test_a_plan_buys_what_teaches_and_the_forecast_is_near(market: Market) -> No
     assert made.expected_score == pytest.approx(true, abs=0.03)
     assert made.expected_score >= max(made.compared.values()) - 0.01
     assert made.ci95[0] < made.expected_score < made.ci95[1]
+    assert [row["budget"] for row in made.frontier] == [12.5, 25, 37.5, 50]
+    assert made.frontier[-1]["expected_accuracy"] == made.expected_accuracy
+    assert all(row["cost"] <= row["budget"] for row in made.frontier)
+    assert made.frontier[0]["expected_accuracy"] < made.expected_accuracy
     worst = plan_purchase(market, 50, "cheapest")
     assert evaluate_plan(market, worst, x, y) < true - 0.2
 
@@ -97,10 +101,12 @@ def test_prices_are_those_written_down() -> None:
     assert Price("convex", top=16).table(4).tolist() == [0, 1, 4, 9, 16]
     assert Price("setup", top=4, fee=3).table(4).tolist() == [0, 4, 5, 6, 7]
     assert Price("tiered", tiers=((0, 2), (0.5, 1))).table(4).tolist() == [0, 2, 4, 5, 6]
-    assert Price("custom", custom=lambda q: q**3).table(2).tolist() == [0, 1, 8]
-    for wrong in (Price(top=-1), Price("custom", custom=lambda q: -q), Price(top=float("nan"))):
+    shown = Summary.of(*rows(3, 0, 0))
+    assert Seller("s", lambda q: q**3, shown).costs.tolist() == [0, 1, 8, 27]
+    fees = Price("tiered", tiers=((0.5, 1),)), Price("tiered")
+    for wrong in (Price(top=-1), lambda q: -q, Price(top=float("nan")), *fees):
         with pytest.raises(InputError) as refused:
-            wrong.table(3)
+            Seller("s", wrong, shown).costs
         assert refused.value.code == "invalid-value"
     with pytest.raises(InputError) as refused:
         Price("auction").table(3)
@@ -128,8 +134,9 @@ def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path)
 
     assert broken(lambda m: (m / "market.json").unlink()) == "not-found"
     assert broken(lambda m: (m / "market.json").write_text("{")) == "invalid-syntax"
-    assert broken(lambda m: (m / "market.json").write_text("{}")) == "empty-input"
-    assert broken(lambda m: (m / "market.json").write_text('{"sellers": [{}]}')) == "invalid-value"
+    assert broken(lambda m: (m / "market.json").write_text("{}")) == "missing-key"
+    assert broken(lambda m: (m / "market.json").write_text('{"sellers": []}')) == "empty-input"
+    assert broken(lambda m: (m / "market.json").write_text('{"sellers": [{}]}')) == "missing-key"
     assert broken(lambda m: (m / "buyer.npz").write_bytes(b"")) == "unknown-format"
     assert broken(lambda m: (m / "summaries" / "fee.npz").unlink()) == "not-found"
     for budget in (-1.0, float("nan")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,7 +154,7 @@ def test_targets_on_the_standard_library(tmp_path: Path) -> None:
     assert result.learned["content"] >= 0.70
 
 
-@pytest.mark.parametrize("by", ["longest", "parse-errors", "semdedup", "small-cluster"])
+@pytest.mark.parametrize("by", ["longest", "parse-errors", "small-cluster"])
 def test_named_scores(corpus: Path, tmp_path: Path, by: Any) -> None:
     folder = tmp_path / "code"
     shutil.copytree(corpus, folder, symlinks=True, ignore=shutil.ignore_patterns("minified.js"))
@@ -284,18 +283,6 @@ class _Rows:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         return self.points[[int(text) for text in texts]]
-
-
-def test_semdedup_equals_all_pairs() -> None:
-    rng = np.random.default_rng(0)
-    unit = embed([str(n) for n in range(400)], 400, _Rows(rng.normal(size=(400, 3))))
-    clusters = cluster(unit, k=7)
-    expected = np.full(400, -1.0)
-    order = np.argsort(clusters.similarity, kind="stable")
-    for a, b in itertools.combinations(order, 2):  # a is farther from its centroid than b
-        if clusters.label[a] == clusters.label[b]:
-            expected[b] = max(expected[b], unit[a] @ unit[b])
-    assert clusters.similar(unit) == pytest.approx(expected, abs=2e-6)
 
 
 def test_equal_scores_go_together() -> None:

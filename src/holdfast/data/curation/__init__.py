@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.data.curation.augmentation import AugmentationSelector, LabelledFeatures
+    from holdfast.data.curation.augmentation import (
+        AugmentationSelector,
+        LabelledFeatures,
+        extract_features,
+    )
     from holdfast.data.curation.budget_curve import augment
     from holdfast.data.curation.buying import evaluate_plan, plan_purchase
     from holdfast.data.curation.calibration import calibrate
@@ -38,6 +42,7 @@ _HOMES = {
     "calibrate": "calibration",
     "corrupt": "corruption",
     "evaluate_plan": "buying",
+    "extract_features": "augmentation",
     "influence": "influence",
     "knn_shapley": "shapley",
     "label_suspects": "label_suspects",
@@ -57,6 +62,7 @@ __all__ = [
     "calibrate",
     "corrupt",
     "evaluate_plan",
+    "extract_features",
     "influence",
     "knn_shapley",
     "label_suspects",

@@ -9,9 +9,10 @@ each point; a policy takes k points, and only these get their transforms. `Augme
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from holdfast.data.curation.influence import (
     Classifier,
     FloatArray,
     check,
+    finite,
     influence,
     influence_vectors,
 )
@@ -40,6 +42,7 @@ class _FirstLook:
     model: Classifier | None
 
 
+@dataclass(repr=False, eq=False)  # scikit-learn prints and compares estimators its own way
 class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
     """Chooses the training points whose transforms teach most; a scikit-learn estimator.
 
@@ -62,27 +65,15 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         suspects_: points whose label is probably wrong.
     """
 
-    def __init__(
-        self,
-        score: Score = "influence",
-        policy: Policy = "deterministic",
-        fraction: float = 0.1,
-        k: int | None = None,
-        updates: int = 0,
-        downweight: bool = False,
-        exclude_suspects: bool = True,
-        c: float = 10.0,
-        random_state: int = 0,
-    ) -> None:
-        self.score = score
-        self.policy = policy
-        self.fraction = fraction
-        self.k = k
-        self.updates = updates
-        self.downweight = downweight
-        self.exclude_suspects = exclude_suspects
-        self.c = c
-        self.random_state = random_state
+    score: Score = "influence"
+    policy: Policy = "deterministic"
+    fraction: float = 0.1
+    k: int | None = None
+    updates: int = 0
+    downweight: bool = False
+    exclude_suspects: bool = True
+    c: float = 10.0
+    random_state: int = 0
 
     def fit(
         self, x: FloatArray, y: Labels, augmented: FloatArray | None = None
@@ -135,7 +126,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
                 scores[free],
                 int(goal) - len(self.selected_),
                 rng,
-                None if vectors is None else vectors[free],
+                vectors[free],
             )
             self.selected_ = np.concatenate([self.selected_, free[taken]])
             allowed[free[taken]] = False
@@ -154,12 +145,10 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
             return model.losses(x, y), model
         return influence(model, xs, ys, weight)[: len(x)], model
 
-    def _vectors(self, x: FloatArray, y: Labels, model: Classifier | None) -> FloatArray | None:
+    def _vectors(self, x: FloatArray, y: Labels, model: Classifier | None) -> FloatArray:
         """What policies of diversity compare: for dpp the influence between points, else the features."""
-        if self.policy == "kmeans":
-            return x
         if self.policy != "dpp":
-            return None
+            return x
         return influence_vectors(model or Classifier.fit(x, y, self.c), x, y)
 
 
@@ -218,28 +207,16 @@ class LabelledFeatures:
     def __post_init__(self) -> None:
         check(self.x, self.y)
         n, d = self.x.shape
-        if self.augmented.ndim != 3 or self.augmented.shape[::2] != (n, d):
+        m = self.augmented.shape[1] if self.augmented.ndim == 3 else 0
+        if not m or self.augmented.shape != (n, m, d):
             raise InputError(
                 "the transforms do not fit the points",
                 code="invalid-value",
                 place="augmented",
                 found=str(list(self.augmented.shape)),
-                expected=f"[{n}, transforms per point, {d}]",
+                expected=f"[{n}, 1 or more transforms per point, {d}]",
             )
-        if not self.augmented.size:
-            raise InputError(
-                "no transforms",
-                code="empty-input",
-                place="augmented",
-                expected="1 or more per point",
-            )
-        if not np.isfinite(self.augmented).all():
-            where = int(np.argmin(np.isfinite(self.augmented).all(axis=(1, 2))))
-            raise InputError(
-                "features that are not finite",
-                code="invalid-value",
-                place=f"augmented, row {where}",
-            )
+        finite(self.augmented.reshape(n, -1), "augmented")
 
     def rows(self, index: Indices) -> LabelledFeatures:
         """Some of the points."""
@@ -260,6 +237,36 @@ class LabelledFeatures:
         shapes = "x [n, d], y [n], augmented [n, transforms, d]"
         x, y, augmented = read_arrays(path, ("x", "y", "augmented"), shapes).values()
         return cls(np.asarray(x, float), y, np.asarray(augmented, float))
+
+
+def extract_features(
+    module: Any, inputs: npt.ArrayLike, transforms: bool = False, batch: int = 256
+) -> FloatArray:
+    """Features of inputs by a torch module, which is frozen: no gradients, evaluation mode.
+
+    Args:
+        module: inputs ``[batch, ...]`` -> features, which are flattened; a network without its last layer.
+        inputs: ``[n, ...]``, as the module takes them.
+        transforms: inputs are ``[n, m, ...]``: the m transforms of each point.
+        batch: inputs at a time.
+
+    Returns:
+        ``[n, d]``, or ``[n, m, d]``.
+    """
+    import torch
+
+    array = torch.as_tensor(inputs)
+    lead = array.shape[: 1 + transforms]
+    training = module.training
+    module.eval()  # dropout and batch normalization would make features depend on chance and neighbors
+    try:
+        with torch.inference_mode():
+            parts = [
+                module(part).flatten(1) for part in array.flatten(0, len(lead) - 1).split(batch)
+            ]
+    finally:
+        module.train(training)
+    return np.asarray(torch.cat(parts).double().cpu().numpy()).reshape(*lead, -1)
 
 
 def splits(
@@ -284,7 +291,7 @@ def splits(
 
 def accuracies(
     data: LabelledFeatures,
-    selectors: Sequence[tuple[str, AugmentationSelector]],
+    selectors: Mapping[str, AugmentationSelector],
     fractions: Sequence[float],
     count: int,
     seed: int,
@@ -295,18 +302,19 @@ def accuracies(
     only, so that one look at the training points serves them all.
     """
     found: dict[tuple[str, float], list[float]] = {}
+    any_one = next(iter(selectors.values()))
     for number, (train, test) in enumerate(splits(data, count, seed)):
         xs, ys = test.all()
 
         def tested(chosen: Indices, downweight: bool = False) -> float:
             fitted = together(train.x, train.y, train.augmented, chosen, downweight)  # noqa: B023
-            model = Classifier.fit(fitted[0], fitted[1], selectors[0][1].c, fitted[2])
+            model = Classifier.fit(fitted[0], fitted[1], any_one.c, fitted[2])
             return float((model.predict(xs) == ys).mean())  # noqa: B023
 
         everything = np.arange(len(train.x))
         ends = {0.0: tested(everything[:0]), 1.0: tested(everything)}
-        first = selectors[0][1]._first_look(train.x, train.y)
-        for name, selector in selectors:
+        first = any_one._first_look(train.x, train.y)
+        for name, selector in selectors.items():
             for fraction in fractions:
                 accuracy = ends.get(fraction)
                 if accuracy is None:

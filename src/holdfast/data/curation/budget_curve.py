@@ -16,8 +16,8 @@ from holdfast.data.curation.augmentation import (
     LabelledFeatures,
     accuracies,
 )
+from holdfast.data.curation.choices import within
 from holdfast.data.curation.influence import FloatArray
-from holdfast.errors import InputError
 from holdfast.numbers import percent
 from holdfast.report.figures import lines
 
@@ -27,6 +27,12 @@ WANTED = 0.9
 """The share of the full gain that `enough` asks for."""
 
 Verdict = Literal["use", "random is as good", "random is better", "no gain"]
+_MEANING: dict[Verdict, str] = {
+    "use": "Use this choice",
+    "random is as good": "A random choice is as good",
+    "random is better": "A random choice is better",
+    "no gain": "Augmentation brings nothing that can be measured here",
+}
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,7 @@ class AugmentationChoice(Answer):
     def values(self) -> Sequence[Value]:
         """What the choice brings."""
         return [
-            Value(
-                "advantage",
-                self.advantage,
-                ci95=self.advantage_ci95,
-                better="higher",
-                how="accuracy at the asked fraction, less that of a random choice",
-            ),
+            Value("advantage", self.advantage, ci95=self.advantage_ci95, better="higher"),
             Value("gain", self.gain, ci95=self.gain_ci95, better="higher"),
             Value("suspects", len(self.suspects)),
         ]
@@ -95,52 +95,20 @@ class AugmentationChoice(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The curve, and the labels to look at."""
-        at = {
-            row["policy"]: row["accuracy"] for row in self.curve if row["fraction"] == self.fraction
-        }
-        size = _interval(self.advantage, self.advantage_ci95)
-        what = {
-            "use": f"Choosing by {self.score} ({self.policy}) beats a random choice by {size}",
-            "random is as good": (
-                f"A random choice is as good: {self.score} ({self.policy}) differs from it by {size}"
-            ),
-            "random is better": (
-                f"A random choice is better: {self.score} ({self.policy}) differs from it by {size}"
-            ),
-            "no gain": (
-                "Augmentation brings nothing that can be measured here: with everything augmented "
-                f"accuracy changes by {_interval(self.gain, self.gain_ci95)}"
-            ),
-        }[self.verdict]
-        share = percent(self.fraction)
-        sentence = f"{what} points of accuracy, with {share} of the points augmented."
-        if self.verdict != "no gain":
-            sentence += (
-                f" {percent(self.enough)} surely bring {percent(WANTED)} of the full gain."
-                if self.enough is not None and self.enough < 1
-                else f" No budget short of all surely brings {percent(WANTED)} of the full gain."
-            )
-        rows = [
-            {
-                "fraction": row["fraction"],
-                "policy": row["policy"],
-                "accuracy": row["accuracy"],
-                "low": row["ci95"][0],
-                "high": row["ci95"][1],
-            }
-            for row in self.curve
-        ]
+        sentence = (
+            f"{_MEANING[self.verdict]}: with {percent(self.fraction)} of the points augmented, choosing "
+            f"by {self.score} ({self.policy}) differs from a random choice by "
+            f"{_points(self.advantage, self.advantage_ci95)} points of accuracy; augmenting all brings "
+            f"{_points(self.gain, self.gain_ci95)}."
+        )
+        if self.enough is not None and self.enough < 1:
+            sentence += f" {percent(self.enough)} surely bring {percent(WANTED)} of that gain."
+        elif self.verdict != "no gain":
+            sentence += f" No budget short of all surely brings {percent(WANTED)} of that gain."
+        rows = [{**row, "low": row["ci95"][0], "high": row["ci95"][1]} for row in self.curve]
+        x, y = "Share of the points augmented", "Accuracy on held-out points and their transforms"
         figure = lines(
-            rows,
-            "fraction",
-            "accuracy",
-            "Share of the points augmented",
-            "Accuracy on held-out points and their transforms",
-            series="policy",
-            low="low",
-            high="high",
-            points=True,
-            zero=False,
+            rows, "fraction", "accuracy", x, y, series="policy", low="low", high="high", zero=False
         )
         columns = {
             "fraction": ColumnFormat("Augmented", "%", digits=1),
@@ -150,39 +118,19 @@ class AugmentationChoice(Answer):
         how = How(
             "accuracy of a logistic regression on the points and the transforms of the chosen ones",
             source="Kuchnik and Smith, Efficient augmentation via data subsampling, ICLR 2019",
-            notes=(
-                "Intervals are 95 % over the splits and allow for the points that splits share (Nadeau and "
-                "Bengio, Inference for the generalization error, 2003). At the asked fraction "
-                + ", ".join(f"{name}: {percent(value)}" for name, value in at.items())
-                + "."
-            ),
+            notes="Intervals are 95 % over the splits and allow for the points that splits share (Nadeau "
+            "and Bengio, Inference for the generalization error, 2003). A label is probably wrong where a "
+            "model fitted without the point is confident of another class (Northcutt, Jiang and Chuang, "
+            "Confident learning, JAIR 2021).",
         )
-        sections = [
-            Section(
-                "curve",
-                "What does each budget bring?",
-                sentence,
-                [figure],
-                [Table(pa.Table.from_pylist(rows), columns)],
-                how,
-            )
-        ]
+        tables = [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)]
         if self.suspects:
-            found = pa.table({"point": self.suspects[:1000]})
-            sections.append(
-                Section(
-                    "suspects",
-                    "Which labels should be checked?",
-                    f"{len(self.suspects):,} labels are probably wrong; their points are not chosen.",
-                    [],
-                    [Table(found, {"point": ColumnFormat("Point")}, "Most suspicious first.")],
-                    How(
-                        "A model fitted without the point is confident of another class.",
-                        source="Northcutt, Jiang and Chuang, Confident learning, JAIR 2021",
-                    ),
-                )
+            sentence += (
+                f" {len(self.suspects):,} labels are probably wrong and not chosen: check them."
             )
-        return sections
+            caption = "Points whose label is probably wrong, most suspicious first."
+            tables.append(Table(pa.table({"point": self.suspects[:1000]}), caption=caption))
+        return [Section("curve", "What does each budget bring?", sentence, [figure], tables, how)]
 
 
 def augment(
@@ -205,26 +153,19 @@ def augment(
         InputError: arrays that do not fit, a single class, fewer than two splits.
     """
     data = features if isinstance(features, LabelledFeatures) else LabelledFeatures.read(features)
-    if splits < 2:
-        raise InputError(
-            "an interval needs two splits",
-            code="out-of-range",
-            place="splits",
-            found=str(splits),
-            expected="2 or more",
-        )
+    within("splits", splits, 2)
     chooser = AugmentationSelector(random_state=seed) if selector is None else selector
     settings = chooser.get_params()
     if chooser.k is not None:
         settings |= {"fraction": chooser.k / len(data.x), "k": None}
     fraction = float(settings["fraction"])
-    random = AugmentationSelector(**settings | {"policy": "uniform", "updates": 0})
+    policies = {
+        "uniform": AugmentationSelector(**settings | {"policy": "uniform", "updates": 0}),
+        chooser.policy: AugmentationSelector(**settings),
+    }
     if chooser.policy == "dpp":  # it draws at most as many points as its vectors have dimensions
         fractions = [each for each in fractions if each * len(data.x) <= data.x.shape[1]]
     asked = sorted({0.0, 1.0, fraction, *fractions})
-    policies = [(chooser.policy, AugmentationSelector(**settings))]
-    if chooser.policy != "uniform":
-        policies.append(("uniform", random))
     found = accuracies(data, policies, asked, splits, seed)
     curve = [
         {"fraction": share, "policy": name, "accuracy": mean, "ci95": (low, high)}
@@ -280,5 +221,5 @@ def interval(values: FloatArray) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def _interval(value: float, ci95: tuple[float, float]) -> str:
+def _points(value: float, ci95: tuple[float, float]) -> str:
     return f"{100 * value:+.2f} [{100 * ci95[0]:+.2f}, {100 * ci95[1]:+.2f}]"

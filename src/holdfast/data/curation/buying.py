@@ -1,41 +1,47 @@
 """What to buy: plans from summaries alone, within a budget.
 
-The buyer will train a logistic regression on what is bought. From the summaries follow the first and second
-moments of any mixture of sellers (correlations between columns are the buyer's own), from these the
-weights of
-a ridge regression, and from its error at each of the buyer's rows the chance that the row is
-classified right:
+The buyer will train a logistic regression on what is bought. Where few rows have many columns it is nearly
+a ridge regression; its weights follow from the means, variances and label covariances c of the mixture
+that is bought, in the principal axes of the buyer's rows:
 
-    accuracy = mean_z Phi(+-(w'(z - m) + b) / sd(z)),   sd(z)^2 = s^2 / N (1 + (z - m)' A^-1 (z - m))
+    w = c / (variance + k),   k = ridge / N + k / N sum_j variance_j / (variance_j + k)
 
-A plan is made on one half of the buyer's rows; what it is expected to score is told on the other.
+k is the effective ridge of N rows (Hastie et al., "Surprises in high-dimensional ridgeless least squares",
+2022). The accuracy is that of two normal classes with the means and the spread that w'z has on the buyer's
+rows, and the noise of a sample of a seller's rows, which is none where all are bought. Plans are compared
+with more noise, because the highest of many forecasts is too high.
+
+A plan is made on one half of the buyer's rows; what it is expected to score is forecast on the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.data.curation.choices import one_of, within
 from holdfast.data.curation.influence import Classifier, FloatArray
 from holdfast.data.curation.market import Market
-from holdfast.errors import InputError
 from holdfast.numbers import counted, percent
-from holdfast.report.figures import bars
+from holdfast.report.figures import lines
 from holdfast.stats import wilson_interval
 
 WEIGHT = 0.98
 """Of accuracy in the score; the rest is for the share of the budget that is kept."""
 RIDGE = 4.0
 """Ridge of the squared loss that matches a logistic regression with C = 1, whose curvature is about 1/4."""
-STEPS = 40
-"""The largest purchase of one step is this part of the budget."""
-DIMENSIONS = 96
-"""Principal components of the buyer's rows that a forecast is made in."""
+STEPS = (40, 80, 160, 320)
+"""Parts of the budget that change hands in one step, one size after another."""
+ROUNDS = 8
+"""Of the fixed point of the effective ridge."""
+FRONTIER = (0.25, 0.5, 0.75)
+"""Shares of the budget that plans are also made for."""
+_BUY = [("seller", pa.string()), ("rows", pa.int64()), ("cost", pa.float64())]
 
 
 def score(accuracy: float, cost: float, budget: float) -> float:
@@ -49,75 +55,79 @@ class Forecast:
 
     Args:
         market: summaries, and the buyer's rows.
-        planning: the rows whose correlations and directions are used.
+        planning: the rows whose covariances are used.
     """
 
     def __init__(self, market: Market, planning: np.ndarray) -> None:
         x = market.x[planning]
-        spread = x.std(axis=0)
-        spread[spread == 0] = 1
-        scaled = (x - x.mean(axis=0)) / spread
-        # Correlations of few rows are noisy: half way to none at as many rows as columns.
-        shrink = len(x) / (len(x) + x.shape[1])
-        correlation = shrink * (scaled.T @ scaled) / len(x)
-        np.fill_diagonal(correlation, 1)
-        _, _, directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-        self._basis = directions[:DIMENSIONS].T  # [d, k]
         self._centre = x.mean(axis=0)
-        k = self._basis.shape[1]
-        count = len(market.sellers)
-        # Per seller: E[x], E[x x'], E[x y], E[y], in the basis; a mixture's are their weighted means.
-        self._first = np.empty((count, k))
-        self._second = np.empty((count, k, k))
-        self._with_label = np.empty((count, k))
-        self._label = np.empty(count)
+        spread = x.std(axis=0)
+        scaled = (x - self._centre) / np.where(spread > 0, spread, 1)
+        correlation = scaled.T @ scaled / len(x)
+        # All moments are in the principal axes of the buyer's rows, without covariances between axes.
+        # Per seller: E[z], E[z^2], E[z y], E[y]; a mixture's are their weighted means.
+        self._axes = np.linalg.eigh(correlation * spread[:, None] * spread)[1]
+        shape = (len(market.sellers), x.shape[1])
+        self._first, self._second, self._with_label = (np.empty(shape) for _ in range(3))
+        self._label = np.array([seller.summary.label_share for seller in market.sellers])
+        self._rows = np.array([seller.summary.rows for seller in market.sellers], float)
         for place, seller in enumerate(market.sellers):
-            summary = seller.summary
-            mean, variance = summary.moments
-            deviation = np.sqrt(variance)
-            share = summary.label_share
-            with_label = summary.correlation * deviation * np.sqrt(share * (1 - share))
-            rotated = self._basis * deviation[:, None]  # D B, so that B' D R D B follows
-            middle = (mean - self._centre) @ self._basis
+            mean, variance = seller.summary.moments
+            deviation, share = np.sqrt(variance), self._label[place]
+            middle = self.project(mean)
+            axes = self._axes * deviation[:, None]
+            covariance = seller.summary.correlation * deviation * np.sqrt(share * (1 - share))
             self._first[place] = middle
-            self._second[place] = rotated.T @ correlation @ rotated + np.outer(middle, middle)
-            self._with_label[place] = with_label @ self._basis + middle * share
-            self._label[place] = share
+            self._second[place] = np.einsum("ij,ij->j", axes, correlation @ axes) + middle**2
+            self._with_label[place] = covariance @ self._axes + middle * share
 
     @property
     def label_covariances(self) -> FloatArray:
-        """Of each seller's columns with the label, in the basis: ``[sellers, k]``."""
+        """Of each seller's columns with the label, in the principal axes: ``[sellers, d]``."""
         return np.asarray(self._with_label - self._first * self._label[:, None])
 
     def project(self, x: FloatArray) -> FloatArray:
-        """Rows in the basis."""
-        return np.asarray((x - self._centre) @ self._basis)
+        """Rows in the principal axes."""
+        return np.asarray((x - self._centre) @ self._axes)
 
-    def chances(self, quantities: FloatArray, z: FloatArray, second: np.ndarray) -> FloatArray:
-        """The chance that each row is classified right after a purchase.
+    def accuracies(
+        self, purchases: FloatArray, z: FloatArray, second: np.ndarray, cautious: bool = False
+    ) -> FloatArray:
+        """The accuracy after each of several purchases ``[p]``.
 
         Args:
-            quantities: rows bought of each seller.
-            z: rows in the basis, ``[n, k]``.
+            purchases: rows bought of each seller, ``[p, sellers]``.
+            z: rows in the principal axes, ``[n, d]``.
             second: whether each has the second label.
+            cautious: the noise of the weights is that of ridge regression before the rows are seen: plans
+                that are chosen for the highest forecast then rely less on few rows.
         """
         from scipy.special import ndtr
 
-        total = float(quantities.sum())
-        if total < 1:
-            return np.full(len(z), 0.5)
-        share = quantities / total
-        mean, label = share @ self._first, float(share @ self._label)
-        covariance = np.tensordot(share, self._second, 1) - np.outer(mean, mean)
-        with_label = share @ self._with_label - mean * label
-        system = covariance + RIDGE / total * np.eye(len(mean))
-        centred = z - mean
-        solved = np.linalg.solve(system, np.column_stack([with_label, centred.T]))
-        weights = solved[:, 0]
-        residual = max(label * (1 - label) - float(weights @ with_label), 1e-3)
-        spread = residual / total * (1 + np.einsum("nk,kn->n", centred, solved[:, 1:]))
-        decision = centred @ weights + label - 0.5
-        return np.asarray(ndtr(np.where(second, decision, -decision) / np.sqrt(spread)))
+        total = np.maximum(purchases.sum(axis=1, keepdims=True), 1)
+        share = purchases / total
+        mean, label = share @ self._first, share @ self._label
+        variance = share @ self._second - mean**2
+        with_label = share @ self._with_label - mean * label[:, None]
+        ridge = RIDGE / total
+        for _ in range(ROUNDS):  # to the fixed point, from below
+            degrees = (variance / (variance + ridge)).sum(axis=1, keepdims=True)
+            ridge = (RIDGE + ridge * degrees) / total
+        gain = 1 / (variance + ridge)
+        weights = gain * with_label  # [p, d]
+        decision = weights @ z.T + (label - 0.5 - (weights * mean).sum(axis=1))[:, None]  # [p, n]
+        residual = np.maximum(label * (1 - label) - (weights * with_label).sum(axis=1), 1e-3)
+        distance = (z**2).mean(axis=0) - 2 * mean * z.mean(axis=0) + mean**2
+        # A sample without replacement: no noise where all of a seller's rows are bought.
+        drawn, deviation = 1 - (share * purchases / self._rows).sum(axis=1), gain**2 * variance
+        if cautious:
+            drawn, deviation = 1.0, gain
+        noise = residual * drawn / total[:, 0] * (1 + (deviation * distance).sum(axis=1))
+        sides = [decision[:, ~second], decision[:, second]]
+        spread = np.sqrt(sum(side.shape[1] * side.var(axis=1) for side in sides) / len(z) + noise)
+        right = [ndtr(-sides[0].mean(axis=1) / spread), ndtr(sides[1].mean(axis=1) / spread)]
+        accuracy = right[0] * (~second).mean() + right[1] * second.mean()
+        return np.where(purchases.sum(axis=1) < 1, 0.5, accuracy)
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,8 @@ class Plan(Answer):
         budget: what may be spent.
         strategy: how the plan was made.
         compared: expected score of every strategy.
+        frontier: rows ``{"budget", "cost", "expected_score", "expected_accuracy", "ci95"}``: what this
+            strategy would do with a quarter, a half ... of the budget.
     """
 
     buys: list[dict[str, Any]]
@@ -144,6 +156,7 @@ class Plan(Answer):
     budget: float
     strategy: str
     compared: dict[str, float]
+    frontier: list[dict[str, Any]]
 
     @property
     def title(self) -> str:
@@ -163,7 +176,7 @@ class Plan(Answer):
         ]
 
     def sections(self) -> list[Section]:
-        """The purchases, and what the other strategies are expected to score."""
+        """The purchases, what other strategies are expected to score, and what other budgets bring."""
         low, high = self.ci95
         sentence = (
             f"Buy from {counted(len(self.buys), 'seller')} for {self.cost:,.2f} of {self.budget:,.2f}: "
@@ -172,39 +185,35 @@ class Plan(Answer):
             if self.buys
             else "Buy nothing: no purchase within the budget is expected to be better than guessing."
         )
-        rows = pa.table(
-            {name: [buy[name] for buy in self.buys] for name in ("seller", "rows", "cost")}
-        )
         how = How(
             "0.98 accuracy + 0.02 (budget - cost) / budget",
             source="The score of DAM (Mazumder et al., DataPerf, NeurIPS 2023); the forecast is ours.",
-            notes=(
-                "Accuracy is forecast from the sellers' histograms and correlations alone, for the "
-                "half of the buyer's rows that the plan did not use. The interval allows for the "
-                "number of these rows, not for errors of the forecast."
-            ),
+            notes="Accuracy is forecast from the sellers' histograms and correlations alone, for the "
+            "half of the buyer's rows that the plan did not use. The interval allows for the number of "
+            "these rows, not for errors of the forecast.",
         )
-        strategies = [{"strategy": name, "score": value} for name, value in self.compared.items()]
-        return [
-            Section(
-                "buys",
-                "What should be bought?",
-                sentence,
-                [bars(strategies, "strategy", "score", "Expected score")],
-                [
-                    Table(
-                        rows,
-                        {
-                            "seller": ColumnFormat("Seller"),
-                            "rows": ColumnFormat("Rows"),
-                            "cost": ColumnFormat("Cost", digits=2),
-                        },
-                        empty="Nothing.",
-                    )
-                ],
-                how,
-            )
+        money = ColumnFormat(digits=2)
+        buys = pa.Table.from_pylist(self.buys, pa.schema(_BUY))
+        rows = [
+            {**row, "low": low, "high": high}
+            for row in self.frontier
+            for low, high in [row["ci95"]]
         ]
+        frontier = pa.Table.from_pylist(rows).drop_columns("ci95")
+        columns = {
+            "budget": money,
+            "cost": money,
+            "expected_accuracy": ColumnFormat(unit="%", digits=1),
+            "expected_score": ColumnFormat(digits=3, interval=("low", "high")),
+        }
+        tables = [
+            Table(buys, {"seller": ColumnFormat(), "rows": ColumnFormat(), "cost": money}),
+            Table(frontier, columns, "Plans for smaller budgets."),
+        ]
+        name, value = max(self.compared.items(), key=lambda pair: pair[1])
+        sentence += f" The best of all strategies is expected to be {name} ({value:.3f})."
+        figure = lines(rows, "budget", "expected_score", "Budget", "Score", low="low", high="high")
+        return [Section("buys", "What should be bought?", sentence, [figure], tables, how)]
 
 
 def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed: int = 0) -> Plan:
@@ -220,57 +229,47 @@ def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed
     Raises:
         InputError: an unknown strategy, a budget that is negative or no number.
     """
-    if strategy not in STRATEGIES:
-        raise InputError(
-            "unknown strategy",
-            code="unknown-name",
-            place="strategy",
-            found=strategy,
-            expected=", ".join(STRATEGIES),
-        )
-    if not budget >= 0 or not np.isfinite(budget):
-        raise InputError(
-            "not a budget",
-            code="out-of-range",
-            place="budget",
-            found=str(budget),
-            expected="0 or more",
-        )
+    one_of("strategy", strategy, STRATEGIES)
+    within("budget", budget, 0)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(market.x))
+    order = order[np.argsort(market.y[order], kind="stable")]  # every second row of each class
     planning, reporting = np.sort(order[::2]), np.sort(order[1::2])
     forecast = Forecast(market, planning)
     second = market.y == np.unique(market.y)[1]
-    work = _Work(
-        market, budget, forecast, forecast.project(market.x[planning]), second[planning], rng
-    )
-    told = forecast.project(market.x[reporting])
+    z = forecast.project(market.x[planning])
+    work = _Work(market, budget, forecast, z, second[planning], rng)
+    unseen = forecast.project(market.x[reporting])
+
+    def expected(quantities: FloatArray, budget: float) -> dict[str, Any]:
+        accuracy = float(forecast.accuracies(quantities[None], unseen, second[reporting])[0])
+        cost = work.cost(quantities)
+        interval = wilson_interval(accuracy * len(reporting), len(reporting))
+        return {
+            "budget": budget,
+            "cost": cost,
+            "expected_score": score(accuracy, cost, budget),
+            "expected_accuracy": accuracy,
+            "ci95": tuple(score(end, cost, budget) for end in interval),
+        }
+
     purchases = {name: make(work) for name, make in STRATEGIES.items()}
-
-    def expected(quantities: FloatArray) -> tuple[float, float]:
-        accuracy = float(forecast.chances(quantities, told, second[reporting]).mean())
-        return accuracy, score(accuracy, work.cost(quantities), budget)
-
     quantities = purchases[strategy]
-    accuracy, value = expected(quantities)
-    cost = work.cost(quantities)
-    low, high = (
-        score(each, cost, budget)
-        for each in wilson_interval(accuracy * len(reporting), len(reporting))
-    )
+    best = expected(quantities, budget)
+    parts = [share * budget for share in FRONTIER]
+    smaller = [expected(STRATEGIES[strategy](replace(work, budget=part)), part) for part in parts]
     return Plan(
         buys=[
             {"seller": seller.name, "rows": int(q), "cost": float(seller.costs[int(q)])}
             for seller, q in zip(market.sellers, quantities, strict=True)
             if q
         ],
-        cost=cost,
-        expected_score=value,
-        ci95=(low, high),
-        expected_accuracy=accuracy,
-        budget=budget,
+        **best,
         strategy=strategy,
-        compared={name: expected(each)[1] for name, each in purchases.items()},
+        compared={
+            name: expected(each, budget)["expected_score"] for name, each in purchases.items()
+        },
+        frontier=[*smaller, best],
     )
 
 
@@ -290,23 +289,33 @@ class _Work:
         pairs = zip(self.market.sellers, quantities, strict=True)
         return float(sum(seller.costs[int(q)] for seller, q in pairs))
 
-    def value(self, quantities: FloatArray) -> float:
-        """Forecast score on the planning half."""
-        chances = self.forecast.chances(quantities, self.z, self.second)
-        return score(float(chances.mean()), self.cost(quantities), self.budget)
+    def values(self, purchases: Sequence[FloatArray]) -> FloatArray:
+        """Forecast scores on the planning half; -1 for what is not affordable ``[p]``."""
+        cost = np.array([self.cost(quantities) for quantities in purchases])
+        accuracies = self.forecast.accuracies(np.array(purchases), self.z, self.second, True)
+        scores = [score(*pair, self.budget) for pair in zip(accuracies, cost, strict=True)]
+        return np.where(cost > self.budget, -1, scores)
+
+    def best(self, purchases: Sequence[FloatArray]) -> tuple[FloatArray, float]:
+        """The one with the highest score, and its score."""
+        scores = self.values(purchases)
+        place = int(scores.argmax())
+        return purchases[place], float(scores[place])
 
     def affordable(self, seller: int, money: float) -> int:
         """How many rows of a seller cost at most so much."""
         costs = self.market.sellers[seller].costs
         return int(np.searchsorted(costs, money, side="right")) - 1
 
-    def none(self) -> FloatArray:
-        """Nothing bought."""
-        return np.zeros(len(self.market.sellers))
+    def change(self, rows: Mapping[int, int], purchase: FloatArray | None = None) -> FloatArray:
+        """A purchase (None: of nothing) with other numbers of rows of some sellers."""
+        changed = np.zeros(len(self.market.sellers)) if purchase is None else purchase.copy()
+        changed[list(rows)] = list(rows.values())
+        return changed
 
     def in_order(self, sellers: Sequence[int]) -> FloatArray:
         """As much as possible of the first, then of the second ..."""
-        quantities, left = self.none(), self.budget
+        quantities, left = self.change({}), self.budget
         for seller in sellers:
             quantities[seller] = self.affordable(seller, max(left, 0))
             left = self.budget - self.cost(quantities)
@@ -332,12 +341,8 @@ def _random(work: _Work) -> FloatArray:
 
 
 def _single(work: _Work) -> FloatArray:
-    options = []
-    for seller in range(len(work.market.sellers)):
-        quantities = work.none()
-        quantities[seller] = work.affordable(seller, work.budget)
-        options.append(quantities)
-    return max(options, key=work.value)
+    sellers = range(len(work.market.sellers))
+    return work.best([work.change({s: work.affordable(s, work.budget)}) for s in sellers])[0]
 
 
 def _align(work: _Work) -> FloatArray:
@@ -352,43 +357,26 @@ def _align(work: _Work) -> FloatArray:
 
 def _summary(work: _Work) -> FloatArray:
     """The forecast score, climbed from the best simple plan: buy, return or exchange small amounts."""
-    starts = [work.none(), *(make(work) for make in (_uniform, _cheapest, _single, _align))]
-    best = max(starts, key=work.value)
-    value = work.value(best)
-    step = work.budget / STEPS
-    while step > work.budget / (16 * STEPS):
-        better = _best_neighbor(work, best, value, step)
-        if better is None:
-            step /= 2
-        else:
-            best, value = better
+    starts = [work.change({}), *(make(work) for make in (_uniform, _cheapest, _single, _align))]
+    best, value = work.best(starts)
+    for parts in STEPS:
+        while True:
+            found, reached = work.best(_neighbors(work, best, work.budget / parts))
+            if reached <= value + 1e-9:
+                break
+            best, value = found, reached
     return best
 
 
-def _best_neighbor(
-    work: _Work, quantities: FloatArray, value: float, step: float
-) -> tuple[FloatArray, float] | None:
-    """The best purchase that differs by one step of money with one seller, or between two."""
-    sellers = range(len(quantities))
-    costs = [s.costs for s in work.market.sellers]
-    spent = [float(costs[s][int(quantities[s])]) for s in sellers]
-    up, down = quantities.copy(), quantities.copy()
-    for s in sellers:
-        up[s] = work.affordable(s, spent[s] + step)
-        down[s] = work.affordable(s, max(spent[s] - step, 0))
-    moves = [{s: up[s]} for s in sellers] + [{s: down[s]} for s in sellers if quantities[s]]
-    moves += [{a: down[a], b: up[b]} for a in sellers if quantities[a] for b in sellers if a != b]
-    found: tuple[FloatArray, float] | None = None
-    for move in moves:
-        changed = quantities.copy()
-        for seller, amount in move.items():
-            changed[seller] = amount
-        if (changed == quantities).all() or work.cost(changed) > work.budget:
-            continue
-        reached = work.value(changed)
-        if reached > value + 1e-9 and (found is None or reached > found[1]):
-            found = changed, reached
-    return found
+def _neighbors(work: _Work, purchase: FloatArray, step: float) -> list[FloatArray]:
+    """Purchases that differ by one step of money with one seller, or between two."""
+    sellers = range(len(purchase))
+    spent = [float(work.market.sellers[s].costs[int(purchase[s])]) for s in sellers]
+    more = {s: work.affordable(s, spent[s] + step) for s in sellers}
+    less = {s: work.affordable(s, max(spent[s] - step, 0)) for s in sellers if purchase[s]}
+    moves = [{s: more[s]} for s in sellers] + [{s: less[s]} for s in less]
+    moves += [{a: less[a], b: more[b]} for a in less for b in sellers if a != b]
+    return [work.change(move, purchase) for move in moves]
 
 
 STRATEGIES: dict[str, Callable[[_Work], FloatArray]] = {

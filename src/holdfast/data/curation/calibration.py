@@ -303,14 +303,6 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
 
 def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
     files = [corpus.files[place] for place in some(len(corpus.files), sample, seed)]
-    if len(files) < LEAST:
-        raise InputError(
-            "too few files to calibrate on",
-            code="no-data",
-            path=corpus.source.folder,
-            found=f"{counted(len(files), 'file')} without copies of others",
-            expected=f"{LEAST} or more",
-        )
     clean = corpus.copies(files)
     cells: list[Cell] = [
         (name, rate) for family in FAMILIES.values() for name in family for rate in RATES
@@ -326,9 +318,10 @@ def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
                 too_few.append(_cell_label(*cell))
     if not corrupted:
         raise InputError(
-            "too few files that can be corrupted",
+            "too few files to calibrate on",
             code="no-data",
             path=corpus.source.folder,
+            found=f"{counted(len(files), 'file')} without copies of others",
             expected=f"{LEAST} or more with brackets, loops, conditions or indices",
         )
     # Folds of equal size among the files of every corruption would differ by corruption: one permutation.
@@ -350,12 +343,6 @@ def _areas(trial: Trial, cell: Cell, seed: int) -> dict[str, Auroc]:
         spread[copies.index] = bad
         return np.where(corrupted, spread, clean)
 
-    def sizes(part: Copies) -> FloatArray:
-        return np.array([one.size for one in part.syntax], float)
-
-    def errors(part: Copies) -> FloatArray:
-        return np.array([one.errors for one in part.syntax], float)
-
     scores: dict[str, list[FloatArray]] = {}
     for draw in range(FOLDS):
         vectors = trial.clean.vectors.copy()
@@ -364,7 +351,7 @@ def _areas(trial: Trial, cell: Cell, seed: int) -> dict[str, Auroc]:
         for metric, values in cluster(vectors, seed + draw).badness().items():
             scores.setdefault(metric, []).append(values)
     tables = {metric: np.array(rows) for metric, rows in scores.items()}
-    tables["longest"] = drawn(sizes(trial.clean), sizes(copies))
-    tables["parse-errors"] = drawn(errors(trial.clean), errors(copies))
+    tables["longest"] = drawn(trial.clean.sizes, copies.sizes)
+    tables["parse-errors"] = drawn(trial.clean.errors, copies.errors)
     tables["learned"] = drawn(trial.learned.clean, trial.learned.corrupted[cell])
     return {metric: auroc(table, corrupted, eligible) for metric, table in tables.items()}

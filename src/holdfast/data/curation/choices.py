@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
+
+from holdfast.errors import InputError
 
 Score = Literal["influence", "loss", "margin"]
 Policy = Literal["uniform", "proportional", "inverse", "softmax", "deterministic", "kmeans", "dpp"]
@@ -15,5 +18,29 @@ PruneScore = Literal[
     "learned",
     "parse-errors",
     "longest",
-    "semdedup",
 ]
+
+
+def one_of(what: str, name: str, names: Iterable[str]) -> None:
+    """Refuse a name that is not among the known ones."""
+    known = list(names)
+    if name not in known:
+        raise InputError(
+            f"unknown {what}", code="unknown-name", found=name, expected=", ".join(known)
+        )
+
+
+def within(
+    place: str, value: float, low: float, high: float = float("inf"), remedy: str | None = None
+) -> None:
+    """Refuse a number that is not finite or not between two others."""
+    if not low <= value <= high or value == float("inf"):
+        limits = f"{low:,} or more" if high == float("inf") else f"{low:,} to {high:,}"
+        raise InputError(
+            f"invalid {place}",
+            code="out-of-range",
+            place=place,
+            found=f"{value:,}",
+            expected=limits,
+            remedy=remedy,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,6 @@ _SAMPLE = 256
 """Points per cluster that the centroids are fitted to."""
 _ROUNDS = 25
 _ROWS = 1 << 15
-_BLOCK = 1 << 10
 
 Ids = npt.NDArray[np.int64]
 
@@ -46,38 +46,16 @@ class Clusters:
 
         Small clusters; far from the centroid; combined, the mean rank of the two.
         """
+        from scipy.stats import rankdata
+
         small = -self.sizes[self.label].astype(float)
         # Rounded: equal vectors are equally far, whatever the order of a sum.
         far = np.asarray(np.round(1 - self.similarity, 6), float)
         return {
             "small-cluster": small,
             "far-from-centroid": far,
-            "combined": _ranks(small) + _ranks(far),
+            "combined": (rankdata(small) + rankdata(far)) / len(far),
         }
-
-    def similar(self, vectors: Vectors) -> FloatArray:
-        """The score of SemDeDup (arXiv 2303.09540): cosine with the most similar point that stays ``[n]``.
-
-        Inside a cluster the points farthest from the centroid stay first; -1 for the first of all.
-        """
-        highest = np.full(len(vectors), -1.0)
-        for number in range(len(self.centroids)):
-            members = np.flatnonzero(self.label == number)
-            members = members[np.argsort(self.similarity[members], kind="stable")]
-            for start in range(1, len(members), _BLOCK):
-                rows = members[start : start + _BLOCK]
-                cosines = vectors[rows] @ vectors[members[: start + len(rows)]].T
-                # Row i may be compared with the members in front of it only.
-                behind = ~np.tri(len(rows), start + len(rows), start - 1, dtype=bool)
-                cosines[behind] = -1
-                highest[rows] = np.round(cosines.max(axis=1), 6)
-        return highest
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(values) / len(values))
 
 
 def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
@@ -108,24 +86,13 @@ def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
 
 
 def _centroids(points: Vectors, k: int, rng: np.random.Generator) -> Vectors:
-    from scipy.sparse import csr_matrix
-    from sklearn.cluster import kmeans_plusplus
+    """Of unit vectors, Euclidean distance orders centroids nearly as the cosine does."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    n = len(points)
     state = int(rng.integers(2**31))
-    centroids = kmeans_plusplus(points, k, random_state=state)[0]
-    label = np.full(n, -1)
-    for _ in range(_ROUNDS):
-        cosines = points @ centroids.T
-        previous, label = label, cosines.argmax(axis=1)
-        if (label == previous).all():
-            break
-        members = csr_matrix((np.ones(n, np.float32), (label, np.arange(n))), shape=(k, n))
-        sums = members @ points  # [k, d]
-        length = np.linalg.norm(sums, axis=1)
-        # A cluster that lost its points takes those that fit worst where they are.
-        lost = np.flatnonzero(length == 0)
-        sums[lost] = points[np.argsort(cosines.max(axis=1), kind="stable")[: len(lost)]]
-        length[lost] = np.linalg.norm(sums[lost], axis=1)
-        centroids = sums / np.where(length > 0, length, 1)[:, None]
-    return np.asarray(centroids, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than clusters
+        fitted = KMeans(k, n_init=1, max_iter=_ROUNDS, random_state=state).fit(points)
+    length = np.linalg.norm(fitted.cluster_centers_, axis=1, keepdims=True)
+    return np.asarray(fitted.cluster_centers_ / np.where(length > 0, length, 1), np.float32)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from holdfast.data.curation.choices import one_of
 from holdfast.data.curation.languages import Language, language_named
-from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -64,14 +64,7 @@ def corrupt(
     """
     if isinstance(language, str):
         language = language_named(language)
-    if corruption not in _PLACES:
-        raise InputError(
-            "unknown corruption",
-            code="unknown-name",
-            place="corruption",
-            found=corruption,
-            expected=", ".join(_PLACES),
-        )
+    one_of("corruption", corruption, _PLACES)
     rng = random.Random(seed)
     places = list(_PLACES[corruption](language.parse(source).root_node, language, rng))
     if not places:
@@ -92,16 +85,11 @@ def _edited(source: bytes, edits: Sequence[Edit]) -> bytes:
 
 def nodes(root: Node) -> Iterator[Node]:
     """Every node of a tree, each before those below it."""
-    cursor = root.walk()
-    while True:
-        yield cursor.node  # type: ignore[misc]
-        if cursor.goto_first_child() or cursor.goto_next_sibling():
-            continue
-        while cursor.goto_parent():
-            if cursor.goto_next_sibling():
-                break
-        else:
-            return
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children))
 
 
 def _brackets(root: Node, language: Language, rng: random.Random) -> Iterator[list[Edit]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,13 +56,9 @@ class TfidfEmbedder:
         )
         counts = self._tfidf.fit_transform(texts)
         dimensions = min(dimensions, *counts.shape)
-        # Randomized SVD wants fewer dimensions than columns; one column is its own decomposition.
-        self._svd = None
+        self._svd = None  # one text has no variance to decompose
         if dimensions > 1:
-            self._svd = TruncatedSVD(
-                dimensions - (dimensions == counts.shape[1]), random_state=seed
-            )
-            self._svd.fit(counts)
+            self._svd = TruncatedSVD(dimensions, random_state=seed).fit(counts)
         digest = hashlib.sha256(f"tfidf {dimensions} {seed}".encode())
         for text in texts:
             digest.update(hashlib.sha256(text.encode()).digest())
@@ -72,9 +67,8 @@ class TfidfEmbedder:
     def __call__(self, texts: Sequence[str], /) -> Vectors:
         """Vectors of texts."""
         counts = self._tfidf.transform(texts)
-        if self._svd is None:
-            return np.asarray(counts.toarray(), np.float32)
-        return np.asarray(self._svd.transform(counts), np.float32)
+        vectors = counts.toarray() if self._svd is None else self._svd.transform(counts)
+        return np.asarray(vectors, np.float32)
 
 
 class SentenceEmbedder:
@@ -86,22 +80,14 @@ class SentenceEmbedder:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "modules.json").is_file():
-            raise InputError(
-                "no model of sentence-transformers",
-                code="not-found",
-                path=folder,
-                expected="a folder with modules.json",
-            )
+            expected = "the folder of a model of sentence-transformers, with modules.json"
+            raise InputError("not a model", code="not-found", path=folder, expected=expected)
         try:
-            library: Any = import_module("sentence_transformers")
+            from sentence_transformers import SentenceTransformer
         except ModuleNotFoundError as error:
-            raise InputError(
-                "this needs sentence-transformers, which is not installed",
-                code="unsupported",
-                path=folder,
-                remedy="pip install sentence-transformers",
-            ) from error
-        self._model = library.SentenceTransformer(str(folder), local_files_only=True)
+            remedy = "pip install sentence-transformers"
+            raise InputError(str(error), code="unsupported", path=folder, remedy=remedy) from error
+        self._model = SentenceTransformer(str(folder), local_files_only=True)
         digest = hashlib.sha256()
         for path in sorted(folder.rglob("*")):
             if path.is_file():

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.data.curation.choices import within
 from holdfast.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -102,14 +103,8 @@ class Classifier:
             InputError: if P is above `LIMIT`.
         """
         outputs, width = self.weights.shape
-        if outputs * width > LIMIT:
-            raise InputError(
-                "too many parameters for exact influence",
-                code="out-of-range",
-                found=f"{outputs} x {width} = {outputs * width:,}",
-                expected=f"at most {LIMIT:,}",
-                remedy="reduce the features first, such as with sklearn.decomposition.PCA",
-            )
+        remedy = "reduce the features first, such as with sklearn.decomposition.PCA"
+        within("parameters", outputs * width, 1, LIMIT, remedy)
         h = np.zeros((outputs, width, outputs, width))
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
         for start in range(0, len(x), _ROWS):
@@ -197,15 +192,7 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
             found=f"features {list(x.shape)}, labels {list(y.shape)}",
             expected="features [n, d], labels [n]",
         )
-    finite = np.isfinite(x).all(axis=1)
-    if not finite.all():
-        raise InputError(
-            "features that are not finite",
-            code="invalid-value",
-            place=f"{place}, row {int(np.argmin(finite))}",
-            found=f"{int((~finite).sum())} of {len(x)} rows",
-            expected="numbers",
-        )
+    finite(x, place)
     if len(np.unique(y)) < 2:
         raise InputError(
             "a single class cannot be told from another",
@@ -213,4 +200,17 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
             place="y",
             found=f"{len(np.unique(y))} class",
             expected="2 or more",
+        )
+
+
+def finite(x: FloatArray, place: str) -> None:
+    """Refuse NaN and infinities, with the first row that has one."""
+    rows = np.isfinite(x).all(axis=1)
+    if not rows.all():
+        raise InputError(
+            "features that are not finite",
+            code="invalid-value",
+            place=f"{place}, row {int(np.argmin(rows))}",
+            found=f"{int((~rows).sum())} of {len(x)} rows",
+            expected="numbers",
         )

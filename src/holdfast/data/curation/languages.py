@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.errors import InputError
+from holdfast.data.curation.choices import one_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query, Tree
@@ -137,13 +137,5 @@ def language_named(name: str) -> Language:
     Raises:
         InputError: no grammar.
     """
-    for language in LANGUAGES:
-        if language.name == name:
-            return language
-    raise InputError(
-        "unknown language",
-        code="unknown-name",
-        place="language",
-        found=name,
-        expected=", ".join(language.name for language in LANGUAGES),
-    )
+    one_of("language", name, [language.name for language in LANGUAGES])
+    return next(language for language in LANGUAGES if language.name == name)

@@ -40,6 +40,16 @@ class Copies:
     vectors: Vectors
     syntax: Sequence[SyntaxFeatures]
 
+    @property
+    def sizes(self) -> FloatArray:
+        """Bytes ``[m]``."""
+        return np.array([one.size for one in self.syntax], float)
+
+    @property
+    def errors(self) -> FloatArray:
+        """Errors of the parse ``[m]``."""
+        return np.array([one.errors for one in self.syntax], float)
+
     def features(self) -> Any:
         """Embedding, measures and patterns as one sparse matrix ``[m, features]``."""
         from scipy.sparse import csr_matrix, hstack

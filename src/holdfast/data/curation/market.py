@@ -15,20 +15,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.arrays import read_arrays
+from holdfast.config import read_config
+from holdfast.data.curation.choices import one_of
 from holdfast.data.curation.influence import FloatArray, check
 from holdfast.errors import InputError
 
 BINS = 10
 SHOWN = 5
+_SHOWN = ("edges", "counts", "correlation", "label_share", "sample_x", "sample_y")
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,11 @@ class Price:
 
     Args:
         kind: linear (`top` q / n), convex (`top` (q / n)^`power`), setup (`fee` for the first row, then
-            linear), tiered (`tiers`: (share of the rows, price per row from there on)), or custom.
+            linear), or tiered (`tiers`: (share of the rows, price per row from there on)).
         top: price of all rows (linear, convex, setup: without the fee).
         fee: of the first row.
         power: 1 or more.
         tiers: ascending shares, the first 0.
-        custom: any function of the number of rows.
     """
 
     kind: str = "linear"
@@ -50,48 +51,29 @@ class Price:
     fee: float = 0.0
     power: float = 2.0
     tiers: tuple[tuple[float, float], ...] = ()
-    custom: Callable[[int], float] | None = field(default=None, compare=False)
 
-    def table(self, rows: int, place: str = "price") -> FloatArray:
+    def table(self, rows: int) -> FloatArray:
         """The cost of 0, 1, ..., `rows` rows: ``[rows + 1]``.
 
         Raises:
-            InputError: an unknown kind, or costs that fall with the number of rows or are not numbers.
+            InputError: an unknown kind, or tiers that do not ascend from 0.
         """
+        one_of("kind of price", self.kind, ("linear", "convex", "setup", "tiered"))
         q = np.arange(rows + 1)
         share = q / max(rows, 1)
-        match self.kind:
-            case "linear":
-                cost = self.top * share
-            case "convex":
-                cost = self.top * share**self.power
-            case "setup":
-                cost = self.top * share + self.fee * (q > 0)
-            case "tiered":
-                at = np.array([tier[0] for tier in self.tiers])
-                per_row = np.array([tier[1] for tier in self.tiers])
-                # The price of the q-th row is that of the tier that it lies in.
-                tier = np.searchsorted(at, share[:-1], side="right") - 1
-                cost = np.concatenate([[0.0], np.cumsum(per_row[np.maximum(tier, 0)])])
-            case "custom" if self.custom is not None:
-                cost = np.array([self.custom(int(each)) for each in q], float)
-            case _:
+        if self.kind == "convex":
+            return np.asarray(self.top * share**self.power)
+        if self.kind == "tiered":
+            at, per_row = np.array(self.tiers or [(np.nan, 0.0)], float).T
+            if not (at[0] == 0 and (np.diff(at) > 0).all()):
                 raise InputError(
-                    "unknown kind of price",
-                    code="unknown-name",
-                    place=place,
-                    found=self.kind,
-                    expected="linear, convex, setup or tiered",
+                    "tiers must ascend from a share of 0", code="invalid-value", place="tiers"
                 )
-        wrong = np.flatnonzero(~np.isfinite(cost) | np.r_[cost[0] != 0, ~(np.diff(cost) >= 0)])
-        if len(wrong):
-            raise InputError(
-                "a price must begin at 0 and never fall as rows are added",
-                code="invalid-value",
-                place=place,
-                found=f"{cost[wrong[0]]:g} for {wrong[0]} rows",
-            )
-        return np.asarray(cost, float)
+            # The price of the q-th row is that of the tier that it lies in.
+            tier = np.searchsorted(at, share[:-1], side="right") - 1
+            return np.concatenate([[0.0], np.cumsum(per_row[tier])])
+        fee = self.fee * (q > 0) if self.kind == "setup" else 0.0
+        return np.asarray(self.top * share + fee)
 
 
 @dataclass(frozen=True)
@@ -143,16 +125,49 @@ class Summary:
 
 @dataclass(frozen=True)
 class Seller:
-    """A name, a price, and what is shown."""
+    """A name, a price (or any function of the number of rows), and what is shown."""
 
     name: str
-    price: Price
+    price: Price | Callable[[int], float]
     summary: Summary
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Of 0 to all rows."""
-        return self.price.table(self.summary.rows, f"price of {self.name}")
+        """Of 0 to all rows.
+
+        Raises:
+            InputError: costs that fall with the number of rows or are not numbers.
+        """
+        rows = self.summary.rows
+        if isinstance(self.price, Price):
+            cost = self.price.table(rows)
+        else:
+            cost = np.array([self.price(q) for q in range(rows + 1)], float)
+        wrong = np.flatnonzero(~np.isfinite(cost) | np.r_[cost[0] != 0, ~(np.diff(cost) >= 0)])
+        if len(wrong):
+            raise InputError(
+                "a price must begin at 0 and never fall as rows are added",
+                code="invalid-value",
+                place=f"price of {self.name}",
+                found=f"{cost[wrong[0]]:g} for {wrong[0]} rows",
+            )
+        return cost
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A seller in market.json."""
+
+    name: str
+    rows: int
+    price: Price
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The content of market.json."""
+
+    sellers: tuple[_Offer, ...]
 
 
 @dataclass(frozen=True)
@@ -173,12 +188,15 @@ class Market:
 
     def __post_init__(self) -> None:
         check(self.x, self.y, "buyer")
-        if len(np.unique(self.y)) != 2:
+        counts = np.unique(self.y, return_counts=True)[1]
+        if (
+            len(counts) != 2 or counts.min() < 2
+        ):  # a plan needs both classes in each half of the rows
             raise InputError(
-                "plans are made for two classes",
+                "plans need two classes with two rows or more",
                 code="unsupported",
                 place="buyer",
-                found=f"{len(np.unique(self.y))} classes",
+                found=f"{len(counts)} classes, {counts.min()} rows in the smallest",
             )
         if not self.sellers:
             raise InputError("a market without sellers", code="empty-input", path=self.folder)
@@ -197,27 +215,13 @@ class Market:
         """From a folder.
 
         Raises:
-            InputError: files that are missing or damaged, prices that fall.
+            InputError: files that are missing or damaged, summaries that contradict themselves.
         """
-        listed = _json(folder / "market.json")
-        sellers = []
-        for number, entry in enumerate(listed.get("sellers", [])):
-            place = f"sellers[{number}]"
-            try:
-                name, price = entry["name"], dict(entry["price"])
-                price["tiers"] = tuple(map(tuple, price.get("tiers", ())))
-                seller = Seller(name, Price(**price), _summary(folder, name, int(entry["rows"])))
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    "a seller that cannot be read",
-                    code="invalid-value",
-                    path=folder / "market.json",
-                    place=place,
-                    found=str(error),
-                    expected='{"name", "rows", "price": {"kind", "top", ...}}',
-                ) from error
-            seller.costs  # noqa: B018 - refuses prices that fall
-            sellers.append(seller)
+        offers = read_config(folder / "market.json", _Listing, "the market").sellers
+        sellers = [
+            Seller(offer.name, offer.price, _summary(folder, offer.name, offer.rows))
+            for offer in offers
+        ]
         buyer = read_arrays(folder / "buyer.npz", ("x", "y"))
         return cls(sellers, np.asarray(buyer["x"], float), buyer["y"], folder)
 
@@ -241,17 +245,10 @@ class Market:
         for number, (name, (x, y, price)) in enumerate(rows.items()):
             check(x, y, name)
             shown = Summary.of(x, y, number)
-            np.savez(
-                folder / "summaries" / f"{name}.npz",
-                **{
-                    key: value
-                    for key, value in vars(shown).items()
-                    if key not in ("rows", "moments")
-                },
-            )
+            arrays = {key: getattr(shown, key) for key in _SHOWN}
+            np.savez(folder / "summaries" / f"{name}.npz", **arrays)
             np.savez(folder / "rows" / f"{name}.npz", x=x, y=y)
-            terms = {key: value for key, value in vars(price).items() if key != "custom"}
-            listed.append({"name": name, "rows": len(x), "price": terms})
+            listed.append({"name": name, "rows": len(x), "price": asdict(price)})
         np.savez(folder / "buyer.npz", x=buyer[0], y=buyer[1])
         (folder / "market.json").write_text(json.dumps({"sellers": listed}, indent=1))
         return cls.read(folder)
@@ -275,32 +272,29 @@ class Market:
 
 
 def _summary(folder: Path, name: str, rows: int) -> Summary:
-    names = ("edges", "counts", "correlation", "label_share", "sample_x", "sample_y")
     path = folder / "summaries" / f"{name}.npz"
-    arrays = read_arrays(path, names)
-    for key in names[:4]:
-        if not np.isfinite(arrays[key]).all():
-            raise InputError("not a number", code="invalid-value", path=path, place=key)
-    if arrays["counts"].sum() <= 0 or (arrays["counts"] < 0).any():
-        raise InputError("histograms without rows", code="invalid-value", path=path, place="counts")
-    return Summary(
-        rows,
-        arrays["edges"],
-        arrays["counts"],
-        arrays["correlation"],
-        float(arrays["label_share"]),
-        arrays["sample_x"],
-        arrays["sample_y"],
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError("no such file", code="not-found", path=path) from error
-    except ValueError as error:
-        raise InputError("not JSON", code="invalid-syntax", path=path, found=str(error)) from error
-    if not isinstance(read, dict):
-        raise InputError("not a market", code="unknown-format", path=path, expected="an object")
-    return read
+    shown = read_arrays(path, _SHOWN)
+    columns = len(np.atleast_1d(shown["correlation"]))
+    shapes = {"edges": (columns, BINS + 1), "counts": (columns, BINS), "correlation": (columns,)}
+    for key, shape in {**shapes, "label_share": ()}.items():
+        if shown[key].shape != shape or not np.isfinite(shown[key]).all():
+            raise InputError(
+                "not a summary",
+                code="invalid-value",
+                path=path,
+                place=key,
+                found=f"shape {list(shown[key].shape)}",
+                expected=f"numbers of shape {list(shape)}",
+            )
+    counts = shown["counts"]
+    if rows < 1 or (counts < 0).any() or (abs(counts.sum(axis=1) - rows) > 0.5).any():
+        raise InputError(
+            "histograms must count the rows for sale",
+            code="conflict",
+            path=path,
+            place="counts",
+            found=f"{counts.sum(axis=1).min():g}",
+            expected=f"{rows} in market.json, 1 or more",
+        )
+    shown["label_share"] = float(shown["label_share"])
+    return Summary(rows, **shown)

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.curation.choices import Policy
+from holdfast.data.curation.choices import Policy, within
 from holdfast.data.curation.influence import FloatArray
-from holdfast.errors import InputError
 
 Indices = npt.NDArray[np.int64]
 
@@ -23,7 +22,7 @@ def choose(
     scores: FloatArray,
     k: int,
     rng: np.random.Generator,
-    vectors: FloatArray | None = None,
+    vectors: FloatArray,
 ) -> Indices:
     """K points, those that are taken first in front.
 
@@ -38,17 +37,11 @@ def choose(
         InputError: k above n, or above what a k-DPP of these vectors can draw.
     """
     n = len(scores)
-    if not 0 <= k <= n:
-        raise InputError(
-            "more points asked for than there are",
-            code="out-of-range",
-            found=str(k),
-            expected=f"0 to {n}",
-        )
+    within("k", k, 0, n)
     if policy == "dpp":
-        return k_dpp(_needed(vectors), k, rng)
+        return k_dpp(vectors, k, rng)
     if policy == "kmeans":
-        return _by_cluster(scores, k, _needed(vectors), rng)
+        return _by_cluster(scores, k, vectors, rng)
     tiny = np.finfo(float).tiny
     if policy == "deterministic":
         keys = scores.astype(float)
@@ -64,14 +57,6 @@ def choose(
         # are k draws without replacement.
         keys = logs + rng.gumbel(size=n)
     return np.argsort(-keys, kind="stable")[:k]
-
-
-def _needed(vectors: FloatArray | None) -> FloatArray:
-    if vectors is None:
-        raise InputError(
-            "this policy needs vectors of the points", code="missing-key", expected="vectors [n, p]"
-        )
-    return vectors
 
 
 def _by_cluster(
@@ -106,15 +91,10 @@ def k_dpp(vectors: FloatArray, k: int, rng: np.random.Generator) -> Indices:
     values, basis = np.linalg.eigh(vectors.T @ vectors)
     known = values > values[-1] * len(values) * np.finfo(float).eps
     values, basis = values[known], basis[:, known]
-    if k > len(values):
-        raise InputError(
-            "a k-DPP draws no more points than its vectors have dimensions",
-            code="out-of-range",
-            place="k",
-            found=str(k),
-            expected=f"at most {len(values)}",
-            remedy="choose fewer points or another policy, such as kmeans",
-        )
+    remedy = (
+        "a k-DPP draws at most as many points as the rank of its vectors: choose another policy"
+    )
+    within("k", k, 0, len(values), remedy)
     chosen = _eigenvectors(values, k, rng)
     # Orthonormal columns: eigenvectors of L.
     columns = vectors @ (basis[:, chosen] / np.sqrt(values[chosen]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from holdfast.answer import Answer, How, Section, Table, Unknown, Value
 from holdfast.data.curation.calibration import SAMPLE, Calibration, Corpus, Trial, calibrated
-from holdfast.data.curation.choices import PruneScore
+from holdfast.data.curation.choices import PruneScore, within
 from holdfast.data.curation.clusters import Clusters, cluster
 from holdfast.data.curation.embedding import Embedder
 from holdfast.data.curation.influence import FloatArray
@@ -29,10 +31,6 @@ from holdfast.plain import plain
 STATUSES = ("kept", "pruned", "duplicate", "rejected")
 _BY_STATUS = """
     SELECT status, count(*) AS files, sum(bytes)::BIGINT AS bytes FROM files GROUP BY status
-"""
-_BY_REASON = """
-    SELECT regexp_replace(reason, ' \\(.*', '') AS why, count(*) AS files
-    FROM files WHERE status = 'rejected' GROUP BY why ORDER BY files DESC, why
 """
 _BY_CLUSTER = """
     SELECT cluster, count(*) AS files, count_if(status = 'pruned')::BIGINT AS pruned,
@@ -121,21 +119,13 @@ class Pruning(Answer):
             source="SCIP (arXiv 2312.02418)",
             notes="Duplicates share 80 % or more of their sequences of five tokens with a file that stays.",
         )
+        clusters = Table(
+            pa.Table.from_pylist(self.clusters), caption="Clusters, smallest first.", detail=True
+        )
         losing = sum(row["pruned"] > 0 for row in self.clusters)
-        sections = [
-            Section("files", "What goes?", sentence, [], [Table(rows, empty="None.")], how),
-            Section(
-                "clusters",
-                "Which clusters do files go from?",
-                f"Files went from {losing:,} of {counted(len(self.clusters), 'cluster')}.",
-                [],
-                [
-                    Table(
-                        pa.Table.from_pylist(self.clusters), caption="Smallest first.", detail=True
-                    )
-                ],
-            ),
-        ]
+        sentence += f" Files went from {losing:,} of {counted(len(self.clusters), 'cluster')}."
+        files = Table(rows, empty="None.")
+        sections = [Section("files", "What goes?", sentence, [], [files, clusters], how)]
         return sections + (list(self.calibration.sections()) if self.calibration else [])
 
 
@@ -170,14 +160,7 @@ def prune(
         raise InputError("the output exists", code="output-exists", path=output)
     if output.resolve().is_relative_to(folder.resolve()):
         raise InputError("the output is inside the folder", code="conflict", path=output)
-    if not 0 <= fraction <= 1:
-        raise InputError(
-            "invalid fraction",
-            code="out-of-range",
-            place="fraction",
-            found=str(fraction),
-            expected="0 to 1",
-        )
+    within("fraction", fraction, 0, 1)
     plan = hashlib.sha256(repr((folder.resolve(), by, fraction, copy, sample, seed)).encode())
     corpus = Corpus.read(folder, embedder, cache)
     with atomic_folder(output, plan=plan.hexdigest()) as draft:
@@ -185,11 +168,7 @@ def prune(
         if cache is None:
             corpus = replace(corpus, cache=vectors)
         pruning = _pruned(corpus, output, by, fraction, sample, seed)
-        paths = [
-            row["path"]
-            for row in pruning.table.select(["path", "status"]).to_pylist()
-            if row["status"] == "kept"
-        ]
+        paths = pruning.table.filter(pc.field("status") == "kept")["path"].to_pylist()
         csv.write_csv(pruning.table, draft / "files.csv")
         (draft / "kept.txt").write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
         if copy:
@@ -210,11 +189,12 @@ def _pruned(
         score_name = "learned" if by == "learned" else calibration.metric
     copies = corpus.copies(corpus.files)
     clusters = cluster(copies.vectors, seed)
-    scores = _scores(corpus, copies, clusters, trial, score_name)
+    scores = _scores(corpus, copies, clusters, trial)
     gone = np.zeros(len(corpus.files), bool)
     if score_name is not None:
         gone = highest(scores[score_name], fraction)
     table = _table(corpus, clusters, scores, gone, score_name)
+    reasons = Counter(reason.split(" (")[0] for reason in corpus.source.rejected.values())
     count = {row.pop("status"): row for row in _rows(table, _BY_STATUS)}
     return Pruning(
         by=score_name,
@@ -222,7 +202,7 @@ def _pruned(
         files={one: count.get(one, {"files": 0})["files"] for one in STATUSES},
         bytes={one: count.get(one, {"bytes": 0})["bytes"] for one in STATUSES[:3]},
         fraction=fraction,
-        reasons={row["why"]: row["files"] for row in _rows(table, _BY_REASON)},
+        reasons=dict(reasons.most_common()),
         clusters=_rows(table, _BY_CLUSTER),
         output=output,
         calibration=calibration,
@@ -239,14 +219,11 @@ def highest(scores: FloatArray, fraction: float) -> np.ndarray:
 
 
 def _scores(
-    corpus: Corpus, copies: Copies, clusters: Clusters, trial: Trial | None, score_name: str | None
+    corpus: Corpus, copies: Copies, clusters: Clusters, trial: Trial | None
 ) -> dict[str, FloatArray]:
     """Every score at hand, each higher for what should go ``[n]``."""
     scores = clusters.badness()
-    scores["longest"] = np.array([file.size for file in corpus.files], float)
-    scores["parse-errors"] = np.array([syntax.errors for syntax in copies.syntax], float)
-    if score_name == "semdedup":
-        scores["semdedup"] = clusters.similar(copies.vectors)
+    scores |= {"longest": copies.sizes, "parse-errors": copies.errors}
     if trial is not None:
         learned = trial.learned.predict(copies)
         place = {file.path: place for place, file in enumerate(corpus.files)}

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 BUCKETS = 1 << 15
+_WRAPPERS = {
+    "block",
+    "compound_statement",
+    "statement_block",
+    "statement_list",
+    "expression_statement",
+}
 
 
 @dataclass(frozen=True)
@@ -110,18 +117,7 @@ def _follows(node: Node) -> str:
         return ""
     body = owner.child_by_field_name("consequence") or owner.child_by_field_name("body")
     first = body
-    while (
-        first is not None
-        and first.named_child_count
-        and first.type
-        in (
-            "block",
-            "compound_statement",
-            "statement_block",
-            "statement_list",
-            "expression_statement",
-        )
-    ):
+    while first is not None and first.named_child_count and first.type in _WRAPPERS:
         first = first.named_children[0]
     other = "else" if owner.child_by_field_name("alternative") else ""
     return f"{owner.type} {first.type if first else ''} {other}"
