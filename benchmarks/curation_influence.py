@@ -27,7 +27,7 @@ from measuring import compared, limited, machine
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "curation_influence.json"
 VENV = HERE.parent / ".venv-pydvl"
-PEERS = ["pydvl==0.9.2", "numpy<2", "pandas<2.3", "torch==2.13.0"]
+PEERS = ["pydvl[influence]==0.10.0", "numpy<2", "pandas<2.3", "torch==2.13.0"]
 
 
 def problem(n: int, d: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +90,7 @@ def main() -> None:
         "figures": {},
         "notes": [],
         "machine": where,
-        "versions": {"pydvl": "0.9.2", "numpy": np.__version__},
+        "versions": {"pydvl": "0.10.0", "numpy": np.__version__},
     }
     RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))

@@ -23,7 +23,7 @@ def self_influences(x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
     """Of every row on itself; pyDVL gives all pairs, so a block at a time."""
     rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
     # Its Hessian is that of the mean loss: the regularization of the sum is divided by n, as are scores.
-    direct = DirectInfluence(model, loss, hessian_regularization=1 / (float(problem["c"]) * len(x)))
+    direct = DirectInfluence(model, loss, regularization=1 / (float(problem["c"]) * len(x)))
     direct.fit(rows)
     blocks = zip(x.split(500), y.split(500), strict=True)
     return np.concatenate(

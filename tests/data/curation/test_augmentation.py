@@ -45,6 +45,15 @@ def test_influence_is_what_leaving_a_point_out_adds_to_its_loss(classes: int) ->
     assert np.all(scores >= np.array(left_out) * 0.5)
 
 
+# Scores of pyDVL 0.10.0 (DirectInfluence, divided by n) for points(24, 3, 2, seed=7) and our weights.
+PYDVL = [0.010183, 0.057826, 0.072665, 0.110973, 1.169305, 0.034857, 0.334396, 0.028784]
+
+
+def test_influence_equals_the_scores_of_pydvl() -> None:
+    x, y = points(24, 3, 2, seed=7)
+    assert influence(Classifier.fit(x, y), x, y)[:8] == pytest.approx(PYDVL, abs=1e-4)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_hessian_is_the_numeric_one(classes: int) -> None:
     x, y = points(40, 3, classes)

@@ -106,7 +106,7 @@ def test_prices_are_those_written_down() -> None:
     fees = Price("tiered", tiers=((0.5, 1),)), Price("tiered")
     for wrong in (Price(top=-1), lambda q: -q, Price(top=float("nan")), *fees):
         with pytest.raises(InputError) as refused:
-            Seller("s", wrong, shown).costs
+            _ = Seller("s", wrong, shown).costs
         assert refused.value.code == "invalid-value"
     with pytest.raises(InputError) as refused:
         Price("auction").table(3)
@@ -139,6 +139,24 @@ def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path)
     assert broken(lambda m: (m / "market.json").write_text('{"sellers": [{}]}')) == "missing-key"
     assert broken(lambda m: (m / "buyer.npz").write_bytes(b"")) == "unknown-format"
     assert broken(lambda m: (m / "summaries" / "fee.npz").unlink()) == "not-found"
+
+    def changed(key: str, value: Any) -> str:
+        def change(m: Path) -> None:
+            with np.load(m / "summaries" / "fee.npz") as shown:
+                arrays = dict(shown) | {key: value}
+            np.savez(
+                m / "summaries" / "fee.npz", **{k: v for k, v in arrays.items() if v is not None}
+            )
+
+        return broken(change)
+
+    assert changed("correlation", None) == "missing-key"
+    assert changed("correlation", np.full(6, np.nan)) == "invalid-value"
+    assert changed("edges", np.zeros((6, 3))) == "invalid-value"
+    assert changed("counts", np.ones((6, 10))) == "conflict"  # 10 rows, not 80
+    with pytest.raises(InputError) as refused:
+        Market(market.sellers, rows(20, 0, 0)[0], np.arange(20) == 0)
+    assert refused.value.code == "unsupported"
     for budget in (-1.0, float("nan")):
         with pytest.raises(InputError) as refused:
             plan_purchase(market, budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -83,11 +84,11 @@ class SentenceEmbedder:
             expected = "the folder of a model of sentence-transformers, with modules.json"
             raise InputError("not a model", code="not-found", path=folder, expected=expected)
         try:
-            from sentence_transformers import SentenceTransformer
+            library = import_module("sentence_transformers")
         except ModuleNotFoundError as error:
             remedy = "pip install sentence-transformers"
             raise InputError(str(error), code="unsupported", path=folder, remedy=remedy) from error
-        self._model = SentenceTransformer(str(folder), local_files_only=True)
+        self._model = library.SentenceTransformer(str(folder), local_files_only=True)
         digest = hashlib.sha256()
         for path in sorted(folder.rglob("*")):
             if path.is_file():
