@@ -1,7 +1,8 @@
-"""What a syntax tree says about a file: errors, and how its conditions and indices look."""
+"""What a syntax tree says about a file: errors, and how errors, conditions and indices look."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,13 +20,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 BUCKETS = 1 << 15
-_WRAPPERS = {
-    "block",
-    "compound_statement",
-    "statement_block",
-    "statement_list",
-    "expression_statement",
-}
+_WRAPPER = re.compile(r"block|(compound|expression)_statement|statement_(block|list)")
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class SyntaxFeatures:
         size: in bytes.
         errors: nodes that the grammar does not allow, or misses.
         measures: numbers about errors and brackets.
-        patterns: of conditions and indices -> how often, hashed.
+        patterns: of errors, conditions and indices -> how often, hashed.
     """
 
     size: int
@@ -48,27 +43,28 @@ class SyntaxFeatures:
 def syntax_features(source: bytes, language: Language) -> SyntaxFeatures:
     """Parse a file and count."""
     root = language.parse(source).root_node
-    count = errors = inside = 0
+    count = inside = 0
     kinds: Counter[str] = Counter()
+    errors: list[str] = []  # what the grammar did not expect: macros look other than corruptions
     for node in nodes(root):
         count += 1
         if node.is_error or node.is_missing:
-            errors += 1
+            errors.append(f"error {node.type} {[child.type for child in node.children[:3]]}")
             inside += node.end_byte - node.start_byte
         if node.child_count == 0 and len(node.type) == 1:
             kinds[node.type] += 1
     unbalanced = sum(abs(kinds[a] - kinds[b]) for a, b in ("()", "[]", "{}"))
     measures = (
-        np.log1p(errors),
-        np.log1p(1000 * errors / count),
+        np.log1p(len(errors)),
+        np.log1p(1000 * len(errors) / count),
         inside / max(len(source), 1),
         np.log1p(unbalanced),
-        float(errors > 0),
+        float(len(errors) > 0),
     )
     patterns: Counter[int] = Counter()
-    for pattern in _patterns(root, language):
+    for pattern in [*errors, *_patterns(root, language)]:
         patterns[zlib.crc32(f"{language.name} {pattern}".encode()) % BUCKETS] += 1
-    return SyntaxFeatures(len(source), errors, measures, patterns)
+    return SyntaxFeatures(len(source), len(errors), measures, patterns)
 
 
 def _patterns(root: Node, language: Language) -> Iterator[str]:
@@ -117,7 +113,7 @@ def _follows(node: Node) -> str:
         return ""
     body = owner.child_by_field_name("consequence") or owner.child_by_field_name("body")
     first = body
-    while first is not None and first.named_child_count and first.type in _WRAPPERS:
+    while first is not None and first.named_child_count and _WRAPPER.fullmatch(first.type):
         first = first.named_children[0]
     other = "else" if owner.child_by_field_name("alternative") else ""
     return f"{owner.type} {first.type if first else ''} {other}"
