@@ -161,7 +161,9 @@ def test_the_verdict_is_for_influence_where_few_points_matter() -> None:
 def test_the_verdict_is_random_or_no_gain_where_that_is_true() -> None:
     alike = augment(rare_group(0, 1.5), AugmentationSelector(policy="uniform"), splits=6)
     assert (alike.verdict, alike.advantage) == ("random is as good", 0)
-    assert augment(rare_group(1, 0.0), splits=6).verdict == "no gain"
+    still = augment(rare_group(1, 0.0), splits=6)
+    assert still.verdict == "no gain"
+    assert all(0 <= row["ci95"][0] <= row["ci95"][1] <= 1 for row in still.curve)
 
 
 def test_scores_are_renewed_and_transforms_weigh_less_where_asked() -> None:
@@ -212,6 +214,8 @@ def damaged(name: str) -> dict[str, Any]:
             x[4, 1] = np.nan
         case "nan in a transform":
             arrays["augmented"][7, 0, 0] = np.inf
+        case "nan label":
+            arrays["y"] = np.where(np.arange(20) == 5, np.nan, y)
         case "one class":
             arrays["y"] = np.zeros(20)
         case "rows":
@@ -229,6 +233,7 @@ def damaged(name: str) -> dict[str, Any]:
         ("missing", "missing-key", "augmented"),
         ("nan", "invalid-value", "x, row 4"),
         ("nan in a transform", "invalid-value", "augmented, row 7"),
+        ("nan label", "invalid-value", "y, row 5"),
         ("one class", "no-data", "y"),
         ("rows", "invalid-value", "x"),
         ("shape", "invalid-value", "augmented"),

@@ -109,7 +109,7 @@ def test_prices_are_those_written_down() -> None:
             _ = Seller("s", wrong, shown).costs
         assert refused.value.code == "invalid-value"
     with pytest.raises(InputError) as refused:
-        Price("auction").table(3)
+        Price("auction").table(3)  # type: ignore[arg-type]
     assert refused.value.code == "unknown-name"
 
 
@@ -137,6 +137,12 @@ def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path)
     assert broken(lambda m: (m / "market.json").write_text("{}")) == "missing-key"
     assert broken(lambda m: (m / "market.json").write_text('{"sellers": []}')) == "empty-input"
     assert broken(lambda m: (m / "market.json").write_text('{"sellers": [{}]}')) == "missing-key"
+
+    def auction(m: Path) -> None:
+        text = (m / "market.json").read_text()
+        (m / "market.json").write_text(text.replace('"setup"', '"auction"'))
+
+    assert broken(auction) == "unknown-name"
     assert broken(lambda m: (m / "buyer.npz").write_bytes(b"")) == "unknown-format"
     assert broken(lambda m: (m / "summaries" / "fee.npz").unlink()) == "not-found"
 
@@ -161,6 +167,13 @@ def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path)
         with pytest.raises(InputError) as refused:
             plan_purchase(market, budget)
         assert refused.value.code == "out-of-range"
+
+
+def test_a_seller_with_one_class_is_named(tmp_path: Path) -> None:
+    x, y = rows(30, 0, 0)
+    with pytest.raises(InputError) as refused:
+        Market.build(tmp_path / "m", {"one": (x[y == 1], y[y == 1], Price(top=1))}, (x, y))
+    assert (refused.value.code, refused.value.place) == ("no-data", "one")
 
 
 def test_nothing_is_bought_without_money(market: Market) -> None:

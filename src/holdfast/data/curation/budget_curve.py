@@ -88,10 +88,8 @@ class AugmentationChoice(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Points and splits."""
-        return [
-            ("points", f"{self.points:,}"),
-            ("splits", f"{self.splits}, {percent(HELD_OUT)} of the points held out"),
-        ]
+        splits = f"{self.splits}, {percent(HELD_OUT)} of the points held out"
+        return [("points", f"{self.points:,}"), ("splits", splits)]
 
     def sections(self) -> Sequence[Section]:
         """The curve, and the labels to look at."""
@@ -167,11 +165,11 @@ def augment(
         fractions = [each for each in fractions if each * len(data.x) <= data.x.shape[1]]
     asked = sorted({0.0, 1.0, fraction, *fractions})
     found = accuracies(data, policies, asked, splits, seed)
-    curve = [
-        {"fraction": share, "policy": name, "accuracy": mean, "ci95": (low, high)}
-        for (name, share), values in sorted(found.items())
-        for mean, low, high in [interval(values)]
-    ]
+    curve: list[dict[str, Any]] = []
+    for (name, share), values in sorted(found.items()):
+        mean, *ends = interval(values)
+        row = {"fraction": share, "policy": name, "accuracy": mean}
+        curve.append({**row, "ci95": tuple(np.clip(ends, 0.0, 1.0).tolist())})
     ours = {share: values for (name, share), values in found.items() if name == chooser.policy}
     advantage = interval(ours[fraction] - found["uniform", fraction])
     gain = interval(ours[1.0] - ours[0.0])

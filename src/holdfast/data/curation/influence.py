@@ -193,11 +193,13 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
             expected="features [n, d], labels [n]",
         )
     finite(x, place)
+    if y.dtype.kind == "f":
+        finite(np.asarray(y, float)[:, None], "y")
     if len(np.unique(y)) < 2:
         raise InputError(
             "a single class cannot be told from another",
             code="no-data",
-            place="y",
+            place="y" if place == "x" else place,
             found=f"{len(np.unique(y))} class",
             expected="2 or more",
         )
@@ -208,7 +210,7 @@ def finite(x: FloatArray, place: str) -> None:
     rows = np.isfinite(x).all(axis=1)
     if not rows.all():
         raise InputError(
-            "features that are not finite",
+            "numbers that are not finite",
             code="invalid-value",
             place=f"{place}, row {int(np.argmin(rows))}",
             found=f"{int((~rows).sum())} of {len(x)} rows",

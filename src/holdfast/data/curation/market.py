@@ -18,13 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.arrays import read_arrays
 from holdfast.config import read_config
-from holdfast.data.curation.choices import one_of
+from holdfast.data.curation.choices import PriceKind, one_of
 from holdfast.data.curation.influence import FloatArray, check
 from holdfast.errors import InputError
 
@@ -46,7 +47,7 @@ class Price:
         tiers: ascending shares, the first 0.
     """
 
-    kind: str = "linear"
+    kind: PriceKind = "linear"
     top: float = 0.0
     fee: float = 0.0
     power: float = 2.0
@@ -58,7 +59,7 @@ class Price:
         Raises:
             InputError: an unknown kind, or tiers that do not ascend from 0.
         """
-        one_of("kind of price", self.kind, ("linear", "convex", "setup", "tiered"))
+        one_of("kind of price", self.kind, get_args(PriceKind))
         q = np.arange(rows + 1)
         share = q / max(rows, 1)
         if self.kind == "convex":
