@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,9 +71,7 @@ def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
     n = len(vectors)
     k = max(1, min(CLUSTERS, n // PER_CLUSTER) if k is None else min(k, n))
     rng = np.random.default_rng(seed)
-    sample = np.arange(n)
-    if n > _SAMPLE * k:
-        sample = np.sort(rng.choice(n, _SAMPLE * k, replace=False))
+    sample = np.sort(rng.permutation(n)[: _SAMPLE * k])
     centroids = _centroids(np.ascontiguousarray(vectors[sample]), k, rng)
     label, similarity = np.empty(n, np.int64), np.empty(n, np.float32)
     for start in range(0, n, _ROWS):
@@ -86,13 +83,16 @@ def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
 
 
 def _centroids(points: Vectors, k: int, rng: np.random.Generator) -> Vectors:
-    """Of unit vectors, Euclidean distance orders centroids nearly as the cosine does."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
+    from scipy.sparse import csr_matrix
+    from sklearn.cluster import kmeans_plusplus
 
-    state = int(rng.integers(2**31))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than clusters
-        fitted = KMeans(k, n_init=1, max_iter=_ROUNDS, random_state=state).fit(points)
-    length = np.linalg.norm(fitted.cluster_centers_, axis=1, keepdims=True)
-    return np.asarray(fitted.cluster_centers_ / np.where(length > 0, length, 1), np.float32)
+    n, state = len(points), int(rng.integers(2**31))
+    centroids = kmeans_plusplus(points, k, random_state=state, n_local_trials=1)[0]
+    for _ in range(_ROUNDS):
+        label = (points @ centroids.T).argmax(axis=1)
+        members = csr_matrix((np.ones(n, np.float32), (label, np.arange(n))), shape=(k, n))
+        sums = members @ points  # [k, d]
+        length = np.linalg.norm(sums, axis=1, keepdims=True)
+        # A cluster that lost its points keeps its centroid.
+        centroids = np.where(length > 0, sums / np.where(length > 0, length, 1), centroids)
+    return np.asarray(centroids, np.float32)
