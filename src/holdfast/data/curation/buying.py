@@ -212,7 +212,9 @@ class Plan(Answer):
         ]
         name, value = max(self.compared.items(), key=lambda pair: pair[1])
         sentence += f" The best of all strategies is expected to be {name} ({value:.3f})."
-        figure = lines(rows, "budget", "expected_score", "Budget", "Score", low="low", high="high")
+        figure = lines(
+            rows, "budget", "expected_score", "Budget", "Score", low="low", high="high", zero=False
+        )
         return [Section("buys", "What should be bought?", sentence, [figure], tables, how)]
 
 
