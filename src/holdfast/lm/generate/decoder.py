@@ -16,8 +16,11 @@ from torch.nn import functional as F
 from holdfast.lm.generate.architectures import Architecture, layer_parts
 from holdfast.lm.generate.arena import Cache
 
-PACKED_ROWS = 16
-"""Passes of 2 to this many rows use weights in the order of oneDNN's kernels, where they were packed."""
+PACKED_WEIGHTS = 1 << 17
+"""Matrices of fewer weights stay in the cache, where packing gains nothing."""
+PACKED_BYTES = 8 << 30
+"""Models with more bytes of weights are not held twice."""
+_EXPECTED_ROWS = 16  # oneDNN chooses the order of packed weights for passes of so many rows
 
 
 class Linear:
@@ -26,15 +29,21 @@ class Linear:
     Args:
         weight: [N, D].
         bias: [N] or None.
-        pack: keep a second copy for passes of a few rows (twice as fast for the head).
+        pack: keep a second copy of a large matrix in the order of oneDNN's kernels, for passes of several
+            rows on a CPU: four rows of 2,048 x 16,384 weights then cost 1.2 times as much as one, not 4.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, pack: bool = False) -> None:
         self.columns, self.bias = weight.t().contiguous(), bias
         self._packed = None
-        if pack and weight.device.type == "cpu" and weight.dtype == torch.float32:
+        if (
+            pack
+            and weight.numel() >= PACKED_WEIGHTS
+            and weight.device.type == "cpu"
+            and weight.dtype == torch.float32
+        ):
             reorder = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
-            self._packed = None if reorder is None else reorder(weight.contiguous(), PACKED_ROWS)
+            self._packed = None if reorder is None else reorder(weight.contiguous(), _EXPECTED_ROWS)
 
     @property
     def weight(self) -> Tensor:
@@ -44,7 +53,7 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """Rows x [B, M, D] -> [B, M, N]."""
         batch, rows, width = x.shape
-        if self._packed is not None and 1 < batch * rows <= PACKED_ROWS:
+        if self._packed is not None and batch * rows > 1:
             packed = torch.ops.mkldnn._linear_pointwise
             out: Tensor = packed(x, self._packed, self.bias, "none", [], "")
             return out
@@ -57,7 +66,9 @@ class Linear:
 class Block(nn.Module):
     """One decoder layer; a forward hook on it sees the rows that it computes."""
 
-    def __init__(self, arch: Architecture, number: int, rotated: Tensor | None) -> None:
+    def __init__(
+        self, arch: Architecture, number: int, rotated: Tensor | None, pack: bool = False
+    ) -> None:
         super().__init__()
         parts = layer_parts(arch, number)
         self.number = number
@@ -66,9 +77,9 @@ class Block(nn.Module):
         self.activation = F.silu if isinstance(parts.activation, nn.SiLU) else parts.activation
         weight, bias = parts.qkv
         self.output, self.up, self.down = (
-            Linear(*parts.output),
-            Linear(*parts.up),
-            Linear(*parts.down),
+            Linear(*parts.output, pack),
+            Linear(*parts.up, pack),
+            Linear(*parts.down, pack),
         )
         self.attention_norm, self.mlp_norm = _norm(parts.attention_norm), _norm(parts.mlp_norm)
         self.query_norm, self.key_norm = (
@@ -81,7 +92,7 @@ class Block(nn.Module):
             rows[:count] = rows[:count, rotated]
             weight = weight[rows.flatten()]
             bias = None if bias is None else bias[rows.flatten()]
-        self.qkv = Linear(weight, bias)
+        self.qkv = Linear(weight, bias, pack)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows x [B, M, D] -> q [B, H, M, hd], k [B, G, M, hd], v [B, G, M, hd]."""
@@ -137,14 +148,16 @@ class Decoder:
         self._positions = None if arch.positions is None else arch.positions.weight.detach()
         self._norm = _norm(arch.norm)
         bias = getattr(arch.head, "bias", None)
+        weights = [arch.head.weight, *(p for layer in arch.layers for p in layer.parameters())]
+        pack = sum(weight.numel() * weight.element_size() for weight in weights) <= PACKED_BYTES
         self._head = Linear(
-            arch.head.weight.detach(), None if bias is None else bias.detach(), pack=True
+            arch.head.weight.detach(), None if bias is None else bias.detach(), pack
         )
         self._columns = torch.arange(arch.context + 1, device=self.device)
         with torch.inference_mode():
             rotated = None if arch.rotary is None else self._measure_rotary()
             for number, layer in enumerate(arch.layers):
-                self.blocks.append(Block(arch, number, rotated).requires_grad_(False))
+                self.blocks.append(Block(arch, number, rotated, pack).requires_grad_(False))
                 if release:
                     layer.to("meta")
 
