@@ -161,6 +161,14 @@ class Decoder:
                 if release:
                     layer.to("meta")
 
+    @property
+    def head_share(self) -> float:
+        """Share of the head in the weights of layers and head."""
+        block = self.blocks[0]
+        maps = (block.qkv, block.output, block.up, block.down)
+        layers = len(self.blocks) * sum(one.columns.numel() for one in maps)
+        return self._head.columns.numel() / (layers + self._head.columns.numel())
+
     def _measure_rotary(self) -> Tensor:
         """Fill the table of rotations [S, hd / 2]; returns the order that puts pairs side by side."""
         arch, size = self.arch, self.arch.head_size
@@ -191,8 +199,12 @@ class Decoder:
         starts: Sequence[int],
         first: int = 0,
         last: int | None = None,
+        states: dict[int, Any] | None = None,
     ) -> Tensor:
-        """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1."""
+        """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1.
+
+        Those after the layers below each key E of `states` become its value, where the pass is not split.
+        """
         batch, rows, _ = x.shape
         head = cache.split(starts, rows)
         if head < rows:
@@ -209,6 +221,8 @@ class Decoder:
         for block in self.blocks[first:last]:
             x = block(x, cache, turns)
             self.rows[block.number] += batch * rows
+            if states and block.number + 1 in states:
+                states[block.number + 1] = x
         return x
 
     def logits(self, x: Tensor) -> Tensor:

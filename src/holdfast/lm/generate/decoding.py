@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +16,15 @@ from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exact
 from holdfast.lm.generate.loading import end_ids, open_model
-from holdfast.lm.generate.results import Generation, Text
+from holdfast.lm.generate.results import Generation
 from holdfast.lm.generate.sampling import GREEDY, TOLERANCE, Chooser, Sampling
-from holdfast.lm.generate.speculation import Plan, Round, parse_plan, run_round
-from holdfast.lm.generate.tuning import (
-    LENGTHS,
-    Acceptance,
-    Controller,
-    Profile,
-    agreement,
-    candidate_exits,
-    lookup_agreement,
-    measure_costs,
-)
+from holdfast.lm.generate.sequences import Ends, Sequences, Totals
+from holdfast.lm.generate.speculation import Matches, Plan, parse_plan, run_round
+from holdfast.lm.generate.tuning import LENGTHS, Controller, Profile
 
 LONGEST_DRAFT = 32
 LONGEST_SCORED = 512
 """Tokens of a prompt that its perplexity is computed from."""
-
-
-@dataclass
-class Sequences:
-    """The texts of one batch while they grow."""
-
-    texts: list[list[int]]
-    """Tokens of prompt and continuation; keys and values of all but the last are stored."""
-    prompts: list[int]
-    """Length of each prompt."""
-    limits: list[int]
-    """Length at which each text ends."""
-    ends: list[str] = field(default_factory=list)
-    """Why each text ended; empty while it grows."""
-    near_ties: list[list[int]] = field(default_factory=list)
-    """Places in the continuation of tokens that were near-ties."""
-
-    def __post_init__(self) -> None:
-        self.ends = ["" for _ in self.texts]
-        self.near_ties = [[] for _ in self.texts]
 
 
 class Generator:
@@ -94,7 +65,8 @@ class Generator:
             check_exact(self.decoder)
         self.exact, self.heads = exact, heads
         self.tolerance = TOLERANCE.get(str(self.decoder.dtype).removeprefix("torch."), 0.3)
-        self._profiles: dict[bool, Profile] = {}
+        lengths = [length for length in LENGTHS if not exact or length < ROWS]
+        self._profile = Profile(len(arch.layers), self.decoder.head_share, lengths)
         self._end_ids = end_ids(loaded, self.tokenizer)
 
     def generate(
@@ -141,17 +113,32 @@ class Generator:
         if check and not sampling.greedy:
             raise InputError("only greedy decoding can be checked", code="conflict", place="check")
         chooser = Chooser(sampling, self.tolerance, self.decoder.device)
-        run = Run()
-        rows = list(self.decoder.rows)
-        ends = frozenset() if ignore_end else self._end_ids
+        totals = Totals()
+        before = list(self.decoder.rows)
+        ends = Ends(
+            frozenset() if ignore_end else self._end_ids,
+            tuple(stop),
+            () if self.tokenizer is None else self.tokenizer.pieces,
+            self.decoder.arch.context,
+        )
+        batches = [
+            Sequences(texts[first : first + batch], max_new, ends)
+            for first in range(0, len(texts), batch)
+        ]
+        self._profile.start(sum(state.rounds_left for state in batches))
         with torch.inference_mode():
-            for first in range(0, len(texts), batch):
-                part = texts[first : first + batch]
-                state = self._start(part, max_new)
-                self._decode(state, plan, chooser, ends, stop, run)
-                run.texts += [self._text(state, place, stop) for place in range(len(part))]
-        result = run.result(
-            self, plan, [new - old for new, old in zip(self.decoder.rows, rows, strict=True)]
+            for state in batches:
+                self._decode(state, plan, chooser, totals)
+                totals.details += state.results()
+        rows = [new - old for new, old in zip(self.decoder.rows, before, strict=True)]
+        result = Generation(
+            **totals.entries(),
+            requested="auto" if plan is None else str(plan),
+            rows_per_layer=tuple(rows),
+            tolerance=self.tolerance,
+            exact=self.exact,
+            model=self.name,
+            layers=len(rows),
         )
         if check:
             plain = self.generate(
@@ -202,55 +189,47 @@ class Generator:
         self.decoder.rows[:] = rows
         return {layer: math.exp(loss / count) for layer, loss in losses.items()} if count else {}
 
-    def _start(self, texts: list[list[int]], max_new: int) -> Sequences:
-        context = self.decoder.arch.context
-        return Sequences(
-            [list(text) for text in texts],
-            [len(text) for text in texts],
-            [min(len(text) + max_new, context) for text in texts],
-        )
-
     def _decode(
         self,
         state: Sequences,
         plan: Plan | None,
         chooser: Chooser,
-        ends: frozenset[int],
-        stop: Sequence[str],
-        run: Run,
+        totals: Totals,
     ) -> None:
         """Prefill and rounds of one batch; `plan` None chooses for every round."""
         decoder, texts = self.decoder, state.texts
-        drafts = plan.length if plan else max(LENGTHS)
         # Exact passes are padded to ROWS; with equal capacities, products read equal strides.
-        cache = self._cache(
-            decoder, len(texts), max(state.limits) + (ROWS if self.exact else drafts + 1)
-        )
-        begin = time.perf_counter()
+        drafts = plan.length if plan else max(LENGTHS)
+        further = ROWS if self.exact else drafts + 1
+        cache = self._cache(decoder, len(texts), max(state.limits) + further)
+        control = None if plan else Controller(self._profile, len(texts))
+        matches = [Matches(text) for text in texts]
+        begin = now = time.perf_counter()
         self._prefill(cache, texts)
         now = time.perf_counter()
-        run.prefill_s += now - begin
-        control = None
-        if (
-            plan is None
-            and max(limit - n for limit, n in zip(state.limits, state.prompts, strict=True)) > 1
-        ):
-            control = self._controller(cache, texts)
-            run.tuning_s += time.perf_counter() - now
-            now = time.perf_counter()
-        while not all(state.ends):
-            round_plan = plan or (control.plan(texts) if control else Plan())
-            done = run_round(decoder, cache, texts, round_plan, chooser)
-            before, now = now, time.perf_counter()
-            seconds = now - before
+        totals.prefill_seconds += now - begin
+        while not all(state.ended):
+            growing = [not end for end in state.ended]
+            open_matches: list[Matches | None] = [
+                match if open_ else None for match, open_ in zip(matches, growing, strict=True)
+            ]
+            chosen, judged = plan or Plan(), ()
+            if control or chosen.drafter == "lookup":
+                for match in open_matches:
+                    if match:
+                        match.find()
             if control:
-                control.observe(done, seconds)
-            growing = [not end for end in state.ends]
-            lengths = self._accept(state, done, ends, stop)
-            run.count(done, growing, lengths, seconds)
+                chosen = control.plan([match for match in open_matches if match], state.rounds_left)
+                judged = control.judged_exits(chosen)
+            done = run_round(decoder, cache, texts, chosen, chooser, open_matches, judged)
+            lengths, progress = state.accept(done)
+            before, now = now, time.perf_counter()
+            if control:
+                control.observe(done, now - before, open_matches, progress)
+            totals.count(done, growing, lengths, now - before)
             cache.crop([len(text) - 1 for text in texts])
-        run.decode_s += time.perf_counter() - begin
-        run.kv_bytes = max(run.kv_bytes, cache.nbytes())
+        totals.seconds += time.perf_counter() - begin
+        totals.kv_bytes = max(totals.kv_bytes, cache.nbytes())
 
     def _cache(self, decoder: Decoder, batch: int, capacity: int) -> Cache:
         if self.heads is not None:
@@ -268,78 +247,6 @@ class Generator:
             x = self.decoder.embed(torch.tensor(rows, device=self.decoder.device), starts)
             self.decoder.run(x, cache, starts)
         cache.crop([len(text) - 1 for text in texts])
-
-    def _controller(self, cache: Cache, texts: list[list[int]]) -> Controller:
-        """Costs of this batch size, measured once; acceptance from these prompts, if none is known."""
-        profile = self._profiles.setdefault(self.heads is not None, Profile())
-        lengths = [length for length in LENGTHS if not self.exact or length < ROWS]
-        size = (len(texts), self.exact)
-        if size not in profile.costs:
-            starts = [len(text) - 1 for text in texts]
-            profile.costs[size] = measure_costs(self.decoder, cache, starts, lengths)
-        if not profile.exits:
-            exits = candidate_exits(len(self.decoder.blocks))
-            hits = agreement(self.decoder, cache, texts, exits)
-            for exit_layer in exits:
-                same, judged = hits.get(exit_layer, (0, 0))
-                estimate = Acceptance()
-                estimate.add(same, judged)
-                profile.exits[exit_layer] = estimate.limited()
-            if self.exact:  # the comparison wrote the same keys with other last bits
-                self._prefill(cache, texts)
-        copied = Acceptance()
-        copied.add(*lookup_agreement(texts))
-        return Controller(
-            profile.costs[size], profile.exits, copied.limited(), profile.overheads, lengths
-        )
-
-    def _accept(
-        self, state: Sequences, done: Round, ends: frozenset[int], stop: Sequence[str]
-    ) -> list[int]:
-        """Append what a round yielded, cut at the first end; returns the number of tokens per text."""
-        lengths = []
-        for place, (tokens, near) in enumerate(
-            zip(done.verdict.tokens, done.verdict.near_ties, strict=True)
-        ):
-            text = state.texts[place]
-            before = len(text)
-            if state.ends[place]:
-                lengths.append(0)
-                continue
-            for token, tie in zip(tokens, near, strict=True):
-                text.append(token)
-                if tie:
-                    state.near_ties[place].append(len(text) - 1 - state.prompts[place])
-                if token in ends:
-                    state.ends[place] = "end"
-                elif stop and self._stopped(text[state.prompts[place] :], stop):
-                    state.ends[place] = "stop"
-                elif len(text) >= state.limits[place]:
-                    full = state.limits[place] == self.decoder.arch.context
-                    state.ends[place] = "context" if full else "length"
-                if state.ends[place]:
-                    break
-            lengths.append(len(text) - before)
-        return lengths
-
-    def _stopped(self, tokens: Sequence[int], stop: Sequence[str]) -> bool:
-        """Whether the last token completes a stop string: an earlier one has ended the text already."""
-        longest = max(len(text.encode()) for text in stop)
-        tail = self._spelled(tokens[-longest - 8 :])
-        return any(text.encode() in tail for text in stop)
-
-    def _spelled(self, tokens: Sequence[int]) -> bytes:
-        pieces = self.tokenizer.pieces
-        return b"".join(pieces[token] or b"" for token in tokens if token < len(pieces))
-
-    def _text(self, state: Sequences, place: int, stop: Sequence[str]) -> Text:
-        tokens = state.texts[place][state.prompts[place] :]
-        text = ""
-        if self.tokenizer is not None:
-            text = self._spelled(tokens).decode("utf-8", "replace")
-            if state.ends[place] == "stop":
-                text = text[: min(at for at in (text.find(word) for word in stop) if at >= 0)]
-        return Text(text, tokens, state.prompts[place], state.ends[place], state.near_ties[place])
 
     def _tokens(self, prompt: str | Sequence[int], place: int) -> list[int]:
         """The ids of a prompt, checked."""
@@ -405,63 +312,6 @@ class Generator:
                 expected=f"1 to {longest}",
             )
         return plan
-
-
-@dataclass
-class Run:
-    """Totals of one call, over its batches."""
-
-    texts: list[Text] = field(default_factory=list)
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    kv_bytes: int = 0
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    tuning_s: float = 0.0
-    plans: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def count(
-        self, done: Round, growing: Sequence[bool], lengths: Sequence[int], seconds: float
-    ) -> None:
-        """Add a round; drafts behind an end of text were not needed, and are not counted."""
-        self.rounds += 1
-        plan = self.plans.setdefault(str(done.plan), {"rounds": 0, "tokens": 0, "seconds": 0.0})
-        plan["rounds"] += 1
-        plan["tokens"] += sum(lengths)
-        plan["seconds"] += seconds
-        for open_, row, drafted, length in zip(
-            growing, done.verdict.tokens, done.drafted, lengths, strict=True
-        ):
-            if open_:
-                accepted = min(len(row) - 1, length)
-                self.accepted += accepted
-                self.drafted += drafted if length == len(row) else accepted
-
-    def result(self, generator: Generator, plan: Plan | None, rows: list[int]) -> Generation:
-        """The answer."""
-        return Generation(
-            texts=tuple(text.text for text in self.texts),
-            details=tuple(self.texts),
-            seconds=self.decode_s,
-            prefill_seconds=self.prefill_s,
-            tuning_seconds=self.tuning_s,
-            acceptance=self.accepted / self.drafted if self.drafted else None,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            rounds=self.rounds,
-            plans=[
-                {"plan": name, **totals}
-                for name, totals in sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
-            ],
-            requested="auto" if plan is None else str(plan),
-            kv_bytes=self.kv_bytes,
-            rows_per_layer=tuple(rows),
-            tolerance=generator.tolerance,
-            exact=generator.exact,
-            model=generator.name,
-            layers=len(rows),
-        )
 
 
 def generate(model: Any, prompts: Sequence[str | Sequence[int]], **options: Any) -> Generation:

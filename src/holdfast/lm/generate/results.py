@@ -44,8 +44,6 @@ class Generation(Answer):
     seconds: float
     """Prefill and decoding."""
     prefill_seconds: float
-    tuning_seconds: float
-    """Part of `seconds` spent on measuring costs and acceptance, once per model and batch size."""
     acceptance: float | None
     """Accepted share of the drafted tokens; None without drafts."""
     drafted: int
@@ -97,8 +95,8 @@ class Generation(Answer):
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens per second of prefill and decoding, without `tuning_seconds`."""
-        return self.count / (self.seconds - self.tuning_seconds)
+        """Generated tokens per second of prefill and decoding."""
+        return self.count / self.seconds
 
     @property
     def near_ties(self) -> list[dict[str, int]]:
@@ -140,7 +138,6 @@ class Generation(Answer):
             "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
             "prefill_seconds": self.prefill_seconds,
-            "tuning_seconds": self.tuning_seconds,
             "acceptance": self.acceptance,
             "drafted": self.drafted,
             "accepted": self.accepted,

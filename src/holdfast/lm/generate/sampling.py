@@ -165,6 +165,16 @@ class Chooser:
             [row[: n + 1] for row, n in zip(near_ties, accepted, strict=True)],
         )
 
+    def agreement(self, logits: Tensor, guesses: Tensor) -> list[list[float]]:
+        """[B, E]: probability that a draft from `guesses` [B, E, V] is accepted by `logits` [B, 1, V].
+
+        Greedily, whether both choose the same token; else the sum of min(p, q). Penalties are left out.
+        """
+        if self.greedy:
+            return (guesses.argmax(-1) == logits.argmax(-1)).float().tolist()
+        p, q = (self._probabilities(part, (), logits[:0], 0) for part in (logits, guesses))
+        return torch.minimum(p, q).sum(-1).tolist()
+
     def _accept(
         self,
         logits: Tensor,

@@ -8,8 +8,9 @@ drafts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -66,6 +67,45 @@ def parse_plan(text: str) -> Plan | None:
     )
 
 
+class Matches:
+    """The last earlier occurrence of the latest tokens of a text, by an index that grows with it.
+
+    Args:
+        text: tokens; the list is extended while the text grows.
+
+    Source: prompt lookup decoding (Saxena 2023): the longest match of at most `LONGEST_MATCH` tokens wins.
+    """
+
+    def __init__(self, text: list[int]) -> None:
+        self.text = text
+        self.size = 0
+        """Number of matching tokens; 0 without a match."""
+        self._behind: dict[tuple[int, ...], int] = {}
+        """Tokens -> position behind their last occurrence, the one at the end of the text excluded."""
+        self._indexed = 0
+        self._place = 0
+
+    def find(self) -> None:
+        """Match the latest tokens."""
+        text, behind = self.text, self._behind
+        for end in range(self._indexed + 1, len(text)):
+            for size in range(1, min(LONGEST_MATCH, end) + 1):
+                behind[tuple(text[end - size : end])] = end
+        self._indexed = max(self._indexed, len(text) - 1)
+        for size in range(min(LONGEST_MATCH, len(text)), 0, -1):
+            if place := behind.get(tuple(text[-size:])):
+                self.size, self._place = size, place
+                return
+        self.size = 0
+
+    def copy(self, length: int) -> list[int]:
+        """`length` tokens that followed the match; where the text ends, it continues periodically."""
+        if not self.size:
+            return []
+        period = len(self.text) - self._place
+        return [self.text[self._place + step % period] for step in range(length)]
+
+
 @dataclass(frozen=True)
 class Round:
     """What one round yielded."""
@@ -75,12 +115,32 @@ class Round:
     verdict: Verdict
     drafted: list[int]
     """Drafts of each sequence."""
+    agreement: dict[int, list[float]] = field(default_factory=dict)
+    """Judged exit -> probability that its draft would have been accepted, of each sequence."""
+    judging_s: float = 0.0
+    """Seconds spent on the judgement."""
 
 
 def run_round(
-    decoder: Decoder, cache: Cache, texts: Sequence[list[int]], plan: Plan, chooser: Chooser
+    decoder: Decoder,
+    cache: Cache,
+    texts: Sequence[list[int]],
+    plan: Plan,
+    chooser: Chooser,
+    matches: Sequence[Matches | None] = (),
+    judged: Sequence[int] = (),
 ) -> Round:
-    """Extend every text; its last token is not in the cache yet."""
+    """Extend every text; its last token is not in the cache yet.
+
+    Args:
+        decoder: of the model.
+        cache: keys and values of all but the last token of each text.
+        texts: tokens so far.
+        plan: how to draft.
+        chooser: greedy, or the distribution.
+        matches: of each text, for lookup; None for a text that has ended.
+        judged: exits whose guesses a round without drafts compares with the model's.
+    """
     starts = [len(text) - 1 for text in texts]
     latest = torch.tensor([text[-1:] for text in texts], device=decoder.device)  # [B, 1]
     drafts, proposals, limits = latest[:, :0], None, None
@@ -90,17 +150,25 @@ def run_round(
         drafts, proposals, x = draft_by_exit(decoder, cache, texts, latest, starts, plan, chooser)
     else:
         if plan.drafter == "lookup":
-            copies = [lookup(text, plan.length) for text in texts]
+            copies = [match.copy(plan.length) if match else [] for match in matches]
             limits = [len(copy) for copy in copies]
             width = max(limits)
             plan = plan if width else Plan()
             padded = [copy + [0] * (width - len(copy)) for copy in copies]
             drafts = latest.new_tensor(padded).view(len(texts), width)
         x = decoder.embed(torch.cat((latest, drafts), 1), starts)
-    x = decoder.run(x, cache, starts, first)
-    verdict = chooser.verify(decoder.logits(x), texts, drafts, proposals, limits)
+    states: dict[int, Tensor | None] = dict.fromkeys(judged)
+    x = decoder.run(x, cache, starts, first, states=states)
+    logits = decoder.logits(x)
+    verdict = chooser.verify(logits, texts, drafts, proposals, limits)
     drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
-    return Round(plan, verdict, drafted)
+    if not judged:
+        return Round(plan, verdict, drafted)
+    begin = time.perf_counter()
+    guesses = decoder.logits(torch.cat([states[layer] for layer in judged], 1))  # [B, E, V]
+    shares = chooser.agreement(logits, guesses)
+    agreement = {layer: [row[i] for row in shares] for i, layer in enumerate(judged)}
+    return Round(plan, verdict, drafted, agreement, time.perf_counter() - begin)
 
 
 def draft_by_exit(
@@ -124,18 +192,3 @@ def draft_by_exit(
             proposals.append(q)
     joined = None if proposals[0] is None else torch.cat(proposals, 1)
     return drafts, joined, torch.cat(exits, 1)
-
-
-def lookup(text: Sequence[int], length: int) -> list[int]:
-    """Up to `length` tokens that followed the last earlier occurrence of the latest tokens; perhaps none.
-
-    Source: prompt lookup decoding (Saxena 2023): the longest match of at most `LONGEST_MATCH` tokens wins.
-    """
-    end = len(text)
-    for size in range(min(LONGEST_MATCH, end - 1), 0, -1):
-        pattern = text[end - size :]
-        last = pattern[-1]
-        for stop in range(end - 1, size - 1, -1):
-            if text[stop - 1] == last and text[stop - size : stop] == pattern:
-                return list(text[stop : stop + length])
-    return []

@@ -1,58 +1,45 @@
-"""Exit layer and draft length from measurements: what a round costs, and what it yields.
+"""Plans from measurements: what a round costs, what it yields, and when drafting stops.
 
-A round with d drafts at exit E costs (d + 1) c_E(1) + d h(1) + c_E..L(d + 1) + h(d + 1) seconds, where
-c is the time of a range of layers over M rows and h that of the head; with acceptance a it yields (1 -
-a^(d+1)) / (1 - a) tokens. Costs are measured on the model once per batch size; acceptance is estimated
-from the prompts and then from the rounds themselves. Drafting stops where plain decoding is faster.
+The rounds themselves are the measurements: nothing is computed that yields no token, but for the heads of
+the exits in a few plain rounds. In units of a plain round, d drafts at exit E cost
+
+    (d + 1) (1 - h) E / L + d h + ((1 - h) (L - E) / L + h) growth(d + 1)
+
+where h is the head's share of the weights and growth(M) is the cost of M rows relative to one, measured in
+earlier rounds. With acceptance a the round yields (1 - a^(d+1)) / (1 - a) tokens. A plan is tried only
+where the time that it loses if every draft is rejected is within an allowance: a share of the time that
+plain decoding of the whole request would take. What is learned outlives the request.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+import statistics
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
-
-from holdfast.lm.generate.arena import Cache
-from holdfast.lm.generate.decoder import Decoder
-from holdfast.lm.generate.speculation import Plan, Round, lookup
+from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
 GAIN = 1.1
-"""Predicted speed, relative to plain decoding, that a drafter needs to be used."""
-_PROBE = 24
-"""Positions of a prompt at which the guesses of the exits are compared with the last layer's."""
+"""Predicted speed, relative to plain decoding, that a plan needs to be used."""
+ALLOWANCE = 0.03
+"""Share of the time of plain decoding that drafts may lose in a request."""
+_CREDIT = 2.0
+"""Plain rounds of the allowance that may be lost at once: a text may end long before its limit."""
 _MEMORY = 0.98
 """Weight of the past for each new draft: the estimate of acceptance follows the text."""
 _PRIOR = 8.0
-"""Drafts that the estimate from the prompts counts for."""
+"""Drafts that the estimate of earlier texts counts for."""
+_JUDGED = 6
+"""Plain rounds in which the exits are judged before any is used."""
+_REVISIT = 32
+"""Rounds between two plain ones that measure the cost at the present length, and the exits."""
 _REVIEW = 4
-"""Rounds between two choices of plans: a choice takes longer than it changes."""
-_TRIAL = 4
-"""Rounds before the measured speed of a plan can switch it off."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of a pass over a batch, by number of rows per sequence."""
-
-    layer: dict[int, float]
-    head: dict[int, float]
-    layers: int
-
-    def round(self, plan: Plan) -> float:
-        """Seconds of one round; without drafts, of one token."""
-        rows = plan.length + 1
-        late = (self.layers - plan.exit_layer) * self.layer[rows] + self.head[rows]
-        return (
-            late
-            + rows * plan.exit_layer * self.layer[1]
-            + (plan.length * self.head[1] if plan.exit_layer else 0.0)
-        )
+"""Rounds between two choices among the exits: a choice takes longer than it changes."""
+_GROWTH = 0.15
+"""Cost of a further row, relative to the first, before any is measured."""
 
 
 def tokens_per_round(acceptance: float, length: int) -> float:
@@ -62,32 +49,62 @@ def tokens_per_round(acceptance: float, length: int) -> float:
     return (1 - acceptance ** (length + 1)) / (1 - acceptance)
 
 
-def measure_costs(
-    decoder: Decoder, cache: Cache, starts: Sequence[int], lengths: Sequence[int]
-) -> Costs:
-    """Time layers and head on rows behind the texts; the next pass overwrites what this wrote."""
-    batch = len(starts)
-    rows_before = list(decoder.rows)
-    layer: dict[int, float] = {}
-    head: dict[int, float] = {}
-    layers = len(decoder.blocks)
-    for rows in sorted({1, *(length + 1 for length in lengths)}):
-        x = decoder.embed(torch.zeros(batch, rows, dtype=torch.long, device=decoder.device), starts)
-        layer[rows] = _fastest(decoder, lambda x=x: decoder.run(x, cache, starts)) / layers
-        head[rows] = _fastest(decoder, lambda x=x: decoder.logits(x).argmax(-1))
-    decoder.rows[:] = rows_before
-    return Costs(layer, head, layers)
+def candidate_exits(layers: int) -> list[int]:
+    """Exit layers that are considered: at most eight, spread over the lower three quarters."""
+    step = max(1, round(0.75 * layers / 8))
+    return sorted({*range(1, max(2, int(0.75 * layers) + 1), step)} & set(range(1, layers)))
 
 
-def _fastest(decoder: Decoder, work: Callable[[], Any], times: int = 2) -> float:
-    seconds = math.inf
-    for _ in range(times):
-        begin = time.perf_counter()
-        work()
-        if decoder.device.type == "cuda":
-            torch.cuda.synchronize(decoder.device)
-        seconds = min(seconds, time.perf_counter() - begin)
-    return seconds
+@dataclass
+class Costs:
+    """What rounds cost at one batch size, learned from rounds.
+
+    Args:
+        layers: of the model.
+        head_share: share of the head in the weights that a token reads.
+    """
+
+    layers: int
+    head_share: float
+    growth: dict[tuple[str, int], float] = field(default_factory=dict)
+    """(Drafter, rows M of a verification) -> its cost relative to one row."""
+    plain: float = 0.0
+    """Seconds of a plain round; 0 before any was measured."""
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=9))
+
+    def relative(self, plan: Plan) -> float:
+        """Cost of a round in plain rounds."""
+        drafting, verifying = self._parts(plan)
+        return drafting + verifying * self._growth(plan)
+
+    def add_plain(self, seconds: float) -> None:
+        """Learn from a plain round: the median of the latest counts."""
+        self._recent.append(seconds)
+        self.plain = statistics.median(self._recent)
+
+    def add(self, plan: Plan, relative: float) -> None:
+        """Learn from a round with drafts."""
+        drafting, verifying = self._parts(plan)
+        growth = max(1.0, (relative - drafting) / verifying)
+        known = self.growth.setdefault((plan.drafter, plan.length + 1), growth)
+        self.growth[plan.drafter, plan.length + 1] += 0.25 * (growth - known)
+
+    def _parts(self, plan: Plan) -> tuple[float, float]:
+        """Drafting, and verifying with one row, in plain rounds."""
+        early = plan.exit_layer / self.layers * (1 - self.head_share)
+        drafting = (plan.length + 1) * early + (plan.length * self.head_share if early else 0.0)
+        return drafting, 1 - early
+
+    def _growth(self, plan: Plan) -> float:
+        """Interpolated from the nearest number of rows, of the same drafter if it was measured."""
+        further = plan.length
+        if not further:
+            return 1.0
+        rows = [rows for drafter, rows in self.growth if drafter == plan.drafter]
+        if not rows:
+            return 1 + _GROWTH * further
+        nearest = min(rows, key=lambda known: abs(known - 1 - further))
+        return 1 + (self.growth[plan.drafter, nearest] - 1) * further / (nearest - 1)
 
 
 @dataclass
@@ -98,15 +115,15 @@ class Acceptance:
     judged: float = 0.0
 
     def add(self, accepted: float, judged: float, memory: float = _MEMORY) -> None:
-        """Count a round, and forget a little of the past."""
+        """Count drafts, and forget a little of the past."""
         keep = memory**judged
         self.accepted = self.accepted * keep + accepted
         self.judged = self.judged * keep + judged
 
-    def limited(self) -> Acceptance:
-        """The same rate with the weight of at most `_PRIOR` drafts: rounds soon count for more."""
+    def limit(self) -> None:
+        """Weigh the past like `_PRIOR` drafts: those of a new text soon count for more."""
         share = min(1.0, _PRIOR / self.judged) if self.judged else 1.0
-        return Acceptance(self.accepted * share, self.judged * share)
+        self.accepted, self.judged = self.accepted * share, self.judged * share
 
     @property
     def rate(self) -> float:
@@ -116,134 +133,145 @@ class Acceptance:
 
 @dataclass
 class Profile:
-    """What a generator has learned of its model; it outlives a request."""
+    """What a generator has learned of its model on this machine."""
 
-    costs: dict[tuple[int, bool], Costs] = field(default_factory=dict)
+    layers: int
+    head_share: float
+    lengths: Sequence[int] = LENGTHS
     exits: dict[int, Acceptance] = field(default_factory=dict)
-    overheads: dict[str, float] = field(default_factory=dict)
-    """Drafter -> seconds of a round in the loop, relative to what its costs predict."""
+    """Acceptance of drafts by exit layer."""
+    copies: dict[int, Acceptance] = field(default_factory=dict)
+    """Acceptance of copied drafts by the number of tokens that matched."""
+    costs: dict[int, Costs] = field(default_factory=dict)
+    """By batch size."""
+    allowance: float = 0.0
+    """Plain rounds that the present request may still lose; what its drafts gained is added."""
+    earning: float = 0.0
+    """Allowance that each plain round's worth of progress adds."""
 
+    def __post_init__(self) -> None:
+        self.exits = {layer: Acceptance() for layer in candidate_exits(self.layers)}
+        self.copies = {size: Acceptance() for size in range(1, LONGEST_MATCH + 1)}
 
-def candidate_exits(layers: int) -> list[int]:
-    """Exit layers that are considered: at most eight, spread over the lower three quarters."""
-    step = max(1, round(0.75 * layers / 8))
-    return sorted({*range(1, max(2, int(0.75 * layers) + 1), step)} & set(range(1, layers)))
-
-
-def agreement(
-    decoder: Decoder, cache: Cache, texts: Sequence[Sequence[int]], exits: Sequence[int]
-) -> dict[int, tuple[int, int]]:
-    """Per exit: at how many of the last positions of the prompts its guess is that of the last layer.
-
-    The pass writes keys and values that the prefill has written already, with equal values.
-    """
-    rows_before = list(decoder.rows)
-    same = dict.fromkeys(exits, 0)
-    count = min(_PROBE, *(len(text) - 1 for text in texts))
-    if count < 1:
-        return {}
-    starts = [len(text) - 1 - count for text in texts]
-    tokens = [list(text[start : start + count]) for text, start in zip(texts, starts, strict=True)]
-    x = decoder.embed(torch.tensor(tokens, device=decoder.device), starts)
-    guesses, first = {}, 0
-    for exit_layer in exits:
-        x = decoder.run(x, cache, starts, first, exit_layer)
-        guesses[exit_layer], first = decoder.logits(x).argmax(-1), exit_layer
-    final = decoder.logits(decoder.run(x, cache, starts, first)).argmax(-1)
-    for exit_layer, guess in guesses.items():
-        same[exit_layer] = int((guess == final).sum())
-    decoder.rows[:] = rows_before
-    return {exit_layer: (hits, count * len(texts)) for exit_layer, hits in same.items()}
-
-
-def lookup_agreement(texts: Sequence[Sequence[int]], length: int = 4) -> tuple[int, int]:
-    """How many drafts by lookup would have been right inside the prompts."""
-    accepted = judged = 0
-    for text in texts:
-        for end in range(max(2, len(text) - _PROBE), len(text)):
-            for place, token in enumerate(lookup(text[:end], length)):
-                if end + place >= len(text):
-                    break
-                judged += 1
-                if token != text[end + place]:
-                    break
-                accepted += 1
-    return accepted, judged
+    def start(self, rounds: int) -> None:
+        """Begin a request that takes plain decoding at most `rounds` rounds, over all its batches."""
+        self.allowance = min(_CREDIT, ALLOWANCE * rounds)
+        self.earning = ALLOWANCE - self.allowance / rounds
+        for estimate in (*self.exits.values(), *self.copies.values()):
+            estimate.limit()
 
 
 class Controller:
-    """Chooses the plan of every round from costs and acceptance; one per request.
+    """Chooses the plan of every round of one batch.
 
     Args:
-        costs: of the model at this batch size.
-        exits: acceptance by exit layer, shared between requests.
-        lookups: acceptance of lookup at the prompts.
-        overheads: of the profile: corrects the costs, which were measured outside the loop.
-        lengths: draft lengths to choose among.
+        profile: learned before, and further here.
+        batch: number of texts.
     """
 
-    def __init__(
-        self,
-        costs: Costs,
-        exits: dict[int, Acceptance],
-        lookups: Acceptance,
-        overheads: dict[str, float],
-        lengths: Sequence[int] = LENGTHS,
-    ) -> None:
-        self.costs, self.exits, self.lookups, self.lengths = costs, exits, lookups, lengths
-        self._overheads = overheads
-        self._trials: dict[str, list[tuple[float, float]]] = {}
-        self._barred: set[str] = set()
-        self._ranking: list[Plan] = []
+    def __init__(self, profile: Profile, batch: int) -> None:
+        self.profile, self.batch = profile, batch
+        self.costs = profile.costs.setdefault(batch, Costs(profile.layers, profile.head_share))
         self._rounds = 0
+        self._drafted = False
+        self._early = Plan()
 
-    def plan(self, texts: Sequence[Sequence[int]]) -> Plan:
-        """The fastest plan by prediction; plain decoding where none gains `GAIN`."""
-        if self._rounds % _REVIEW == 0:
-            self._ranking = self._ranked()
+    def plan(self, matches: Sequence[Matches], left: int) -> Plan:
+        """The fastest plan by prediction that is affordable; plain decoding where none gains `GAIN`.
+
+        Args:
+            matches: of the texts that still grow.
+            left: tokens of the one that is furthest from its limit.
+        """
         self._rounds += 1
-        for plan in self._ranking:
-            if plan.drafter in self._barred:
+        if self._rounds % _REVISIT == 1 or not self.costs.plain:
+            return Plan()
+        if self._rounds % _REVIEW == 2 or self._rounds < _REVIEW:
+            self._early = self._best_exit(left)
+        best, speed = Plan(), GAIN
+        if self._early.length and self._affordable(self._early):
+            best, speed = self._early, self._exit_speed(self._early)
+        sizes = [match.size for match in matches]
+        if any(sizes):
+            rates = [self.profile.copies[size].rate if size else 0.0 for size in sizes]
+            for length in self._lengths(left):
+                plan = Plan("lookup", 0, length)
+                tokens = sum(tokens_per_round(rate, length) for rate in rates) / len(rates)
+                if tokens / self.costs.relative(plan) > speed and self._affordable(plan):
+                    best, speed = plan, tokens / self.costs.relative(plan)
+        return best
+
+    def judged_exits(self, plan: Plan) -> Sequence[int]:
+        """Exits whose guesses a plain round compares with the model's: none where it cannot pay."""
+        known = min((estimate.judged for estimate in self.profile.exits.values()), default=_JUDGED)
+        due = self._rounds % _REVISIT == 1 or known < _JUDGED
+        if plan.length or not due or not self.costs.plain or self.profile.allowance < 0.5:
+            return ()
+        return tuple(self.profile.exits)
+
+    def observe(
+        self, done: Round, seconds: float, matches: Sequence[Matches | None], progress: int
+    ) -> None:
+        """Learn from a round.
+
+        Args:
+            done: the round.
+            seconds: that it took.
+            matches: of each text before the round; None for a text that had ended.
+            progress: plain rounds that it stands for: tokens of the text that is furthest from its limit.
+        """
+        profile, costs = self.profile, self.costs
+        seconds -= done.judging_s
+        if done.plan.length:
+            self._drafted = True
+            costs.add(done.plan, seconds / costs.plain)
+            profile.allowance += progress - seconds / costs.plain
+        elif self.batch == 1 or not self._drafted:
+            # Drafts leave texts of different lengths, whose plain rounds then cost more.
+            costs.add_plain(seconds)
+        profile.allowance += profile.earning * progress - done.judging_s / costs.plain
+        for place, match in enumerate(matches):
+            if match is not None:
+                self._count(done, place, match)
+
+    def _count(self, done: Round, place: int, match: Matches) -> None:
+        """Count the drafts of one text, and the first token that lookup would have copied."""
+        profile = self.profile
+        for layer, shares in done.agreement.items():
+            profile.exits[layer].add(shares[place], 1)
+        row, drafted = done.verdict.tokens[place], done.drafted[place]
+        accepted = len(row) - 1
+        judged = accepted + (accepted < drafted)
+        if done.plan.drafter == "lookup":
+            if drafted:
+                profile.copies[match.size].add(accepted, judged)
+        else:
+            if drafted:
+                profile.exits[done.plan.exit_layer].add(accepted, judged)
+            if match.size:
+                profile.copies[match.size].add(row[0] == match.copy(1)[0], 1)
+
+    def _lengths(self, left: int) -> list[int]:
+        """Draft lengths that do not reach beyond the limit."""
+        return [length for length in self.profile.lengths if length < left]
+
+    def _best_exit(self, left: int) -> Plan:
+        """The fastest affordable plan of early exit, or plain decoding."""
+        best, speed = Plan(), GAIN
+        for layer, estimate in self.profile.exits.items():
+            if estimate.judged < _JUDGED:
                 continue
-            if plan.drafter != "lookup" or any(lookup(text, 1) for text in texts):
-                return plan
-        return Plan()
+            for length in self._lengths(left):
+                plan = Plan("early-exit", layer, length)
+                if self._exit_speed(plan) > speed and self._affordable(plan):
+                    best, speed = plan, self._exit_speed(plan)
+        return best
 
-    def _ranked(self) -> list[Plan]:
-        """The best plan of each drafter, the fastest first, and without those that do not gain `GAIN`."""
-        least = GAIN / self._seconds(Plan())
-        best: dict[str, tuple[float, Plan]] = {}
-        rates = {("early-exit", layer): estimate.rate for layer, estimate in self.exits.items()}
-        for (drafter, layer), rate in (rates | {("lookup", 0): self.lookups.rate}).items():
-            for length in self.lengths:
-                plan = Plan(drafter, layer, length)
-                speed = self._predicted(plan, rate)
-                if speed > best.get(drafter, (least, plan))[0]:
-                    best[drafter] = (speed, plan)
-        return [plan for _, plan in sorted(best.values(), key=lambda pair: -pair[0])]
+    def _exit_speed(self, plan: Plan) -> float:
+        """Predicted speed of a plan of early exit, relative to plain decoding."""
+        rate = self.profile.exits[plan.exit_layer].rate
+        return tokens_per_round(rate, plan.length) / self.costs.relative(plan)
 
-    def _predicted(self, plan: Plan, rate: float) -> float:
-        return tokens_per_round(rate, plan.length) / self._seconds(plan)
-
-    def _seconds(self, plan: Plan) -> float:
-        return self.costs.round(plan) * self._overheads.get(plan.drafter, 1.0)
-
-    def observe(self, done: Round, seconds: float) -> None:
-        """Learn from a round: acceptance, and whether its drafter is slower than plain decoding."""
-        plan = done.plan
-        tokens = sum(map(len, done.verdict.tokens)) / len(done.verdict.tokens)
-        overhead = self._overheads.setdefault(plan.drafter, 1.0)
-        self._overheads[plan.drafter] += 0.1 * (seconds / self.costs.round(plan) - overhead)
-        if plan.drafter == "none":
-            return
-        estimate = self.exits[plan.exit_layer] if plan.exit_layer else self.lookups
-        for row, drafted in zip(done.verdict.tokens, done.drafted, strict=True):
-            accepted = len(row) - 1
-            estimate.add(accepted, accepted + (accepted < drafted))
-        trial = self._trials.setdefault(plan.drafter, [])
-        trial.append((tokens, seconds))
-        if len(trial) >= _TRIAL:
-            yielded, spent = sum(part[0] for part in trial), sum(part[1] for part in trial)
-            if yielded * self._seconds(Plan()) < spent:
-                self._barred.add(plan.drafter)
-            trial.clear()
+    def _affordable(self, plan: Plan) -> bool:
+        """Whether the allowance covers a round whose drafts are all rejected."""
+        return self.costs.relative(plan) - 1 <= self.profile.allowance

@@ -1,0 +1,169 @@
+"""The texts of one batch while they grow, and the totals of a request over its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.lm.generate.results import Text
+from holdfast.lm.generate.speculation import Round
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What ends a text.
+
+    Args:
+        ids: tokens.
+        stop: strings.
+        pieces: bytes of each token id; empty without a tokenizer.
+        context: positions of the model.
+    """
+
+    ids: frozenset[int]
+    stop: tuple[str, ...]
+    pieces: Sequence[bytes | None]
+    context: int
+
+    def spelled(self, tokens: Sequence[int]) -> bytes:
+        """The bytes of tokens."""
+        pieces = self.pieces
+        return b"".join(pieces[token] or b"" for token in tokens if token < len(pieces))
+
+    def stopped(self, tokens: Sequence[int]) -> bool:
+        """Whether the last token completes a stop string: an earlier one has ended the text already."""
+        if not self.stop:
+            return False
+        longest = max(len(text.encode()) for text in self.stop)
+        tail = self.spelled(tokens[-longest - 8 :])
+        return any(text.encode() in tail for text in self.stop)
+
+
+class Sequences:
+    """The texts of one batch while they grow.
+
+    Args:
+        texts: tokens of the prompts.
+        max_new: most new tokens of each.
+        ends: what else ends them.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[int]], max_new: int, ends: Ends) -> None:
+        self.texts = [list(text) for text in texts]
+        """Tokens of prompt and continuation; keys and values of all but the last are stored."""
+        self.prompts = [len(text) for text in texts]
+        """Length of each prompt."""
+        self.limits = [min(len(text) + max_new, ends.context) for text in texts]
+        """Length at which each text ends."""
+        self.ended = ["" for _ in texts]
+        """Why each text ended; empty while it grows."""
+        self.near_ties: list[list[int]] = [[] for _ in texts]
+        """Places in the continuation of tokens that were near-ties."""
+        self._ends = ends
+
+    @property
+    def left(self) -> list[int]:
+        """Tokens that each text may still grow by; 0 if it has ended."""
+        return [
+            0 if self.ended[place] else limit - len(self.texts[place])
+            for place, limit in enumerate(self.limits)
+        ]
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that plain decoding needs at most."""
+        return max(self.left)
+
+    def accept(self, done: Round) -> tuple[list[int], int]:
+        """Append what a round yielded, cut at the first end.
+
+        Returns:
+            Number of tokens per text, and of those of the text that is furthest from its limit.
+        """
+        left = self.left
+        rows = zip(done.verdict.tokens, done.verdict.near_ties, strict=True)
+        lengths = [
+            self._append(place, tokens, near) if left[place] else 0
+            for place, (tokens, near) in enumerate(rows)
+        ]
+        return lengths, min(n for n, most in zip(lengths, left, strict=True) if most == max(left))
+
+    def _append(self, place: int, tokens: Sequence[int], near: Sequence[bool]) -> int:
+        text, first = self.texts[place], self.prompts[place]
+        before = len(text)
+        for token, tie in zip(tokens, near, strict=True):
+            text.append(token)
+            if tie:
+                self.near_ties[place].append(len(text) - 1 - first)
+            if token in self._ends.ids:
+                self.ended[place] = "end"
+            elif self._ends.stopped(text[first:]):
+                self.ended[place] = "stop"
+            elif len(text) >= self.limits[place]:
+                full = self.limits[place] == self._ends.context
+                self.ended[place] = "context" if full else "length"
+            if self.ended[place]:
+                break
+        return len(text) - before
+
+    def results(self) -> list[Text]:
+        """The continuations, cut before a stop string."""
+        return [self._result(place) for place in range(len(self.texts))]
+
+    def _result(self, place: int) -> Text:
+        first, ended = self.prompts[place], self.ended[place]
+        tokens = self.texts[place][first:]
+        text = self._ends.spelled(tokens).decode("utf-8", "replace")
+        if ended == "stop":
+            text = text[: min(at for at in map(text.find, self._ends.stop) if at >= 0)]
+        return Text(text, tokens, first, ended, self.near_ties[place])
+
+
+@dataclass
+class Totals:
+    """What a request has cost so far, over its batches; fields as of `Generation`."""
+
+    details: list[Text] = field(default_factory=list)
+    seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    kv_bytes: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    plans: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def count(
+        self, done: Round, growing: Sequence[bool], lengths: Sequence[int], seconds: float
+    ) -> None:
+        """Add a round; drafts behind an end of text were not needed, and are not counted."""
+        self.rounds += 1
+        plan = self.plans.setdefault(str(done.plan), {"rounds": 0, "tokens": 0, "seconds": 0.0})
+        plan["rounds"] += 1
+        plan["tokens"] += sum(lengths)
+        plan["seconds"] += seconds
+        for open_, row, drafted, length in zip(
+            growing, done.verdict.tokens, done.drafted, lengths, strict=True
+        ):
+            if open_:
+                accepted = min(len(row) - 1, length)
+                self.accepted += accepted
+                self.drafted += drafted if length == len(row) else accepted
+
+    def entries(self) -> Mapping[str, Any]:
+        """Fields of `Generation`."""
+        return {
+            "texts": tuple(text.text for text in self.details),
+            "details": tuple(self.details),
+            "seconds": self.seconds,
+            "prefill_seconds": self.prefill_seconds,
+            "acceptance": self.accepted / self.drafted if self.drafted else None,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "rounds": self.rounds,
+            "plans": [
+                {"plan": name, **totals}
+                for name, totals in sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
+            ],
+            "kv_bytes": self.kv_bytes,
+        }
