@@ -114,10 +114,10 @@ def test_cost_of_a_round() -> None:
 def test_never_much_slower_than_plain_decoding(noise: float) -> None:
     speeds = {}
     for row, exits, copies, new in product(
-        (0.0, 0.3, 1.0), ((0.0, 0.0), (0.1, 0.6), (0.6, 0.99)), (0.0, 0.3), (1, 16, 48, 128, 512)
+        (0.0, 0.3, 1.0), ((0.0, 0.0), (0.1, 0.6), (0.6, 0.99)), (0.0, 0.3), (16, 48, 256)
     ):
         world = World(row, exits, copies, 0.5, noise)
-        for request in range(3):  # the second and third know what the first learned
+        for request in range(2):  # the second knows what the first learned
             speeds[row, exits, copies, new, request] = world.decode(new)[0]
     slow = {key: speed for key, speed in speeds.items() if speed < 0.95 - noise}
     assert not slow

@@ -64,7 +64,6 @@ class Arena:
         self.v = torch.zeros_like(self.k)
         self._scales = [block.scale for block in decoder.blocks]
         self._groups = arch.query_heads // arch.kv_heads
-        self._rows = torch.arange(batch, device=decoder.device)[:, None]
         self._columns = torch.arange(capacity, device=decoder.device)
 
     def begin(self, starts: Sequence[int], rows: int) -> None:
@@ -80,6 +79,7 @@ class Arena:
         self._places = first + self._columns[:rows]  # [B, M]
         if self._uniform:
             self._places = self._places[:1]
+        self._addresses: dict[int, Any] = {}
         hidden = columns > self._places[:, None, :, None]
         mask = self.v.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
         # Query heads of one group are rows of one product with their shared keys.
@@ -95,8 +95,18 @@ class Arena:
             where = (slice(None), slice(None), slice(self._start, self._end))
             self.k[layer][where], self.v[layer][where] = k, v
         else:
-            self.k[layer][self._rows, :, self._places] = k.transpose(1, 2)
-            self.v[layer][self._rows, :, self._places] = v.transpose(1, 2)
+            for storage, part in ((self.k[layer], k), (self.v[layer], v)):
+                width = part.shape[-1]
+                flat = storage.view(-1, width)
+                flat.index_copy_(0, self._address(storage), part.reshape(-1, width))
+
+    def _address(self, storage: Any) -> Any:
+        """[B G M] rows of a storage [B, G, S, hd], seen as one list, that the pass writes."""
+        batch, heads, capacity, _ = storage.shape
+        if heads not in self._addresses:
+            first = self._columns.new_tensor(range(batch * heads)).view(batch, heads, 1) * capacity
+            self._addresses[heads] = (first + self._places[:, None]).flatten()
+        return self._addresses[heads]
 
     def attend(self, layer: int, q: Any) -> Any:
         """Scaled dot-product attention over the stored positions."""

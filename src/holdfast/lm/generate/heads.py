@@ -209,7 +209,6 @@ class ClusteredArena(Arena):
         arch = decoder.arch
         self.policy, self.batch = policy, batch
         shape = (len(arch.layers), batch, arch.kv_heads, capacity, arch.head_size)
-        self._rows = torch.arange(batch, device=decoder.device)[:, None]
         self.v = torch.zeros(shape, dtype=decoder.dtype, device=decoder.device)
         self.assignments: list[list[Assignment] | None] = []
         keys: list[Tensor] = []

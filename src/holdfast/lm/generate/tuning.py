@@ -22,8 +22,9 @@ from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN = 1.1
-"""Predicted speed, relative to plain decoding, that a plan needs to be used."""
+GAIN, BATCH_GAIN = 1.1, 1.25
+"""Predicted speed, relative to plain decoding, that a plan needs to be used for one text, and for several
+of which the slowest decides."""
 ALLOWANCE = 0.03
 """Share of the time of plain decoding that drafts may lose in a request."""
 _CREDIT = 2.0
@@ -36,7 +37,7 @@ _JUDGED = 6
 """Plain rounds in which the exits are judged before any is used."""
 _REVISIT = 32
 """Rounds between two plain ones that measure the cost at the present length, and the exits."""
-_REVIEW = 4
+_REVIEW = 8
 """Rounds between two choices among the exits: a choice takes longer than it changes."""
 _GROWTH = 0.15
 """Cost of a further row, relative to the first, before any is measured."""
@@ -66,16 +67,16 @@ class Costs:
 
     layers: int
     head_share: float
-    growth: dict[tuple[str, int], float] = field(default_factory=dict)
-    """(Drafter, rows M of a verification) -> its cost relative to one row."""
+    growth: dict[tuple[str, int], deque[float]] = field(default_factory=dict)
+    """(Drafter, rows M of a verification) -> its latest costs relative to one row."""
     plain: float = 0.0
     """Seconds of a plain round; 0 before any was measured."""
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=9))
 
-    def relative(self, plan: Plan) -> float:
-        """Cost of a round in plain rounds."""
+    def relative(self, plan: Plan, unknown: float = _GROWTH) -> float:
+        """Cost of a round in plain rounds; `unknown` is that of a further row before any is measured."""
         drafting, verifying = self._parts(plan)
-        return drafting + verifying * self._growth(plan)
+        return drafting + verifying * self._growth(plan, unknown)
 
     def add_plain(self, seconds: float) -> None:
         """Learn from a plain round: the median of the latest counts."""
@@ -85,9 +86,13 @@ class Costs:
     def add(self, plan: Plan, relative: float) -> None:
         """Learn from a round with drafts."""
         drafting, verifying = self._parts(plan)
-        growth = max(1.0, (relative - drafting) / verifying)
-        known = self.growth.setdefault((plan.drafter, plan.length + 1), growth)
-        self.growth[plan.drafter, plan.length + 1] += 0.25 * (growth - known)
+        known = self.growth.setdefault((plan.drafter, plan.length + 1), deque(maxlen=5))
+        known.append(max(1.0, (relative - drafting) / verifying))
+
+    def relax(self) -> None:
+        """Expect a little less than was measured: what a busy moment made slow is tried again."""
+        for known in self.growth.values():
+            known.append(1 + 0.8 * (statistics.median(known) - 1))
 
     def _parts(self, plan: Plan) -> tuple[float, float]:
         """Drafting, and verifying with one row, in plain rounds."""
@@ -95,16 +100,16 @@ class Costs:
         drafting = (plan.length + 1) * early + (plan.length * self.head_share if early else 0.0)
         return drafting, 1 - early
 
-    def _growth(self, plan: Plan) -> float:
-        """Interpolated from the nearest number of rows, of the same drafter if it was measured."""
-        further = plan.length
-        if not further:
+    def _growth(self, plan: Plan, unknown: float) -> float:
+        """Interpolated from the nearest number of rows of the same drafter."""
+        if not (further := plan.length):
             return 1.0
         rows = [rows for drafter, rows in self.growth if drafter == plan.drafter]
         if not rows:
-            return 1 + _GROWTH * further
+            return 1 + unknown * further
         nearest = min(rows, key=lambda known: abs(known - 1 - further))
-        return 1 + (self.growth[plan.drafter, nearest] - 1) * further / (nearest - 1)
+        measured = statistics.median(self.growth[plan.drafter, nearest])
+        return 1 + (measured - 1) * further / (nearest - 1)
 
 
 @dataclass
@@ -159,6 +164,8 @@ class Profile:
         self.earning = ALLOWANCE - self.allowance / rounds
         for estimate in (*self.exits.values(), *self.copies.values()):
             estimate.limit()
+        for costs in self.costs.values():
+            costs.relax()
 
 
 class Controller:
@@ -172,12 +179,13 @@ class Controller:
     def __init__(self, profile: Profile, batch: int) -> None:
         self.profile, self.batch = profile, batch
         self.costs = profile.costs.setdefault(batch, Costs(profile.layers, profile.head_share))
+        self._gain = GAIN if batch == 1 else BATCH_GAIN
         self._rounds = 0
         self._drafted = False
         self._early = Plan()
 
     def plan(self, matches: Sequence[Matches], left: int) -> Plan:
-        """The fastest plan by prediction that is affordable; plain decoding where none gains `GAIN`.
+        """The fastest plan by prediction that is affordable; plain decoding where none gains enough.
 
         Args:
             matches: of the texts that still grow.
@@ -188,7 +196,7 @@ class Controller:
             return Plan()
         if self._rounds % _REVIEW == 2 or self._rounds < _REVIEW:
             self._early = self._best_exit(left)
-        best, speed = Plan(), GAIN
+        best, speed = Plan(), self._gain
         if self._early.length and self._affordable(self._early):
             best, speed = self._early, self._exit_speed(self._early)
         sizes = [match.size for match in matches]
@@ -257,7 +265,7 @@ class Controller:
 
     def _best_exit(self, left: int) -> Plan:
         """The fastest affordable plan of early exit, or plain decoding."""
-        best, speed = Plan(), GAIN
+        best, speed = Plan(), self._gain
         for layer, estimate in self.profile.exits.items():
             if estimate.judged < _JUDGED:
                 continue
@@ -274,4 +282,5 @@ class Controller:
 
     def _affordable(self, plan: Plan) -> bool:
         """Whether the allowance covers a round whose drafts are all rejected."""
-        return self.costs.relative(plan) - 1 <= self.profile.allowance
+        # Before any is measured, a further row may cost as much as the first.
+        return self.costs.relative(plan, unknown=1.0) - 1 <= self.profile.allowance
