@@ -1,24 +1,23 @@
 """Generation against Hugging Face: greedy, early exit and prompt lookup, and our own plain decoding.
 
     python benchmarks/lm_generate.py --quick
-    python benchmarks/lm_generate.py --model folder-of-a-model-with-exits
+    python benchmarks/lm_generate.py --models OUT --billion    # OUT of lm_small_models.py
 
-Everything runs in one process on the same prompts, interleaved; the figure of a contender is the median
-of its runs. Prompts are windows of three texts of this machine: Python's standard library (code), its
-topics (documentation) and the license texts of Debian (legal). Without ``--model`` the weights are
-random (Llama, 12 layers of width 192, 6.9 million weights), and its late layers are damped so that
-drafts are accepted: such models are labelled "damped", and say nothing about a trained one. Writes
-`benchmarks/results/lm_generate.json`.
+Everything runs in one process on the same prompts, interleaved; the figure of a contender is the least
+CPU time of its runs, with one thread, trial rounds included. With ``--models`` the twins are measured on text
+that they did not learn: code, documentation, legal text. Without, the weights are random (Llama, 12 layers of
+width 192, 6.9 million weights), and late layers are damped so that drafts are accepted: such models are labelled
+"damped", and say nothing about a trained one. ``--billion`` adds a model of the shapes of Llama 3.2 1B with
+random, damped weights, and its share of the memory's bandwidth. Writes `benchmarks/results/lm_generate.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import sysconfig
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,40 +26,27 @@ import torch
 import transformers
 
 from holdfast.lm.generate import Generator
+from holdfast.profile.ops.hardware import hardware
+from lm_small_models import split
 from measuring import compared, limited, machine
 
 RESULT = Path(__file__).resolve().parent / "results" / "lm_generate.json"
 PLAIN_TARGET, SPECULATION_TARGET, PEER_TARGET = 1.5, 1.6, 1.3
-HF_EXITS = ((2, 3), (3, 4), (4, 4), (6, 4))
+HF_EXITS = ((2, 3), (4, 4))
 """(exit layer, drafts) that Hugging Face's early exit is tried with; its best one counts."""
 
 
-def corpora() -> dict[str, str]:
-    """Name -> text, of what every Debian with Python has."""
-    from pydoc_data.topics import topics
-
-    code = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[150:190]
-    legal = sorted(Path("/usr/share/common-licenses").glob("*"))
-    texts = {
-        "code": "\n".join(path.read_text(encoding="utf-8", errors="ignore") for path in code),
-        "documentation": "\n".join(topics.values()),
-        "legal": "\n".join(path.read_text(encoding="utf-8", errors="ignore") for path in legal),
-    }
-    return {name: text for name, text in texts.items() if len(text) > 10_000}
+SMALL = {"vocab_size": 4096, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 12}
+SMALL |= {"num_attention_heads": 6, "num_key_value_heads": 6, "max_position_embeddings": 1024}
+BILLION = {"vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192}
+BILLION |= {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+BILLION |= {"max_position_embeddings": 2048, "tie_word_embeddings": True}
 
 
-def damped(damping: float) -> Any:
+def damped(damping: float, shape: dict[str, Any]) -> Any:
     """A random Llama whose layers from the fourth on add `damping` times what they would."""
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=4096,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=12,
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        max_position_embeddings=1024,
-    )
+    config = transformers.LlamaConfig(**shape)
     model = transformers.LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -83,8 +69,8 @@ def prompts_of(
 ) -> dict[str, list[list[int]]]:
     """Corpus -> prompts; without a tokenizer, bytes are tokens."""
     result = {}
-    for name, text in corpora().items():
-        data = text.encode()[:200_000]
+    for name, files in split(held_out=True).items():
+        data = "\n".join(files.values()).encode()[:200_000]
         ids = list(data) if tokenizer is None else tokenizer.encode(data)
         result[name] = windows([token % vocabulary for token in ids], count, length)
     return result
@@ -147,12 +133,12 @@ def measure(
     tokens: dict[str, list[list[int]]] = {}
     for repeat in range(repeats + 1):
         for name, call in calls.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             tokens[name] = call()
-            if repeat:  # the first run warms up, and tunes
-                seconds[name].append(time.perf_counter() - begin)
+            if repeat:  # the first run warms up, and learns what rounds cost
+                seconds[name].append(time.process_time() - begin)
     details["auto"].check_against(details["off"])
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    least = {name: min(times) for name, times in seconds.items()}
     kinds = {}
     for kind in (
         "ours plain",
@@ -161,9 +147,9 @@ def measure(
         "HF early exit",
         "HF prompt lookup",
     ):
-        names = [name for name in medians if name.startswith(kind)]
+        names = [name for name in least if name.startswith(kind)]
         if names:
-            kinds[kind] = min(medians[name] for name in names)
+            kinds[kind] = min(least[name] for name in names)
     return {
         "seconds": {kind: round(value, 4) for kind, value in kinds.items()},
         "tokens_per_second": {
@@ -183,27 +169,52 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     options = _options(arguments)
     transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
     host = machine()
-    models: list[tuple[str, Any, Any]] = []
-    for folder in options.model:
-        opened = Generator(folder)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32
-        ).eval()
-        models.append((folder.name, model, opened.tokenizer))
-    if not models:
-        models = [(f"damped {damping}", damped(damping), None) for damping in options.damping]
     rows = []
-    for name, model, tokenizer in models:
+    for name, model, tokenizer in models(options):
         generator = Generator(model)
+        billion = name.startswith("Llama 3.2")
+        batches = [1] if billion else options.batches
         width = min(model.config.vocab_size, model.get_output_embeddings().weight.shape[0])
-        for batch in options.batches:
-            for corpus, prompts in prompts_of(tokenizer, width, batch, options.prompt).items():
-                row = measure(generator, model, prompts, options.new, options.repeats)
+        for batch in batches:
+            corpora = prompts_of(tokenizer, width, batch, options.prompt)
+            for corpus, prompts in list(corpora.items())[: 1 if billion else None]:
+                new, repeats = (16, 2) if billion else (options.new, options.repeats)
+                row = measure(generator, model, prompts, new, repeats)
+                if billion:
+                    row |= memory_bound(generator, row["tokens_per_second"]["ours plain"])
                 rows.append({"model": name, "corpus": corpus, "batch": batch, **row})
                 print(json.dumps(rows[-1]), flush=True)
     options.result.write_text(json.dumps(report(rows, host, options), indent=1) + "\n")
     print(f"written: {options.result}")
+
+
+def models(options: argparse.Namespace) -> Iterator[tuple[str, Any, Any]]:
+    """(Name, model, tokenizer) of each, opened when its turn comes."""
+    for folder in sorted(path.parent for path in options.models.glob("mha-*/training.json")):
+        opened = Generator(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        yield folder.name, model.eval(), opened.tokenizer
+    for damping in options.damping:
+        yield f"damped {damping}", damped(damping, SMALL), None
+    if options.billion:
+        yield "Llama 3.2 1B shapes, random damped 0.02", damped(0.02, BILLION), None
+
+
+def memory_bound(generator: Generator, speed: float) -> dict[str, Any]:
+    """Bytes of weights that a token reads, and the share of the bandwidth that plain decoding uses."""
+    decoder = generator.decoder
+    maps = [decoder._head]
+    for block in decoder.blocks:
+        maps += [block.qkv, block.output, block.up, block.down]
+    size = sum(one.columns.nbytes for one in maps)
+    bandwidth = hardware("this").bandwidth
+    return {
+        "weight_bytes_per_token": size,
+        "memory_bandwidth_bytes_per_s": round(bandwidth),
+        "share_of_bandwidth": round(size * speed / bandwidth, 3),
+    }
 
 
 def report(
@@ -242,6 +253,10 @@ def report(
                     PEER_TARGET,
                 )
             )
+        if "share_of_bandwidth" in row:
+            limits.append(
+                limited(f"share of the memory's bandwidth, {what}", row["share_of_bandwidth"], "")
+            )
         if row["acceptance"] is not None:
             limits.append(limited(f"acceptance, {what}", row["acceptance"], ""))
     return {
@@ -255,7 +270,8 @@ def report(
         "machine": {**host, "threads": torch.get_num_threads()},
         "versions": {name: version(name) for name in ("holdfast", "torch", "transformers")},
         "notes": [
-            f"Median of {options.repeats} interleaved runs in one process; prefill counts.",
+            f"Least CPU time of {options.repeats} interleaved runs in one process; prefill and trials count.",
+            f"Load before {host['load_before']}, after {os.getloadavg()[0]:.1f}.",
             "'damped' models have random weights: their acceptance is set, not learned.",
             "Hugging Face's early exit and prompt lookup count with the best of several settings; both "
             "refuse batches.",
@@ -265,17 +281,20 @@ def report(
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, action="append", default=[], help="folder of a model")
-    parser.add_argument("--damping", type=float, nargs="+", default=[0.3, 0.1, 0.02])
+    parser.add_argument("--models", type=Path, default=Path("none"), help="of lm_small_models.py")
+    parser.add_argument("--billion", action="store_true", help="a model of 1B shapes; 16 GB")
+    parser.add_argument("--damping", type=float, nargs="*")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
-    parser.add_argument("--new", type=int, default=128, help="new tokens")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--new", type=int, default=96, help="new tokens")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--quick", action="store_true", help="one damped model, few tokens, three runs"
     )
     parser.add_argument("--result", type=Path, default=RESULT)
     options = parser.parse_args(arguments)
+    if options.damping is None:
+        options.damping = [] if options.models.is_dir() else [0.3, 0.1, 0.02]
     if options.quick:
         options.damping, options.batches, options.new, options.repeats = [0.1], [1, 4], 48, 3
         options.result = options.result.with_name("lm_generate_quick.json")

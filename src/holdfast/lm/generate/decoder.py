@@ -6,6 +6,7 @@ their products unchanged), so that a rotation is one product with complex number
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,6 +142,8 @@ class Decoder:
         self.arch = arch
         table = arch.embedding.weight
         self.dtype, self.device = table.dtype, table.device
+        self.clock = time.thread_time if self.device.type == "cpu" else time.perf_counter
+        """Seconds, to compare rounds by: on a CPU those of this thread, which other work cannot extend."""
         self.blocks: list[Block] = []
         self.rows = [0] * len(arch.layers)
         """Tokens that each layer has computed."""

@@ -208,6 +208,7 @@ class Generator:
         self._prefill(cache, texts)
         now = time.perf_counter()
         totals.prefill_seconds += now - begin
+        mark = decoder.clock()
         while not all(state.ended):
             growing = [not end for end in state.ended]
             open_matches: list[Matches | None] = [
@@ -223,9 +224,10 @@ class Generator:
                 judged = control.judged_exits(chosen)
             done = run_round(decoder, cache, texts, chosen, chooser, open_matches, judged)
             lengths, progress = state.accept(done)
-            before, now = now, time.perf_counter()
             if control:
-                control.observe(done, now - before, open_matches, progress)
+                last, mark = mark, decoder.clock()
+                control.observe(done, mark - last, open_matches, progress)
+            before, now = now, time.perf_counter()
             totals.count(done, growing, lengths, now - before)
             cache.crop([len(text) - 1 for text in texts])
         totals.seconds += time.perf_counter() - begin

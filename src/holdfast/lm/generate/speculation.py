@@ -8,7 +8,6 @@ drafts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -164,11 +163,11 @@ def run_round(
     drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
     if not judged:
         return Round(plan, verdict, drafted)
-    begin = time.perf_counter()
+    begin = decoder.clock()
     guesses = decoder.logits(torch.cat([states[layer] for layer in judged], 1))  # [B, E, V]
     shares = chooser.agreement(logits, guesses)
     agreement = {layer: [row[i] for row in shares] for i, layer in enumerate(judged)}
-    return Round(plan, verdict, drafted, agreement, time.perf_counter() - begin)
+    return Round(plan, verdict, drafted, agreement, decoder.clock() - begin)
 
 
 def draft_by_exit(
