@@ -4,11 +4,12 @@
     python benchmarks/lm_generate.py --models OUT --billion    # OUT of lm_small_models.py
 
 Everything runs in one process on the same prompts, interleaved; the figure of a contender is the least
-CPU time of its runs, with one thread, trial rounds included. With ``--models`` the twins are measured on text
-that they did not learn: code, documentation, legal text. Without, the weights are random (Llama, 12 layers of
-width 192, 6.9 million weights), and late layers are damped so that drafts are accepted: such models are labelled
-"damped", and say nothing about a trained one. ``--billion`` adds a model of the shapes of Llama 3.2 1B with
-random, damped weights, and its share of the memory's bandwidth. Writes `benchmarks/results/lm_generate.json`.
+CPU time of its runs, with one thread, trial rounds included. With ``--models`` the twins are measured on
+text that they did not learn: code, documentation, legal text. Without, the weights are random (Llama, 12
+layers of width 192, 6.9 million weights), and late layers are damped so that drafts are accepted: such
+models are labelled "damped", and say nothing about a trained one. ``--billion`` adds a model of the shapes
+of Llama 3.2 1B with random, damped weights, and its share of the memory's bandwidth. Writes
+`benchmarks/results/lm_generate.json`.
 """
 
 from __future__ import annotations
@@ -270,7 +271,7 @@ def report(
         "machine": {**host, "threads": torch.get_num_threads()},
         "versions": {name: version(name) for name in ("holdfast", "torch", "transformers")},
         "notes": [
-            f"Least CPU time of {options.repeats} interleaved runs in one process; prefill and trials count.",
+            f"Least CPU time of {options.repeats} interleaved runs; prefill and trial rounds count.",
             f"Load before {host['load_before']}, after {os.getloadavg()[0]:.1f}.",
             "'damped' models have random weights: their acceptance is set, not learned.",
             "Hugging Face's early exit and prompt lookup count with the best of several settings; both "

@@ -30,6 +30,13 @@ def reference(model: Any, prompt: list[int], new: int) -> list[int]:
     return model.generate(ids, max_new_tokens=new, **options)[0, len(prompt) :].tolist()
 
 
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices are packed whatever their size."""
+    monkeypatch.setattr("holdfast.lm.generate.decoder.PACKED_WEIGHTS", 0)
+
+
+@pytest.mark.usefixtures("packed")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_those_of_transformers(family: str) -> None:
     model = tiny(family)
@@ -66,11 +73,53 @@ def test_greedy_tokens_of_200_prompts(family: str) -> None:
     agree(family, count=200, new=16, batches=(8,))
 
 
-def agree(family: str, count: int, new: int, batches: tuple[int, ...]) -> None:
+VARIANTS = {
+    "tied, two ends": ("llama-grouped", {"tie_word_embeddings": True, "eos_token_id": [7, 11, 30]}),
+    "biases": ("llama-grouped", {"attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
+    "wide heads": ("llama-grouped", {"head_dim": 20}),
+    "scaled positions": (
+        "llama",
+        {
+            "context": 256,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 1e4,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    "window as wide as the context": ("mistral", {"sliding_window": 128}),
+    "tied": ("qwen3", {"tie_word_embeddings": True}),
+    "no biases": ("opt", {"enable_bias": False, "layer_norm_elementwise_affine": False}),
+    "scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    "full context": ("gpt2", {"context": 40}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_of_families(variant: str) -> None:
+    family, more = VARIANTS[variant]
+    agree(family, count=6, new=24, batches=(1, 6), **more)
+
+
+def test_a_text_ends_at_any_of_several_tokens() -> None:
+    model = tiny("llama-grouped", tie_word_embeddings=True, eos_token_id=[7, 11, 30, 31, 32, 33])
+    texts = prompts(6)
+    result = Generator(model).generate(texts, max_new=32, batch=6)
+    assert result.tokens == [reference(model, text, 32) for text in texts]
+    assert {"end"} < {text.ended for text in result.details} | {"length"}
+
+
+def agree(family: str, count: int, new: int, batches: tuple[int, ...], **more: Any) -> None:
     """Plain decoding equals Hugging Face's, speculation plain's, but for near-ties."""
-    model = tiny(family)
+    model = tiny(family, **more)
     texts = prompts(count)
-    expected = [reference(model, text, new) for text in texts]
+    context = more.get("context", 128)
+    expected = [reference(model, text, min(new, context - len(text))) for text in texts]
     for exact in (False, True):
         generator = Generator(model, exact=exact)
         for batch in batches:
@@ -85,6 +134,7 @@ def agree(family: str, count: int, new: int, batches: tuple[int, ...]) -> None:
                     assert result.tokens == plain.tokens
 
 
+@pytest.mark.usefixtures("packed")
 @pytest.mark.parametrize("family", ["llama-grouped", "gpt2", "gpt_neox"])
 def test_exact_logits_are_equal_bit_by_bit(family: str) -> None:
     decoder = ExactDecoder(architecture(tiny(family, context=256)))

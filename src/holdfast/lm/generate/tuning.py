@@ -202,6 +202,8 @@ class Controller:
         sizes = [match.size for match in matches]
         if any(sizes):
             rates = [self.profile.copies[size].rate if size else 0.0 for size in sizes]
+            # The slowest texts decide when a batch is done: the lower half of them counts.
+            rates = sorted(rates)[: (len(rates) + 1) // 2]
             for length in self._lengths(left):
                 plan = Plan("lookup", 0, length)
                 tokens = sum(tokens_per_round(rate, length) for rate in rates) / len(rates)
@@ -235,8 +237,10 @@ class Controller:
             costs.add(done.plan, seconds / costs.plain)
             profile.allowance += progress - seconds / costs.plain
         elif self.batch == 1 or not self._drafted:
-            # Drafts leave texts of different lengths, whose plain rounds then cost more.
             costs.add_plain(seconds)
+        else:
+            # Drafts have left texts of different lengths, whose plain rounds cost more.
+            profile.allowance -= seconds / costs.plain - 1
         profile.allowance += profile.earning * progress - done.judging_s / costs.plain
         for place, match in enumerate(matches):
             if match is not None:
