@@ -214,15 +214,17 @@ class Generator:
             open_matches: list[Matches | None] = [
                 match if open_ else None for match, open_ in zip(matches, growing, strict=True)
             ]
-            chosen, judged = plan or Plan(), ()
-            if control or chosen.drafter == "lookup":
+            round_plan, judged = plan or Plan(), ()
+            if control or round_plan.drafter == "lookup":
                 for match in open_matches:
                     if match:
                         match.find()
             if control:
-                chosen = control.plan([match for match in open_matches if match], state.rounds_left)
-                judged = control.judged_exits(chosen)
-            done = run_round(decoder, cache, texts, chosen, chooser, open_matches, judged)
+                round_plan = control.plan(
+                    [match for match in open_matches if match], state.rounds_left
+                )
+                judged = control.judged_exits(round_plan)
+            done = run_round(decoder, cache, texts, round_plan, chooser, open_matches, judged)
             lengths, progress = state.accept(done)
             if control:
                 last, mark = mark, decoder.clock()

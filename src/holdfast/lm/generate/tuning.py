@@ -86,13 +86,13 @@ class Costs:
     def add(self, plan: Plan, relative: float) -> None:
         """Learn from a round with drafts."""
         drafting, verifying = self._parts(plan)
-        known = self.growth.setdefault((plan.drafter, plan.length + 1), deque(maxlen=5))
-        known.append(max(1.0, (relative - drafting) / verifying))
+        latest = self.growth.setdefault((plan.drafter, plan.length + 1), deque(maxlen=5))
+        latest.append(max(1.0, (relative - drafting) / verifying))
 
     def relax(self) -> None:
         """Expect a little less than was measured: what a busy moment made slow is tried again."""
-        for known in self.growth.values():
-            known.append(1 + 0.8 * (statistics.median(known) - 1))
+        for latest in self.growth.values():
+            latest.append(1 + 0.8 * (statistics.median(latest) - 1))
 
     def _parts(self, plan: Plan) -> tuple[float, float]:
         """Drafting, and verifying with one row, in plain rounds."""
@@ -107,7 +107,7 @@ class Costs:
         rows = [rows for drafter, rows in self.growth if drafter == plan.drafter]
         if not rows:
             return 1 + unknown * further
-        nearest = min(rows, key=lambda known: abs(known - 1 - further))
+        nearest = min(rows, key=lambda count: abs(count - 1 - further))
         measured = statistics.median(self.growth[plan.drafter, nearest])
         return 1 + (measured - 1) * further / (nearest - 1)
 
@@ -213,8 +213,8 @@ class Controller:
 
     def judged_exits(self, plan: Plan) -> Sequence[int]:
         """Exits whose guesses a plain round compares with the model's: none where it cannot pay."""
-        known = min((estimate.judged for estimate in self.profile.exits.values()), default=_JUDGED)
-        due = self._rounds % _REVISIT == 1 or known < _JUDGED
+        judged = min((estimate.judged for estimate in self.profile.exits.values()), default=_JUDGED)
+        due = self._rounds % _REVISIT == 1 or judged < _JUDGED
         if plan.length or not due or not self.costs.plain or self.profile.allowance < 0.5:
             return ()
         return tuple(self.profile.exits)
