@@ -221,8 +221,8 @@ class Generation(Answer):
             ),
             {"d": "drafted tokens", "a": "acceptance of one draft"},
             "LayerSkip, arXiv 2404.16710; expected tokens: Leviathan et al. 2023, equation 1",
-            "Costs and acceptance are learned from the rounds; the plan with the highest predicted speed is "
-            "used, and plain decoding where none is 10 % faster (25 % in a batch).",
+            "Costs and acceptance are learned from the rounds; the plan with the highest predicted speed "
+            "is used, and plain decoding where none is 10 % faster (more in a batch).",
         )
         return Section(
             "speed",

@@ -22,9 +22,9 @@ from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN, BATCH_GAIN = 1.1, 1.25
-"""Predicted speed, relative to plain decoding, that a plan needs to be used for one text, and for several
-of which the slowest decides."""
+GAIN, BATCH_GAIN = 1.1, 0.05
+"""Predicted speed, relative to plain decoding, that a plan needs to be used, and what a further text of a
+batch adds: the slowest decides, and texts of different lengths cost more."""
 ALLOWANCE = 0.03
 """Share of the time of plain decoding that drafts may lose in a request."""
 _CREDIT = 2.0
@@ -179,7 +179,7 @@ class Controller:
     def __init__(self, profile: Profile, batch: int) -> None:
         self.profile, self.batch = profile, batch
         self.costs = profile.costs.setdefault(batch, Costs(profile.layers, profile.head_share))
-        self._gain = GAIN if batch == 1 else BATCH_GAIN
+        self._gain = GAIN + BATCH_GAIN * (batch - 1)
         self._rounds = 0
         self._drafted = False
         self._early = Plan()
@@ -202,8 +202,8 @@ class Controller:
         sizes = [match.size for match in matches]
         if any(sizes):
             rates = [self.profile.copies[size].rate if size else 0.0 for size in sizes]
-            # The slowest texts decide when a batch is done: the lower half of them counts.
-            rates = sorted(rates)[: (len(rates) + 1) // 2]
+            # The slowest texts decide when a batch is done: the lowest quarter of them counts.
+            rates = sorted(rates)[: (len(rates) + 3) // 4]
             for length in self._lengths(left):
                 plan = Plan("lookup", 0, length)
                 tokens = sum(tokens_per_round(rate, length) for rate in rates) / len(rates)
