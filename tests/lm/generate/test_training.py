@@ -352,7 +352,8 @@ def _rank(rank: int, folder: str) -> None:
 
 @pytest.mark.full
 def test_processes_of_ddp_stay_equal_while_they_skip_different_layers(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    # By fork: this module has no name by which a new process could import it.
+    torch.multiprocessing.start_processes(_rank, (str(tmp_path),), nprocs=2, start_method="fork")
     (first, rows), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert rows != others
