@@ -36,7 +36,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "Language models: regex queries with proven order, and audits.",
     ),
     "profile": (
-        "holdfast.profile.ops.cli",
+        "holdfast.profile.cli",
         "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
     ),
     "sparse": (
