@@ -52,6 +52,7 @@ def pair_with_paths(seed: int, semiring: str, acyclic: bool) -> tuple[Fst, Fst]:
         seed += 1000
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("semiring", ["log", "probability"])
 def test_gradients_of_composition_and_score_are_the_numeric_ones(

@@ -301,6 +301,7 @@ BINARY = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", BINARY)
 def test_a_binary_file_is_named_in_a_folder_and_refused_alone(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "logs"

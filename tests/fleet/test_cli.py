@@ -250,6 +250,7 @@ SCREENS = [
 ]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("command", SCREENS, ids=[command[0] for command in SCREENS])
 def test_an_answer_fits_a_screen(run: Run, testbed_store: Path, command: tuple[str, ...]) -> None:
     name, *rest = command

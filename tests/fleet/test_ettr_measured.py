@@ -117,6 +117,7 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
         assert 0 <= row["lo"] <= row["ettr"] <= row["hi"] <= 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("preempted", [False, True])
 @pytest.mark.parametrize("save", [False, True])
 def test_a_run_loses_in_its_ettr_what_goodput_counts(

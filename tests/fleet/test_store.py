@@ -59,6 +59,7 @@ def test_a_store_of_a_newer_version_is_refused(store: Path) -> None:
         ingest([store / MANIFEST], store, format="sacct")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": "x"}', '{"tables": {}}'])
 def test_a_damaged_list_of_tables_is_refused(store: Path, text: str) -> None:
     (store / MANIFEST).write_text(text)

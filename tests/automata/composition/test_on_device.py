@@ -44,6 +44,7 @@ def machine_of(made: DeviceComposition, like: Fst) -> Fst:
     return Fst(**arrays, start=0, semiring=like.semiring)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("connect", [True, False])
 def test_it_is_the_plain_composition_in_every_bit(name: filters.FilterName, connect: bool) -> None:

@@ -143,6 +143,7 @@ def test_a_constant_or_a_name_stands_in_every_line(tmp_path: Path) -> None:
 ODD_TEXTS = ["a\nb", "a\n  b", "a\r\nb", "a\u2028b", "it's\nso", 'say "a\nb"', "\n", "-- a\n"]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("text", ODD_TEXTS)
 def test_text_of_several_lines_is_found(tmp_path: Path, text: str) -> None:
     rows = [{"text": other_text, "n": n} for n, other_text in enumerate(ODD_TEXTS)]

@@ -344,6 +344,7 @@ def test_columns_of_a_record_with_a_key_twice(tmp_path, suffix, names):
 TWICE = '{"x": 1, "x": 2}'
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("path", "text"),
     [

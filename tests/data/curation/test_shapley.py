@@ -8,6 +8,7 @@ import pytest
 from holdfast.data.curation import knn_shapley
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
 def test_values_are_those_of_all_orders(k: int) -> None:
     rng = np.random.default_rng(k)

@@ -380,6 +380,7 @@ def batches(pipeline: Pipeline) -> list[bytes]:
     return [batch.tobytes() for batch in pipeline]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("budget", [1e6, 900.0])
 def test_a_cached_pipeline_delivers_the_same(tmp_path: Path, on_disk: bool, budget: float) -> None:

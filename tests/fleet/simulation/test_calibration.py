@@ -299,6 +299,7 @@ def test_a_log_of_node_failures_is_no_log_of_jobs(tmp_path: Path) -> None:
     assert "sacct" in str(caught.value)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("attempts", "problem", "found"),
     [

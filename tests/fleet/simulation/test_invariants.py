@@ -111,6 +111,7 @@ def made(name: str, seed: int = 1) -> Run:
     return run(SCENARIOS[name], days=20.0, seed=seed)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_history_is_possible(name: str) -> None:
     history = made(name)

@@ -62,6 +62,7 @@ def test_logits_equal_those_of_transformers(family: str) -> None:
         )
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_equal_those_of_transformers(family: str) -> None:
     agree(family, count=3, new=10, batches=(2,))

@@ -101,6 +101,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("mode", ["auto", "static"])
 @pytest.mark.parametrize(("family", "level", "counts"), CASES)
 def test_equals_full_attention_with_copied_probabilities(

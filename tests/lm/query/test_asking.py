@@ -177,6 +177,7 @@ def test_sequences_after_a_prefix(prefix: str) -> None:
     )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "regex", ["The", "The (cat|dog)s?", "[0-9]{1,2}", "(https?://)?www\\.[ab]\\.com", "naïve|日本"]
 )

@@ -33,6 +33,7 @@ def test_finite_languages(pattern: str, rule: dict[str, float]) -> None:
     )
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("eos", [True, False])
 @pytest.mark.parametrize("seed", range(40))
 def test_infinite_languages_lie_between_truncated_sums(seed: int, eos: bool) -> None:
