@@ -163,6 +163,7 @@ def test_roofline_is_the_largest_of_three_ceilings() -> None:
     assert product["limit"] == "compute"
     assert gelu["bound_s"] == 5 * 32 / 10.0
     assert gelu["limit"] == "vector"
+    assert "does not fit" in result.findings()[1].text  # into no memory at all
     slow = result.roofline(replace(machine, bandwidth=1.0))
     assert slow.bound_s == 128 + 256 + 128 + 2 * 128
     assert slow.share("memory") == 1
@@ -238,9 +239,15 @@ def test_unknown_choices(name: str, value: str) -> None:
     assert (error.value.code, error.value.place, error.value.found) == ("unknown-name", name, value)
 
 
-def test_an_interrupted_first_product_is_not_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([1.0, 1.0, 0.01])  # of products of sides 256, 512, 1024
-    monkeypatch.setattr(hardware_module, "_fastest", lambda call: next(seconds))
+def test_the_peak_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Products of sides 256, 512, 1024 and convolutions of half as many channels, in turn.
+    seconds = iter([1.0, 1.0, 1.0, 1.0, 0.01, 1.0])
+    monkeypatch.setattr(hardware_module, "fastest", lambda call: next(seconds))
     assert hardware_module._product_rate(torch.float32) == 2 * 1024**3 / 0.01
-    monkeypatch.setattr(hardware_module, "_fastest", lambda call: 1.0)
+    seconds = iter([1.0, 0.01, 1.0, 1.0, 1.0, 1.0])
+    assert hardware_module._product_rate(torch.float32) == 2 * 32**2 * 128**2 * 9 / 0.01
+    monkeypatch.setattr(hardware_module, "fastest", lambda call: 1.0)
     assert hardware_module._product_rate(torch.float16) == 2 * 256**3  # slow types: the first alone
+    # A slow product of 16 bits is no ceiling: other operators convert to float32.
+    machine = hardware_module.this_machine.__wrapped__(1)
+    assert machine.peaks["float16"] == machine.peaks["float32"] > 2 * 256**3

@@ -109,7 +109,7 @@ def test_unknown_targets(text: str, code: str) -> None:
 def test_inputs_from_files(tmp_path: Path) -> None:
     content = {
         "args": [[1, 3, "S", 8]],
-        "kwargs": {"step": 5, "text": {"shape": [2], "dtype": "int64"}},
+        "kwargs": {"step": 5, "text": "2:int64"},
     }
     (tmp_path / "a.json").write_text(json.dumps(content))
     (tmp_path / "c.toml").write_text('args = ["1x3xSx8"]\n[kwargs]\nstep = 5\ntext = "2:int64"\n')

@@ -12,17 +12,15 @@ view moves nothing; an expanded dimension (stride 0) is read once; a gather read
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from holdfast.profile.ops.targets import choice
+from holdfast.profile.ops.targets import choice, table
 
 # Every class of operator, in the order of tables and legends.
 CLASSES = (
@@ -248,9 +246,7 @@ def _formula(text: str) -> Formula | None:
 # Operator -> how it is counted; `operators.json` has rows of class, names, flops, vector_flops, bytes.
 RULES: dict[str, Rule] = {
     name if "." in name else f"aten.{name}": Rule(op_class, *map(_formula, formulas))
-    for op_class, names, *formulas in json.loads(
-        Path(__file__).with_name("operators.json").read_text(encoding="utf-8")
-    )
+    for op_class, names, *formulas in table("operators.json")
     for name in names.split()
 }
 

@@ -7,18 +7,18 @@ which PyTorch leaves off for products by default.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
-from holdfast.profile.ops.targets import choice
+import torch
+
+from holdfast.profile.ops.targets import choice, table
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,11 @@ class Hardware:
         return self.levels[max(0, place - 1)][1]
 
 
+HALF = ("bfloat16", "float16")
+
 # Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
-    name: Hardware(name=name, **ceilings)
-    for name, ceilings in json.loads(
-        Path(__file__).with_name("hardware.json").read_text(encoding="utf-8")
-    ).items()
+    name: Hardware(name=name, **ceilings) for name, ceilings in table("hardware.json").items()
 }
 
 
@@ -70,8 +69,6 @@ def hardware(name: str) -> Hardware:
     """
     if choice(name, ("this", *HARDWARE), "hardware") != "this":
         return HARDWARE[name]
-    import torch
-
     return this_machine(torch.get_num_threads())
 
 
@@ -82,26 +79,25 @@ def this_machine(threads: int) -> Hardware:
     Args:
         threads: those that torch uses now.
     """
-    import torch
-
     with torch.no_grad():
-        names = ("float32", "bfloat16", "float16")
-        peaks = {name: _product_rate(getattr(torch, name)) for name in names}
+        single = _product_rate(torch.float32)
+        # A kernel may convert to float32, so no type is slower.
+        half = {name: max(single, _product_rate(getattr(torch, name))) for name in HALF}
         levels = _bandwidths()
     return Hardware(
         f"this machine ({platform.machine()}, {threads} threads)",
-        peaks,
-        peaks["float32"],  # the same units compute products
+        {"float32": single, **half},
+        single,  # the same units compute products
         levels[-1][1],
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "measured: fastest samples of matrix products and of scaling in place",
+        "measured: fastest samples of products, convolutions and scaling in place",
         levels,
     )
 
 
-def _fastest(call: Callable[[], Any], budget_s: float = 0.08) -> float:
+def fastest(call: Callable[[], Any], budget_s: float = 0.08) -> float:
     """Seconds of the fastest of several calls: other work on the machine can only add time."""
-    call()
+    call()  # the first allocates
     seconds, end = list[float](), time.perf_counter() + budget_s
     # At least five: a single one that other work interrupts says nothing about the machine.
     while len(seconds) < 5 or time.perf_counter() < end:
@@ -112,26 +108,26 @@ def _fastest(call: Callable[[], Any], budget_s: float = 0.08) -> float:
 
 
 def _product_rate(dtype: Any) -> float:
-    """FLOP/s of the fastest of three square products; of a slow type only the first is measured."""
-    import torch
-
+    """FLOP/s of the fastest of some products and convolutions, which are by another library."""
     best = 0.0
-    for side in (256, 512, 1024):
-        a, b = (torch.ones(side, side, dtype=dtype) for _ in range(2))
-        best = max(best, 2 * side**3 / _fastest(lambda: torch.mm(a, b)))  # noqa: B023
-        # float32 is never slow: on a busy machine it only looks so, and a low ceiling is a wrong bound.
-        if best < 1e10 and dtype != torch.float32:
-            break
+    for channels in (128, 256, 512):
+        a = torch.ones(2 * channels, 2 * channels, dtype=dtype)
+        image = torch.ones(1, channels, 32, 32, dtype=dtype)
+        kernel = torch.ones(channels, channels, 3, 3, dtype=dtype)
+        product = 2 * a.numel() * len(a) / fastest(partial(torch.mm, a, a))
+        # Of a slow type one is enough. float32 only looks slow, on a busy machine.
+        if product < 1e10 and dtype != torch.float32:
+            return max(best, product)
+        convolve = partial(torch.conv2d, image, kernel, padding=1)
+        best = max(best, product, 2 * 32**2 * kernel.numel() / fastest(convolve))
     return best
 
 
 def _bandwidths() -> list[tuple[int, float]]:
     """(working set, bytes/s) of scaling in place, each level at least as fast as the larger ones."""
-    import torch
-
     found: list[tuple[int, float]] = []
     for power in range(28, 12, -2):
         x = torch.ones(1 << (power - 2))
-        rate = 2 * x.nbytes / _fastest(lambda x=x: x.mul_(1.0))
+        rate = 2 * x.nbytes / fastest(partial(x.mul_, 1.0))
         found.insert(0, (1 << power, max([rate, *(each for _, each in found[:1])])))
     return found

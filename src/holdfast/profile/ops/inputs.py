@@ -22,7 +22,7 @@ class _Inputs:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
-def read_settings(texts: Sequence[str], place: str = "--set") -> dict[str, Any]:
+def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     """``NAME=VALUE`` -> name and value: a number, true, false or a text.
 
     Raises:
@@ -33,7 +33,7 @@ def read_settings(texts: Sequence[str], place: str = "--set") -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             expected = "NAME=VALUE, such as image_size=512"
-            raise refused(f"invalid {place}", "invalid-syntax", place, text, expected)
+            raise refused("invalid --set", "invalid-syntax", "--set", text, expected)
         found[name] = _value(value)
     return found
 
@@ -94,31 +94,26 @@ def read_inputs(
 
 
 def read_tensor(spec: Any, settings: Mapping[str, Any], place: str) -> Any:
-    """A tensor of a specification; numbers, truth values and null in files are passed as they are."""
+    """A tensor of a text or a list of sides; numbers, truth values and null are passed as they are."""
     if spec is None or isinstance(spec, (bool, int, float)):
         return spec
-    if isinstance(spec, Mapping) and set(spec) <= {"shape", "dtype"} and "shape" in spec:
-        sides, dtype = spec["shape"], spec.get("dtype", "float32")
-    elif isinstance(spec, list) and all(isinstance(each, (int, str)) for each in spec):
-        sides, dtype = spec, "float32"
-    elif isinstance(spec, str) and (match := re.fullmatch(r"(\w+(?:x\w+)*)(?::(\w+))?", spec)):
-        # An x separates sides; names of sides are in upper case, as in 1x3xSxS.
-        sides, dtype = match[1].split("x"), match[2] or "float32"
-    else:
-        expected = "[NAME=]1x3x224x224[:DTYPE], or a table with shape and dtype"
-        raise refused("invalid input", "invalid-syntax", place, spec, expected)
-    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else None
+    text = "x".join(map(str, spec)) if isinstance(spec, list) else str(spec)
+    match = re.fullmatch(r"(\w+(?:x\w+)*)(?::(\w+))?", text)
+    if match is None:
+        expected = "[NAME=]1x3x224x224[:DTYPE], or a list of sides"
+        raise refused("invalid input", "invalid-syntax", place, text, expected)
+    kind = getattr(torch, match[2] or "float32", None)
     if not isinstance(kind, torch.dtype):
         expected = "a type of torch such as float32, bfloat16 or int64"
-        raise refused("unknown type", "unknown-name", place, dtype, expected)
-    shape = [_side(each, settings, place) for each in sides]
+        raise refused("unknown type", "unknown-name", place, match[2], expected)
+    # An x separates sides; names of sides are in upper case, as in 1x3xSxS.
+    shape = [_side(each, settings, place) for each in match[1].split("x")]
     return torch.empty(shape, dtype=kind, device="meta")
 
 
-def _side(side: Any, settings: Mapping[str, Any], place: str) -> int:
-    value = settings.get(side, side) if isinstance(side, str) else side
-    number = int(value) if str(value).isdigit() else None
-    if number is None:
+def _side(side: str, settings: Mapping[str, Any], place: str) -> int:
+    value = str(settings.get(side, side))
+    if not value.isdigit():
         expected = "a number, or a name that --set or --over gives a number"
         raise refused("invalid side of a shape", "invalid-value", place, side, expected)
-    return number
+    return int(value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,11 +14,9 @@ from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import classify_by_frames
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
-from holdfast.profile.ops.running import ATTENTION, Workload, count, describe
+from holdfast.profile.ops.running import ATTENTION, DEVICES, Workload, count, describe
 from holdfast.profile.ops.targets import choice
 from holdfast.profile.ops.timing import measure
-
-DEVICES = ("meta", "fake", "cpu")
 
 
 def profile(
@@ -117,16 +115,9 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
     """
     ops, attention = [], []
     for label, part, repeats in parts:
-        for call in part.attention:
-            again = copy.copy(call)
-            again.module = f"{label}.{call.module}".rstrip(".")
-            again.repeats = call.repeats * repeats
-            again.op += len(ops)
-            attention.append(again)
-        for op in part.ops:
-            scaled = copy.copy(op)
-            scaled.module, scaled.repeats = f"{label}.{op.module}".rstrip("."), op.repeats * repeats
-            ops.append(scaled)
+        calls = [_repeated(call, label, repeats) for call in part.attention]
+        attention += [replace(call, op=call.op + len(ops)) for call in calls]
+        ops += [_repeated(op, label, repeats) for op in part.ops]
     profiles = {id(part): part for _, part, _ in parts}.values()
     return OpProfile(
         name=name,
@@ -142,3 +133,9 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         notes=[note for part in profiles for note in part.notes],
         machine=parts[0][1].machine,
     )
+
+
+def _repeated(call: Any, label: str, repeats: int) -> Any:
+    """An operator or attention call as a part of a component that is called a number of times."""
+    module = f"{label}.{call.module}".rstrip(".")
+    return replace(call, module=module, repeats=call.repeats * repeats)

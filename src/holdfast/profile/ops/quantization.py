@@ -7,10 +7,10 @@ the caller's, a small Llama is trained for some seconds to reverse sequences: a 
 from __future__ import annotations
 
 import copy
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -21,6 +21,7 @@ from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.command import Positive, option
 from holdfast.numbers import brief, counted, percent
 from holdfast.profile.ops import suite
+from holdfast.profile.ops.hardware import fastest
 from holdfast.profile.ops.running import Workload, count
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, load, refused
@@ -147,8 +148,8 @@ class Quantization(Answer):
                     "agreement: share of tokens with the same most likely successor as in fp32",
                     "peak memory: weights and the largest sum of live tensors in one pass",
                 ],
-                notes="First token: fastest of five passes over one sequence; decoding: fastest of three, "
-                "with the model's cache if it has one. Score: exact binomial 95 % interval.",
+                notes="Fastest of five passes over one sequence; decoding with the model's cache if it has "
+                "one. Score: exact binomial 95 % interval.",
             )
         ]
 
@@ -189,15 +190,15 @@ def quantization(
             changed = LEVELS[level](copy.deepcopy(model).eval())
             top = _logits(changed(ids)).argmax(-1)  # [N, T]
             reference = top if reference is None else reference
-            right = (top[:, -answer - 1 : -1] == ids[:, -answer:]).all(1) if answer else None
-            score = None if right is None else float(right.float().mean())
-            low, high = None, None
-            if right is not None:
-                low, high = clopper_pearson_interval(int(right.sum()), len(ids))
+            score = low = high = None
+            if answer:
+                right = int((top[:, -answer - 1 : -1] == ids[:, -answer:]).all(1).sum())
+                score = right / len(ids)
+                low, high = clopper_pearson_interval(right, len(ids))
             weights = _weight_bytes(changed)
             active = count(Workload(changed, (ids,)), "cpu", "fused")[0].peak_bytes
-            first = _fastest(lambda: changed(ids[:1]), 5)  # noqa: B023
-            decoding = _fastest(lambda: _decode(changed, ids[:1], new_tokens), 3)  # noqa: B023
+            first = fastest(partial(changed, ids[:1]), 0)
+            decoding = fastest(partial(_decode, changed, ids[:1], new_tokens), 0)
             rows.append(
                 {
                     "level": level,
@@ -222,15 +223,6 @@ def quantization(
 
 def _logits(out: Any) -> Tensor:
     return getattr(out, "logits", out)
-
-
-def _fastest(call: Callable[[], Any], times: int) -> float:
-    seconds = []
-    for _ in range(times + 1):  # the first allocates
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])
 
 
 def _decode(model: nn.Module, ids: Tensor, count: int) -> None:

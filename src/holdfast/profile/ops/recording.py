@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import prod
 from typing import Any
 from unittest import mock
 
@@ -63,7 +65,7 @@ class OpCall:
     bytes: int
     dtype: str
     shape: tuple[int, ...]
-    known: bool
+    known: bool = True
     seconds: float | None = None
     repeats: int = 1
 
@@ -117,24 +119,20 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _record(self, func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> None:
-        counted = cost(func, args, kwargs, out)
-        index = len(self.ops)
-        self._append(
-            name_of(func), counted or Cost("other", bytes=traffic(args, kwargs, out)), args, out
-        )
-        call = self.ops[index]
+        index, counted = len(self.ops), cost(func, args, kwargs, out)
+        charged = counted or Cost("other", bytes=traffic(args, kwargs, out))
+        call = self._append(name_of(func), charged, args, out)
         call.known = counted is not None
         inputs = tensors([*args, *kwargs.values()])
         if call.op_class == "matmul" and len(self.lineage.activations(inputs)) < len(inputs):
             call.op_class = "linear"  # one operand is a weight
-        results = tensors(out)
         if call.op_class == "attention":
             q, k, _, causal, _ = attention_arguments(func, args, kwargs)
             if q is not None:
-                self._note_fused(q, k, causal, call, index)
+                self._note_fused(q, k, causal, index)
         elif call.op_class == "matmul" and len(inputs) > 1:
             self._note_separate(inputs, index)
-        for each in results:
+        for each in tensors(out):
             self.lineage.follow(call.op_class, index, inputs, each)
             self._allocated(each)
         if call.op_class in _PARTS_OF_NORM:
@@ -143,25 +141,20 @@ class Recorder(TorchDispatchMode):
                 if re.search(rf"{suffix}(\d?d)?$", call.module_type):
                     call.op_class = op_class
 
-    def _append(self, name: str, counted: Cost, args: Any, out: Any) -> None:
+    def _append(self, name: str, counted: Cost, args: Any, out: Any) -> OpCall:
         path, module = self._stack[-1]
-        given = tensors([args, out])
-        floating = next((each.dtype for each in given if each.is_floating_point()), None)
-        results = tensors(out)
-        self.ops.append(
-            OpCall(
-                op=name,
-                op_class=counted.op_class,
-                module=path,
-                module_type=type(module).__name__,
-                flops=counted.flops,
-                vector_flops=counted.vector_flops,
-                bytes=counted.bytes,
-                dtype=str(floating).removeprefix("torch.") if floating else "",
-                shape=tuple(results[0].shape) if results else (),
-                known=True,
-            )
+        types = [each.dtype for each in tensors([args, out]) if each.is_floating_point()]
+        shapes = [tuple(each.shape) for each in tensors(out)]
+        call = OpCall(
+            op=name,
+            module=path,
+            module_type=type(module).__name__,
+            dtype=str(types[0]).removeprefix("torch.") if types else "",
+            shape=shapes[0] if shapes else (),
+            **asdict(counted),
         )
+        self.ops.append(call)
+        return call
 
     def sdpa(self, *args: Any, **kwargs: Any) -> Any:
         """Run `scaled_dot_product_attention` and count it as one kernel."""
@@ -178,21 +171,17 @@ class Recorder(TorchDispatchMode):
         if not self.fused:
             return out  # its operators were recorded
         q, k, v = (bound[name] for name in names[:3])
-        mask = bound.get("attn_mask")
-        counted = attention_cost(q, k, v, causal, mask, out)
+        counted = attention_cost(q, k, v, causal, bound.get("attn_mask"), out)
         index = len(self.ops)
         self._append("aten.scaled_dot_product_attention", counted, args, out)
-        self._note_fused(q, k, causal, self.ops[index], index)
+        self._note_fused(q, k, causal, index)
         self.lineage.follow("attention", index, [q, k, v], out)
         self._allocated(out)
         return out
 
-    def _note_fused(self, q: Tensor, k: Tensor, causal: bool, call: OpCall, index: int) -> None:
-        batch = q.shape[:-2].numel()
-        heads = q.shape[-3] if q.dim() > 3 else heads_of(self._stack[-1][1], batch)
-        sides = (batch // max(heads, 1), heads, q.shape[-2], k.shape[-2])
-        related = self.lineage.are_related(q, k)
-        self._note(sides, q.shape[-1], related, causal, True, call.flops, index)
+    def _note_fused(self, q: Tensor, k: Tensor, causal: bool, index: int) -> None:
+        shape, related = (*q.shape[:-1], k.shape[-2]), self.lineage.are_related(q, k)
+        self._note(shape, q.shape[-1], related, causal, True, self.ops[index].flops, index)
 
     def _note_separate(self, inputs: Sequence[Tensor], index: int) -> None:
         """Recognize attention in separate operators: a product weighted by a softmax of another product."""
@@ -201,21 +190,17 @@ class Recorder(TorchDispatchMode):
             if record.role != "probabilities" or record.product not in self._scores:
                 continue
             head_dim, related = self._scores.pop(record.product)
-            batch = operand.shape[:-2].numel()
-            module = self._stack[-1][1]
-            heads = record.shape[-3] if len(record.shape) > 3 else heads_of(module, batch)
-            sides = (batch // max(heads, 1), heads, record.shape[-2], record.shape[-1])
             first, second = self.ops[record.product], self.ops[index]
             first.op_class = second.op_class = "attention"
             flops = first.flops + second.flops
-            self._note(sides, head_dim, related, self._causal, False, flops, index)
+            self._note(record.shape, head_dim, related, self._causal, False, flops, index)
             return
         q, k = inputs[-2:]  # perhaps scores; whether a softmax follows is known later
         self._scores[index] = (q.shape[-1], self.lineage.are_related(q, k))
 
     def _note(
         self,
-        sides: tuple[int, int, int, int],
+        shape: tuple[int, ...],
         head_dim: int,
         related: bool | None,
         causal: bool,
@@ -223,10 +208,14 @@ class Recorder(TorchDispatchMode):
         flops: int,
         index: int,
     ) -> None:
+        """Record an attention; shape: of its scores, [..., heads, queries, keys]."""
         path, module = self._stack[-1]
-        kind = kind_of(path, module, related, sides[2:], causal, self.spatial)
-        seen = pairs(sides[2], sides[3], causal and fused)
-        full = flops // seen * sides[2] * sides[3] if seen else flops
+        *folded, queries, keys = shape
+        heads = folded[-1] if len(folded) > 1 else heads_of(module, prod(folded))
+        sides = (prod(folded) // max(heads, 1), heads, queries, keys)
+        kind = kind_of(path, module, related, (queries, keys), causal, self.spatial)
+        seen = pairs(queries, keys, causal and fused)
+        full = flops // seen * queries * keys if seen else flops
         self.attention.append(
             AttentionCall(path, kind, *sides, head_dim, causal, fused, flops, full, index)
         )
@@ -250,7 +239,7 @@ class Recorder(TorchDispatchMode):
             path = ".".join(part for part in name.split(".") if part != "_orig_mod")
             if isinstance(module, ScriptModule):
                 continue  # takes no hooks: its operators belong to what calls it
-            handles.append(module.register_forward_pre_hook(self._entering(path)))
+            handles.append(module.register_forward_pre_hook(partial(self._enter, path)))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
         try:
             # `from ... import` keeps the function itself, which the mode catches; functions of torch that
@@ -261,11 +250,8 @@ class Recorder(TorchDispatchMode):
             for handle in handles:
                 handle.remove()
 
-    def _entering(self, path: str) -> Callable[..., None]:
-        def enter(module: nn.Module, _: Any) -> None:
-            self._stack.append((path, module))
-
-        return enter
+    def _enter(self, path: str, module: nn.Module, _: Any) -> None:
+        self._stack.append((path, module))
 
     def _leave(self, *_: Any) -> None:
         if len(self._stack) > 1:

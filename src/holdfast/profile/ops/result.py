@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -48,15 +48,16 @@ class OpProfile(Answer):
     machine: Hardware
     timing: Timing | None = None
     strict: bool = False
-    _rows: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        for each in self.ops:
-            row = asdict(each) | {"calls": each.repeats}
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        """One per operator call, with its figures for all repeats."""
+        rows: list[dict[str, Any]] = [asdict(each) | {"calls": each.repeats} for each in self.ops]
+        for row in rows:
             for name in ("flops", "vector_flops", "bytes", "seconds"):
-                value: Any = row[name]
-                row[name] = None if value is None else value * each.repeats
-            self._rows.append(row)
+                if row[name] is not None:
+                    row[name] *= row["calls"]
+        return rows
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,13 @@ from holdfast.profile.ops.recording import Recorder
 # Parameters up to this size are filled at random where a model must really run.
 MOST_BYTES = 4 << 30
 
+# Where a model can run; what fails on one is tried on the next.
+DEVICES = ("meta", "fake", "cpu")
+_NEXT = {
+    "meta": "fake tensors were used.",
+    "fake": "it ran on the CPU with random or its own weights: counts may depend on values.",
+}
+
 # Names of the implementations of `scaled_dot_product_attention`.
 ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 
@@ -48,7 +55,7 @@ class Workload:
         kwargs: named inputs.
         name: for titles.
         notes: what was assumed, for the reader.
-        rebuild: makes the model on a device, with the weights that its own code initializes.
+        rebuild: makes the model on the CPU, with the weights that its own code initializes.
     """
 
     module: nn.Module
@@ -56,7 +63,7 @@ class Workload:
     kwargs: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     notes: list[str] = field(default_factory=list)
-    rebuild: Callable[[str], nn.Module] | None = None
+    rebuild: Callable[[], nn.Module] | None = None
 
     def tensors(self) -> list[Tensor]:
         """All input tensors."""
@@ -97,82 +104,68 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
 
     Args:
         work: what to run.
-        device: meta, fake, cpu or cuda.
+        device: of `DEVICES`.
         attention: fused, or a key of `ATTENTION`.
 
     Raises:
         InputError: ``invalid-value`` if the model does not accept the inputs; ``data-dependent`` if it
             needs values and is too large to run.
     """
-    fused = attention != "math"
-    reasons: dict[str, Exception] = {}
+    reasons: list[Exception] = []
     if any("_orig_mod" in name for name, _ in work.module.named_modules()):
         work.notes.append("Compiled modules were counted operator by operator, without fusion.")
-    for place in _places(device):
+    for place in DEVICES[DEVICES.index(device) :]:
         try:
             if place == "meta":
-                return _on_meta(work, fused, attention), place
+                return _on_meta(work, attention), place
             if place == "fake":
-                return _on_fake(work, fused, attention), place
+                return _on_fake(work, attention), place
             if reasons:
-                _check_size(work, reasons)
-            return _really(work, place, fused, attention), place
+                _check_size(work, reasons[0])
+            return _on_cpu(work, attention), place
         except InputError:
             raise
         except Exception as error:
             if place not in _NEXT or not _needs_data(error):
                 raise _refused(work, error) from error
-            reasons[place] = error
+            reasons.append(error)
             work.notes.append(
                 f"The model does not run on {place} tensors ({_short(error)}); {_NEXT[place]}"
             )
     raise AssertionError("unreachable")
 
 
-_NEXT = {
-    "meta": "fake tensors were used.",
-    "fake": "it ran on the CPU with random or its own weights: counts may depend on values.",
-}
-
-
-def _places(device: str) -> Sequence[str]:
-    return {"meta": ("meta", "fake", "cpu"), "fake": ("fake", "cpu")}.get(device, (device,))
-
-
-def _on_meta(work: Workload, fused: bool, attention: str) -> Recorder:
+def _on_meta(work: Workload, attention: str) -> Recorder:
     state = {name: each.to("meta") for name, each in work.state().items()}
     args, kwargs = work.mapped(lambda each: each.to("meta"))
-    return record(work.module, state, args, kwargs, fused, attention)
+    return _record(work.module, state, args, kwargs, attention)
 
 
-def _on_fake(work: Workload, fused: bool, attention: str) -> Recorder:
+def _on_fake(work: Workload, attention: str) -> Recorder:
     def fake(each: Tensor) -> Tensor:
         return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu")
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         state = {name: fake(each) for name, each in work.state().items()}
         args, kwargs = work.mapped(fake)
-        return record(work.module, state, args, kwargs, fused, attention)
+        return _record(work.module, state, args, kwargs, attention)
 
 
-def _really(work: Workload, device: str, fused: bool, attention: str) -> Recorder:
-    prepare(work, device)
-    args, kwargs = copy.deepcopy((work.args, work.kwargs))
-    return record(work.module, None, args, kwargs, fused, attention)
-
-
-def prepare(work: Workload, device: str) -> None:
-    """Put a model and its inputs on a device that computes; fill what has no data at random (seed 0)."""
-    if any(each.is_meta for each in work.state().values()):
+def _on_cpu(work: Workload, attention: str) -> Recorder:
+    """Run the model; what has no data is filled at random (seed 0), in the workload itself."""
+    state = work.state().values()
+    if any(each.is_meta for each in state):
         work.notes.append("The weights are random (seed 0).")
         if work.rebuild:
-            work.module = work.rebuild(device)
+            work.module = work.rebuild()
         else:
-            work.module = copy.deepcopy(work.module).to_empty(device=device)
+            work.module = copy.deepcopy(work.module).to_empty(device="cpu")
             _initialize(work.state())
-    elif any(each.device.type != device for each in work.state().values()):
-        work.module = copy.deepcopy(work.module).to(device)
-    work.args, work.kwargs = work.mapped(lambda each: filled(each, device))
+    elif any(each.device.type != "cpu" for each in state):
+        work.module = copy.deepcopy(work.module).to("cpu")
+    work.args, work.kwargs = work.mapped(_filled)
+    args, kwargs = copy.deepcopy((work.args, work.kwargs))
+    return _record(work.module, None, args, kwargs, attention)
 
 
 def _initialize(state: Mapping[str, Tensor]) -> None:
@@ -187,28 +180,26 @@ def _initialize(state: Mapping[str, Tensor]) -> None:
                 each.zero_()
 
 
-def filled(each: Tensor, device: str) -> Tensor:
+def _filled(each: Tensor) -> Tensor:
     """A tensor with data: its own, or normal numbers; integers are zeros, valid as indices of anything."""
     if not each.is_meta:
-        return each.to(device)
+        return each.to("cpu")
     if not each.is_floating_point():
-        return torch.zeros(each.shape, dtype=each.dtype, device=device)
-    result = torch.randn(each.shape, generator=torch.Generator().manual_seed(0))
-    return result.to(device=device, dtype=each.dtype)
+        return torch.zeros(each.shape, dtype=each.dtype)
+    return torch.randn(each.shape, generator=torch.Generator().manual_seed(0)).to(each.dtype)
 
 
-def record(
+def _record(
     module: nn.Module,
     state: dict[str, Tensor] | None,
-    args: Any,
-    kwargs: Mapping[str, Any],
-    fused: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     attention: str,
 ) -> Recorder:
     """Run and record a module, with other parameters where they are given."""
-    fixed = list((state or Workload(module).state()).values())
-    inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-    recorder = Recorder(module, inputs, fixed, fused)
+    work = Workload(module, args, kwargs)
+    fixed = list((state or work.state()).values())
+    recorder = Recorder(module, work.tensors(), fixed, attention != "math")
     # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
     attributes = [(each, each.__dict__.copy()) for each in module.modules()]
     try:
@@ -216,7 +207,7 @@ def record(
             if state is None:
                 module(*args, **kwargs)
             else:
-                torch.func.functional_call(module, state, args, dict(kwargs), tie_weights=True)
+                torch.func.functional_call(module, state, args, kwargs, tie_weights=True)
     finally:
         for each, values in attributes if state is not None else ():
             each.__dict__.clear()
@@ -224,14 +215,14 @@ def record(
     return recorder
 
 
-def _check_size(work: Workload, reasons: Mapping[str, Exception]) -> None:
+def _check_size(work: Workload, reason: Exception) -> None:
     needed = sum(each.nbytes for each in work.state().values() if each.is_meta)
     if needed > MOST_BYTES:
         raise InputError(
             "the model needs values to run, and is too large to be filled at random",
             code="data-dependent",
             place=work.name or None,
-            found=f"{_short(next(iter(reasons.values())))}; parameters of {size(needed)}",
+            found=f"{_short(reason)}; parameters of {size(needed)}",
             expected=f"parameters of at most {size(MOST_BYTES)}",
             remedy="make a smaller configuration, or remove the operation that depends on values",
         )

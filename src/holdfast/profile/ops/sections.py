@@ -199,6 +199,8 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
     )
     if result.seconds:
         sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
+    if result.peak_bytes > machine.memory_bytes:
+        sentence += f" It does not fit: {size(result.peak_bytes)} of {size(machine.memory_bytes)}."
     figure = scatter(
         points,
         "intensity",

@@ -7,13 +7,11 @@ side, N patches in all, D the type of the model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 from holdfast.config import read_config
 from holdfast.profile.ops.inputs import read_inputs, read_tensor
 from holdfast.profile.ops.running import Workload
-from holdfast.profile.ops.targets import choice, refused
+from holdfast.profile.ops.targets import choice, refused, table
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _DECODE = "llama-7b-decode"
@@ -71,7 +69,7 @@ class Decode(nn.Module):
 @cache
 def entries() -> dict[str, Any]:
     """What `suite.json` says of each model; one that decodes is its model called otherwise."""
-    found = json.loads(Path(__file__).with_name("suite.json").read_text(encoding="utf-8"))
+    found = table("suite.json")
     return {**found, _DECODE: found["llama-7b"]}
 
 
@@ -134,7 +132,7 @@ def workload(name: str, settings: Mapping[str, Any] | None = None) -> Workload:
     model = build(name, shape.dtype)
     args, kwargs = read_inputs(specs, sides)
     work = Workload(model, args, kwargs, f"suite:{name}")
-    work.rebuild = lambda device: build(name, shape.dtype, device)
+    work.rebuild = lambda: build(name, shape.dtype, "cpu")
     if "llama" in name:
         # With a cache transformers does not look into the positions, and calls attention as causal.
         work.kwargs["use_cache"] = True

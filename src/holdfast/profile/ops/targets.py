@@ -1,7 +1,8 @@
-"""``package.module:factory`` on the command line -> the object; the current folder is searched first."""
+"""From names to what they stand for: objects of the caller's code, one of several, files of this room."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -48,6 +49,11 @@ def load(text: str, place: str = "TARGET") -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def table(name: str) -> Any:
+    """The content of a JSON file beside this one."""
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def choice(value: str, allowed: Iterable[str], what: str, place: str | None = None) -> str:

@@ -36,10 +36,9 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
             expected = "no inputs: shapes change with --set, such as --set image_size=1024"
             raise refused("the suite has its own inputs", "conflict", "--input", specs[0], expected)
         return suite.workload(target.removeprefix("suite:"), settings)
-    factory = load(target)
-    accepted = _accepted(factory, settings)
-    notes: list[str] = []
-    result = _call(factory, accepted, target, notes)
+    found, notes = load(target), list[str]()
+    factory = found if callable(found) and not isinstance(found, nn.Module) else lambda: found
+    result = _call(factory, _accepted(factory, settings), target, notes)
     module, *rest = result if isinstance(result, tuple) else (result,)
     if not isinstance(module, nn.Module):
         expected = "torch.nn.Module, or a tuple of a module and its inputs"
@@ -58,23 +57,17 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
 def _accepted(factory: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that a factory takes; those in upper case are sides of inputs."""
     own = {key: value for key, value in settings.items() if not key.isupper()}
-    if isinstance(factory, nn.Module) or not callable(factory):
-        names: set[str] | None = set()
-    else:
-        parameters = inspect.signature(factory).parameters
-        anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        names = None if anything else set(parameters)
+    parameters = inspect.signature(factory).parameters
+    anything = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for key in own:
-        if names is not None and key not in names:
-            listed = ", ".join(sorted(names)) or "it has none"
+        if not anything and key not in parameters:
+            listed = ", ".join(sorted(parameters)) or "it has none"
             expected = f"an argument of the target ({listed}), or in upper case a side of an input"
             raise refused("unknown setting", "unknown-key", "--set", key, expected)
     return own
 
 
 def _call(factory: Any, settings: Mapping[str, Any], target: str, notes: list[str]) -> Any:
-    if isinstance(factory, nn.Module) or not callable(factory):
-        return factory
     for device in ("meta", "cpu"):
         try:
             with suite.building("float32", device):
