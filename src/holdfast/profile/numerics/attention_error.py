@@ -18,7 +18,6 @@ from holdfast.profile.ops.sections import log_lines, section
 from holdfast.profile.ops.targets import choice, refused
 from holdfast.report import figures
 
-SOURCE = "Golden et al., Is Flash Attention Stable?, arXiv 2405.02803"
 # Whether the headline is of the stored output. With every step rounded, both variants end in the same
 # rounding of the output, which hides the difference between them; of a kernel, users get what it
 # stores.

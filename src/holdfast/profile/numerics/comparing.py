@@ -26,6 +26,7 @@ from holdfast.answer import Answer, ColumnFormat, Section, Unknown, Value
 from holdfast.numbers import counted
 from holdfast.profile.numerics.deviation import Deviation, Row, deviation, digits, summary
 from holdfast.profile.numerics.formats import FloatArray, as_float64, format_of, spacing
+from holdfast.profile.ops.formulas import tensors
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import choice, refused
 
@@ -96,24 +97,17 @@ class Comparison(Answer):
             cause = "NaN or infinite values" if worst["non_finite"] else ratio
             sentence = f"{len(failed)} of {results} fail; the worst is {place}: {cause}."
         rows = [row | row["point"] for row in self.rows]
+        settings, ends = " ".join(rows[0]["point"]), ("max_abs_low", "max_abs_high")
         return [
             section(
                 "deviation",
                 "Which deviates too much?",
                 sentence,
                 rows,
-                " ".join(
-                    [
-                        "implementation dtype",
-                        *rows[0]["point"],
-                        "tensor max_abs of_reference verdict",
-                    ]
-                ),
+                f"implementation dtype {settings} tensor max_abs of_reference verdict",
                 details="max_ulp",
                 forms={
-                    "max_abs": ColumnFormat(
-                        "Largest deviation", interval=("max_abs_low", "max_abs_high")
-                    ),
+                    "max_abs": ColumnFormat("Largest deviation", interval=ends),
                     "of_reference": ColumnFormat("Of reference", digits=2),
                 },
                 formula=(
@@ -222,7 +216,7 @@ class _Sample:
         ]
         with torch.set_grad_enabled(self._gradients):
             output = first_tensor(operator(*leaves))
-        tensors = {"output": as_float64(output)}
+        results = {"output": as_float64(output)}
         named = {f"gradient {n}": x for n, x in enumerate(leaves, 1) if x.requires_grad}
         if isinstance(operator, torch.nn.Module):
             named |= {f"gradient {n}": p for n, p in operator.named_parameters() if p.requires_grad}
@@ -232,17 +226,8 @@ class _Sample:
             signs = (torch.randint(0, 2, output.shape, generator=draw) * 2 - 1).to(output)
             grads = torch.autograd.grad(output, list(named.values()), signs, allow_unused=True)
             pairs = zip(named, grads, strict=True)
-            tensors |= {name: as_float64(grad) for name, grad in pairs if grad is not None}
-        return tensors
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_of(part)
+            results |= {name: as_float64(grad) for name, grad in pairs if grad is not None}
+        return results
 
 
 def first_tensor(output: Any) -> Tensor:
@@ -251,10 +236,11 @@ def first_tensor(output: Any) -> Tensor:
     Raises:
         InputError: ``unsupported``.
     """
-    for tensor in tensors_of(output):
-        return tensor
-    kind = type(output).__name__
-    raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
+    results = tensors(output)
+    if not results:
+        kind = type(output).__name__
+        raise refused("the operator returns no tensor", "unsupported", "output", kind, "a tensor")
+    return results[0]
 
 
 def _as(x: Tensor, kind: torch.dtype) -> Tensor:

@@ -81,6 +81,8 @@ class SpikeDetector:
         self.steps = 0
         # Those beyond the threshold, or not finite.
         self.spike_steps = 0
+        # Expected loss of the last step, and the value beyond which it was a spike; NaN: little history.
+        self.band = (math.nan, math.nan)
         self._signals = {"loss": _Window(window), "grad_norm": _Window(window)}
         self._open: Spike | None = None
         self._normal = 0
@@ -113,6 +115,7 @@ class SpikeDetector:
             # A gradient norm scatters by factors, so its logarithm is watched.
             watched = math.log(value) if name == "grad_norm" and value > 0 else value
             scores[name] = self._signals[name].score(watched, step, batch)
+        self.band = scores["loss"].band(self.threshold)
         worst = max(scores, key=lambda name: scores[name].excess(self.threshold))
         beyond = scores[worst].excess(self.threshold) > 0
         self.spike_steps += beyond
@@ -182,21 +185,21 @@ class SpikeDetector:
         self._open = None
         return spike
 
-    def band(self) -> tuple[float, float]:
-        """Expected loss, and the value beyond which it is a spike; NaN without enough history."""
-        return self._signals["loss"].band(self.threshold)
-
 
 @dataclass(frozen=True)
 class _Score:
     """A value held against its window.
 
     Attributes:
+        expected: NaN without enough history.
+        scale: Of the noise.
+        z: 0 without enough history; infinite for what is not finite.
         tail: Where the tail of the noise ends, in z.
     """
 
     value: float
     expected: float
+    scale: float
     z: float
     tail: float
     step: int
@@ -206,6 +209,10 @@ class _Score:
         """How far beyond the threshold; positive is a spike."""
         return self.z - max(threshold, self.tail)
 
+    def band(self, threshold: float) -> tuple[float, float]:
+        """The expected value, and the one where `excess` begins."""
+        return self.expected, self.expected + self.scale * max(threshold, self.tail)
+
 
 class _Window:
     """The accepted values of one signal, with their expectation and scale."""
@@ -214,27 +221,16 @@ class _Window:
         self._scores: deque[_Score] = deque(maxlen=size)
         self._largest: deque[float] = deque(maxlen=TAIL_WINDOWS * size)
         self._pending: list[_Score] = []
-        # Expected value and scale; fitted when the next value is scored.
-        self._fitted: tuple[float, float] | None = None
-
-    @property
-    def ready(self) -> bool:
-        return len(self._scores) >= min(MIN_HISTORY, self._scores.maxlen or MIN_HISTORY)
-
-    def band(self, threshold: float) -> tuple[float, float]:
-        if not self.ready:
-            return math.nan, math.nan
-        expected, scale = self._fit()
-        return expected, expected + scale * max(threshold, self._tail())
+        self._enough = min(MIN_HISTORY, size)
 
     def score(self, value: float, step: int, batch: int | None) -> _Score:
-        if not self.ready:
-            unknown = (value, 0.0) if math.isfinite(value) else (math.nan, math.inf)
-            return _Score(value, *unknown, 0.0, step, batch)
-        expected, scale = self._fit()
-        z = (value - expected) / scale if math.isfinite(value) else math.inf
-        tail = self._tail() if z > NORMAL_Z else 0.0  # looked up where it can matter
-        return _Score(value, expected, z, tail, step, batch)
+        expected, scale, z, tail = math.nan, math.nan, 0.0, 0.0
+        if len(self._scores) >= self._enough:
+            expected, scale = _fitted(np.array([score.value for score in self._scores]))
+            z = (value - expected) / scale
+            tail = TAIL_FACTOR * sorted(self._largest)[-TAIL_RANK]
+        z = z if math.isfinite(value) else math.inf
+        return _Score(value, expected, scale, z, tail, step, batch)
 
     def accept(self, score: _Score) -> None:
         """Take a value into the window: large ones once a normal one follows, or when they stay."""
@@ -243,27 +239,17 @@ class _Window:
             self._scores.extend(self._pending)
             self._largest.extend(each.z for each in self._pending)
             self._pending.clear()
-            self._fitted = None
 
     def clear(self) -> None:
         self._scores.clear()
         self._largest.clear()
         self._pending.clear()
-        self._fitted = None
 
     def onset(self, score: _Score) -> _Score:
         """Where a rise that is now detected began: the first of the large values before it."""
         first = self._pending[0] if self._pending else score
         self._pending.clear()
         return first
-
-    def _tail(self) -> float:
-        return TAIL_FACTOR * sorted(self._largest)[-TAIL_RANK]
-
-    def _fit(self) -> tuple[float, float]:
-        if self._fitted is None:
-            self._fitted = _fitted(np.array([score.value for score in self._scores]))
-        return self._fitted
 
 
 def _fitted(values: FloatArray) -> tuple[float, float]:

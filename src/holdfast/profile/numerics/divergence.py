@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from torch.testing._comparison import default_tolerances
 
 from holdfast.answer import Answer, Finding
 from holdfast.numbers import counted
-from holdfast.profile.numerics.comparing import tensors_of
 from holdfast.profile.numerics.deviation import Row, deviation
 from holdfast.profile.numerics.formats import as_float64, format_of
+from holdfast.profile.ops.formulas import tensors
 from holdfast.profile.ops.targets import refused
 
 # Behind a module's name: what it was given.
@@ -76,9 +75,9 @@ def record_outputs(model: torch.nn.Module, *inputs: Any, **keywords: Any) -> dic
             calls[name] = calls.get(name, 0) + 1
             label = name if calls[name] == 1 else f"{name}#{calls[name]}"
             for key, value in ((label + INPUT, [given, options]), (label, output)):
-                floating = (x for x in tensors_of(value) if x.is_floating_point())
-                for tensor in islice(floating, 1):
-                    found[key] = tensor.detach().cpu().clone()
+                floating = [x for x in tensors(value) if x.is_floating_point()]
+                if floating:
+                    found[key] = floating[0].detach().cpu().clone()
 
         return keep
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from holdfast.profile.numerics.formats import FloatArray, format_of, rounded
+from holdfast.profile.numerics.formats import FloatArray, rounded
 
 Outputs = tuple[FloatArray, FloatArray]
-Mode = Literal["all-rounded", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,6 @@ class Arithmetic:
     output: str = "fp64"
     sums_stored: bool = True
     normalizes_first: bool = False
-
-    def __post_init__(self) -> None:
-        for step in STEPS:
-            format_of(getattr(self, step))
 
     def only(self, step: str) -> Arithmetic:
         """The same with every step but one in float64."""
@@ -149,7 +144,7 @@ def row_blocks(rows: int, keys: int, most_bytes: int = 1 << 26) -> Iterator[slic
     """Rows whose scores fit in so many bytes together."""
     step = max(1, most_bytes // (8 * keys))
     for first in range(0, rows, step):
-        yield slice(first, min(first + step, rows))
+        yield slice(first, first + step)
 
 
 def _row_sum(p: FloatArray, exact: FloatArray, formats: Arithmetic) -> FloatArray:

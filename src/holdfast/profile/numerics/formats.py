@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.profile.ops.targets import refused
+from holdfast.profile.ops.targets import choice
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -29,11 +29,6 @@ class Format:
     min_exponent: int
     largest: float
     infinity: bool = True
-
-    @property
-    def unit_roundoff(self) -> float:
-        """u: the largest relative error of rounding a normal number."""
-        return float(2.0 ** -(self.fraction_bits + 1))
 
 
 def _ieee(name: str, exponent_bits: int, fraction_bits: int) -> Format:
@@ -65,9 +60,7 @@ def format_of(given: str | Format) -> Format:
     """
     if isinstance(given, Format):
         return given
-    if given not in FORMATS:
-        raise refused("unknown format", "unknown-name", "dtype", given, FORMATS)
-    return FORMATS[given]
+    return FORMATS[choice(given, FORMATS, "format", "dtype")]
 
 
 def rounded(values: npt.ArrayLike, to: str | Format) -> FloatArray:

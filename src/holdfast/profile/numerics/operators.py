@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from holdfast.profile.numerics.bitwise import Dimensions
 from holdfast.profile.ops.targets import choice, load, refused
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Suite:
     """One operator.
 
@@ -40,14 +40,11 @@ def suite(name: str, place: str = "TARGET") -> Suite:
     if ":" not in name:
         return SUITES[choice(name, SUITES, "operator", place)]
     result = load(name, place)()
-    keys = [each.name for each in fields(Suite)]
-    if not isinstance(result, Mapping) or not {"implementations", "inputs"} <= set(result) <= set(
-        keys
-    ):
-        shown = result if isinstance(result, Mapping) else type(result).__name__
-        problem = "the factory returns no dictionary with implementations and inputs"
-        raise refused(problem, "invalid-value", name, shown, keys)
-    return Suite(**result)
+    try:
+        return Suite(**result)
+    except TypeError as error:
+        problem, keys = "the factory returns no dictionary of an operator", list(Suite.__slots__)
+        raise refused(problem, "invalid-value", name, str(error), keys) from error
 
 
 # --- Attention -----------------------------------------------------------------------------------
@@ -102,8 +99,6 @@ def _naive_softmax(x: Tensor) -> Tensor:
     return x.exp() / x.exp().sum(-1, keepdim=True)
 
 
-_EACH_ROW: Dimensions = {"batch": ({0: 0}, 0)}
-
 SUITES: Mapping[str, Suite] = {
     "attention": Suite(
         {
@@ -125,14 +120,10 @@ SUITES: Mapping[str, Suite] = {
         {"torch.matmul": _by_product},
     ),
     "softmax": Suite(
-        {"torch.softmax": lambda x: torch.softmax(x, -1), "exp / sum": _naive_softmax},
-        _rows,
-        _EACH_ROW,
+        {"torch.softmax": lambda x: torch.softmax(x, -1), "exp / sum": _naive_softmax}, _rows
     ),
     "layer-norm": Suite(
-        {"layer_norm": lambda x: layer_norm(x, x.shape[-1:]), "one pass": _one_pass},
-        _rows,
-        _EACH_ROW,
+        {"layer_norm": lambda x: layer_norm(x, x.shape[-1:]), "one pass": _one_pass}, _rows
     ),
-    "sum": Suite({"torch.sum": lambda x: x.sum(-1)}, _rows, _EACH_ROW, {"torch.sum": torch.sum}),
+    "sum": Suite({"torch.sum": lambda x: x.sum(-1)}, _rows, sums={"torch.sum": torch.sum}),
 }

@@ -147,8 +147,8 @@ def spikes(
     stretch = -(-len(read.points) // POINTS)
     drawn: list[dict[str, Any]] = []
     for n, (at, value, norm) in enumerate(read.points):
-        low, high = detector.band()
         detector.update(at, value, norm)
+        low, high = detector.band
         row = {"step": at, "loss": value, "low": low, "high": high}
         if n % stretch == 0:
             drawn.append(row)

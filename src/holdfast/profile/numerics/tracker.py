@@ -64,7 +64,7 @@ class WeightTracker:
         self._live = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         if not self._live:
             raise refused("the model has no floating-point parameters", "no-data", "model")
-        self._places: dict[str, Any] = {}
+        self._places = {name: _places(_local(each)) for name, each in self._live.items()}
         self._samples = self._sampled()
         # Parameter -> RMS of its last update over its own RMS, of the last step, by the sample.
         self.update_ratios: dict[str, float] = {}
@@ -116,8 +116,6 @@ class WeightTracker:
         pieces = []
         for name, parameter in self._live.items():
             local = _local(parameter).detach().reshape(-1)
-            if name not in self._places:
-                self._places[name] = torch.from_numpy(positions(local.numel())).to(local.device)
             pieces.append(local.index_select(0, self._places[name]).double())
         together = torch.cat([piece.to(pieces[0].device) for piece in pieces]).cpu().numpy()
         ends = np.cumsum([len(piece) for piece in pieces])
@@ -140,6 +138,13 @@ def _local(parameter: Any) -> Any:
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
+def _places(tensor: torch.Tensor) -> torch.Tensor:
+    """`positions` on the device of a tensor."""
+    import torch
+
+    return torch.from_numpy(positions(tensor.numel())).to(tensor.device)
+
+
 def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
     """Mid-quantiles of the finite values, root mean square, and the number of other values."""
     import torch
@@ -156,7 +161,7 @@ def _quantiles(tensor: torch.Tensor) -> tuple[np.ndarray, float, int]:
     if values.device.type == "cpu":
         ranked = ascending(flat(values))[positions(n)]
     else:  # sorted on the device: only the quantiles are copied
-        ranked = flat(torch.sort(values)[0][torch.from_numpy(positions(n)).to(values.device)])
+        ranked = flat(torch.sort(values)[0][_places(values)])
     return ranked, total / math.sqrt(max(n, 1)), non_finite
 
 
@@ -186,10 +191,9 @@ def save(path: Path, sketch: Sketch) -> None:
     """Write a sketch, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
-    parts = {name: getattr(sketch, name) for name in ("quantiles", "paired", "statistics")}
-    facts = {name: getattr(sketch, name) for name in ("step", "names", "sizes")}
-    facts["version"] = VERSION
-    write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts)}))
+    facts = dict(vars(sketch))
+    parts = {name: facts.pop(name) for name in ("quantiles", "paired", "statistics")}
+    write_whole(path, to_bytes(parts, {METADATA: json.dumps(facts | {"version": VERSION})}))
 
 
 def load(path: Path) -> Sketch:
@@ -208,12 +212,9 @@ def load(path: Path) -> Sketch:
         remedy = "remove the file: other steps can still be compared"
         found = str(error)
         raise refused("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
-    if facts is None or facts.get("version") != VERSION:
+    if facts is None or facts.pop("version", None) != VERSION:
         raise refused("not a sketch of weights", "unknown-format", path=path)
-    return Sketch(
-        facts["step"], facts["names"], facts["sizes"],
-        parts["quantiles"].astype(np.float64), parts["paired"].astype(np.float64), parts["statistics"],
-    )  # fmt: skip
+    return Sketch(**facts, **{name: part.astype(np.float64) for name, part in parts.items()})
 
 
 def sketch_files(folder: Path) -> dict[int, Path]:

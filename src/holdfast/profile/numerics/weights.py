@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -172,14 +172,12 @@ def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[Row]:
     for name in names:
         n, m = a.names.index(name), b.names.index(name)
         width = min(a.sizes[n], SKETCH)
-        ranked = np.abs(a.quantiles[n, :width] - b.quantiles[m, :width])
-        paired = np.abs(a.paired[n, :width] - b.paired[m, :width])
-        paired = paired[np.isfinite(paired)]
+        ranked = distance(a.quantiles[n, :width], b.quantiles[m, :width])
+        paired = distance(a.paired[n, :width], b.paired[m, :width])
         wrong = int(a.statistics[n, 2] + b.statistics[m, 2])
         # The quantiles of fewer finite values stand at other places: no W1 then.
-        w1 = math.nan if wrong else float(ranked.mean())
-        mean, most = (float(paired.mean()), float(paired.max())) if paired.size else (math.nan,) * 2
-        found = Distance(w1, mean, most, float(a.statistics[n, 0]))
+        w1 = math.nan if wrong else ranked.w1
+        found = replace(paired, w1=w1, rms=float(a.statistics[n, 0]))
         yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH, wrong)
 
 

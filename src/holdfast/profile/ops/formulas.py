@@ -296,9 +296,11 @@ def name_of(func: Any) -> str:
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """All tensors in arguments or results, those of nested lists too."""
+    """All tensors in arguments or results, those of nested lists and mappings too."""
     if isinstance(value, Tensor):
         return [value]
+    if isinstance(value, Mapping):
+        value = [*value.values()]
     if isinstance(value, (list, tuple)):
         return [tensor for each in value for tensor in tensors(each)]
     return []
