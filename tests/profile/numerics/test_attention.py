@@ -130,9 +130,10 @@ def test_overflow_is_counted_and_placed_and_gives_no_ratio(monkeypatch: pytest.M
 
 
 def test_unknown_inputs_are_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        attention(4, 2, inputs="normal")  # type: ignore[arg-type]
-    assert (caught.value.code, caught.value.place) == ("unknown-name", "inputs")
+    for name in ("inputs", "mode"):
+        with pytest.raises(InputError) as caught:
+            attention(4, 2, **{name: "normal"})
+        assert (caught.value.code, caught.value.place) == ("unknown-name", name)
 
 
 @pytest.mark.parametrize(("length", "block"), [(0, 16), (16, 0), ([], 16)])

@@ -15,8 +15,8 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: ``not-found``, ``damaged``, or ``unknown-format`` for what holds no tensors.
     """
-    import safetensors
     import torch
+    from safetensors.torch import load_file
 
     path = Path(path)
     if not path.is_file():
@@ -29,8 +29,7 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         raise refused("not a checkpoint", "unknown-format", expected=expected, path=path)
     try:
         if is_safetensors:
-            with safetensors.safe_open(path, framework="pt") as opened:
-                return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # zip, pickle and safetensors errors have no common base
         found = (str(error).splitlines() or [type(error).__name__])[0][:200]

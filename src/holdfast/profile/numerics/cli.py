@@ -71,7 +71,7 @@ def invariance(
     import torch
 
     from holdfast.profile.numerics.bitwise import invariance as run
-    from holdfast.profile.numerics.comparing import DTYPES
+    from holdfast.profile.numerics.comparing import DTYPES, in_format
     from holdfast.profile.numerics.operators import suite
     from holdfast.profile.numerics.summation import summation_order
 
@@ -80,9 +80,8 @@ def invariance(
         expected = "an operator with sums: matmul, sum, or a factory that gives them"
         raise refused("no sums to look at", "unsupported", "--order-of", target, expected)
     drawn = operator.inputs(torch.Generator().manual_seed(0))
-    inputs = [x.to(DTYPES[dtype]) if x.is_floating_point() else x for x in drawn]
-    along = operator.dimensions
-    options = {"dimensions": along, "sizes": sizes, "runs": runs, "name": target}
+    inputs = [in_format(x, DTYPES[dtype]) for x in drawn]
+    options = {"dimensions": operator.dimensions, "sizes": sizes, "runs": runs, "name": target}
     result = run(operator.implementations, inputs, **options)
     if order_of:
         orders = {n: summation_order(add, order_of, dtype) for n, add in operator.sums.items()}

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.lines import Rejects
 from holdfast.opening import open_source
@@ -89,7 +90,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
 
 def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> str | None:
     """The column of a quantity: as given, or the one with a usual name."""
-    remedy = f"name a column with --{what.replace('_', '-')}"
+    where: Any = {"path": path, "remedy": f"name a column with --{what.replace('_', '-')}"}
     if given is not None:
         if given not in header:
             raise refused("no such column", "missing-column", given, header, path=path)
@@ -100,13 +101,10 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
     for usual in USUAL[what]:
         columns = [column for column, name in zip(shown, names, strict=True) if name == usual]
         if len(columns) > 1:
-            problem = f"several columns may be the {what}"
-            raise refused(problem, "conflict", "line 1", columns, path=path, remedy=remedy)
+            raise refused(f"several columns of the {what}", "conflict", "line 1", columns, **where)
         if columns:
             return columns[0]
     if what == "loss":
-        problem, expected = "no column of the loss", USUAL[what]
-        raise refused(
-            problem, "missing-column", "line 1", header, list(expected), path=path, remedy=remedy
-        )
+        usual = list(USUAL[what])
+        raise refused("no column of the loss", "missing-column", "line 1", header, usual, **where)
     return None

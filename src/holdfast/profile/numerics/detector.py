@@ -77,13 +77,11 @@ class SpikeDetector:
         self.threshold = threshold
         # All spikes so far, in order; the last may be open (state "spike").
         self.events: list[Spike] = []
-        # Values seen.
-        self.steps = 0
-        # Those beyond the threshold, or not finite.
+        # Values beyond the threshold, or not finite.
         self.spike_steps = 0
         # Expected loss of the last step, and the value beyond which it was a spike; NaN: little history.
         self.band = (math.nan, math.nan)
-        self._signals = {"loss": _Window(window), "grad_norm": _Window(window)}
+        self._signals = _windows(window)
         self._open: Spike | None = None
         self._normal = 0
 
@@ -108,7 +106,6 @@ class SpikeDetector:
         Returns:
             A spike that begins at this step or ends with it (see its `state`); else None.
         """
-        self.steps += 1
         given = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
         scores = {}
         for name, value in given.items():
@@ -180,8 +177,7 @@ class SpikeDetector:
         if spike.state != "nan":
             spike.state = "recovered" if self._normal >= 2 else "diverged"
         if self._normal < 2:
-            for window in self._signals.values():
-                window.clear()  # what follows is held against itself
+            self._signals = _windows(self.patience)  # what follows is held against itself
         self._open = None
         return spike
 
@@ -240,16 +236,15 @@ class _Window:
             self._largest.extend(each.z for each in self._pending)
             self._pending.clear()
 
-    def clear(self) -> None:
-        self._scores.clear()
-        self._largest.clear()
-        self._pending.clear()
-
     def onset(self, score: _Score) -> _Score:
         """Where a rise that is now detected began: the first of the large values before it."""
         first = self._pending[0] if self._pending else score
         self._pending.clear()
         return first
+
+
+def _windows(size: int) -> dict[str, _Window]:
+    return {"loss": _Window(size), "grad_norm": _Window(size)}
 
 
 def _fitted(values: FloatArray) -> tuple[float, float]:

@@ -49,12 +49,9 @@ def deviation(result: FloatArray, golden: FloatArray, form: Format) -> Deviation
     usable = np.isfinite(result) & np.isfinite(golden)
     # The same infinity, or NaN, where the golden value is that is right.
     wrong = ~np.isfinite(result) & (result != golden) & ~(np.isnan(result) & np.isnan(golden))
-    place: tuple[int, ...] | None = None
-    if wrong.any():
-        place = tuple(int(n) for n in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
     counts: dict[str, Any] = {
         "non_finite": int(wrong.sum()),
-        "first_non_finite": place,
+        "first_non_finite": tuple(np.argwhere(wrong)[0].tolist()) if wrong.any() else None,
         "golden_non_finite": int((~np.isfinite(golden)).sum()),
     }
     y, g = result[usable], golden[usable]

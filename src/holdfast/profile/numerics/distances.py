@@ -29,12 +29,14 @@ class Distance:
         paired_mean: Mean absolute difference, element by element.
         paired_max: Largest absolute difference; of a sample a lower bound.
         rms: Root mean square of the first tensor: the scale to hold distances against.
+        non_finite: Values that are NaN or infinite in either and left out of both.
     """
 
     w1: float
     paired_mean: float
     paired_max: float
     rms: float
+    non_finite: int = 0
 
 
 def positions(size: int) -> npt.NDArray[np.int64]:
@@ -45,24 +47,22 @@ def positions(size: int) -> npt.NDArray[np.int64]:
 
 
 def distance(a: Any, b: Any) -> Distance:
-    """The exact distances between two tensors or arrays of one size.
-
-    Values that are NaN or infinite in either are left out of both: count them before.
-    """
+    """The exact distances between two tensors or arrays of one size."""
     x, y = flat(a), flat(b)
     kind = np.result_type(x, y)
     x, y = x.astype(kind, copy=False), y.astype(kind, copy=False)
     usable = np.isfinite(x) & np.isfinite(y)
-    if not usable.all():
+    non_finite = int((~usable).sum())
+    if non_finite:
         x, y = x[usable], y[usable]
     if not x.size:
-        return Distance(np.nan, np.nan, np.nan, np.nan)
+        return Distance(np.nan, np.nan, np.nan, np.nan, non_finite)
     paired = np.abs(np.subtract(x, y, dtype=np.float64))
     paired_mean, paired_max = float(paired.mean()), float(paired.max())
     np.subtract(ascending(x), ascending(y), paired, dtype=np.float64)
     w1 = np.abs(paired, out=paired).mean()
     rms = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
-    return Distance(float(w1), paired_mean, paired_max, rms)
+    return Distance(float(w1), paired_mean, paired_max, rms, non_finite)
 
 
 def ascending(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

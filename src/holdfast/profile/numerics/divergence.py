@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,21 +70,18 @@ def record_outputs(model: torch.nn.Module, *inputs: Any, **keywords: Any) -> dic
         Name -> first output tensor, and ``name input`` -> first input tensor, copied to the CPU.
     """
     found: dict[str, Tensor] = {}
-    calls: dict[str, int] = {}
+    calls = Counter[str]()
 
-    def hook(name: str) -> Any:
-        def keep(_: Any, given: Any, options: Any, output: Any) -> None:
-            calls[name] = calls.get(name, 0) + 1
-            label = name if calls[name] == 1 else f"{name}#{calls[name]}"
-            for key, value in ((label + INPUT, [given, options]), (label, output)):
-                floating = [x for x in tensors(value) if x.is_floating_point()]
-                if floating:
-                    found[key] = floating[0].detach().cpu().clone()
-
-        return keep
+    def keep(name: str, _: Any, given: Any, options: Any, output: Any) -> None:
+        calls[name] += 1
+        label = name if calls[name] == 1 else f"{name}#{calls[name]}"
+        for key, value in ((label + INPUT, [given, options]), (label, output)):
+            floating = [x for x in tensors(value) if x.is_floating_point()]
+            if floating:
+                found[key] = floating[0].detach().cpu().clone()
 
     handles = [
-        module.register_forward_hook(hook(name or "(model)"), with_kwargs=True)
+        module.register_forward_hook(partial(keep, name or "(model)"), with_kwargs=True)
         for name, module in model.named_modules()
     ]
     try:

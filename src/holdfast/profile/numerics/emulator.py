@@ -14,7 +14,6 @@ Arithmetic inside a step is float64 and its result is rounded once, to nearest e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -138,13 +137,6 @@ def flash(scores: FloatArray, v: FloatArray, formats: Arithmetic, block: int) ->
             m = m_new
         o = o / row_sum
         return o, rounded(o, formats.output)
-
-
-def row_blocks(rows: int, keys: int, most_bytes: int = 1 << 26) -> Iterator[slice]:
-    """Rows whose scores fit in so many bytes together."""
-    step = max(1, most_bytes // (8 * keys))
-    for first in range(0, rows, step):
-        yield slice(first, first + step)
 
 
 def _row_sum(p: FloatArray, exact: FloatArray, formats: Arithmetic) -> FloatArray:

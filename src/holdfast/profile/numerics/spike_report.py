@@ -155,5 +155,5 @@ def spikes(
         elif math.isfinite(value) and not drawn[-1]["loss"] >= value:
             drawn[-1] = row
     events = [asdict(event) for event in detector.events]
-    score = detector.spike_steps / detector.steps
+    score = detector.spike_steps / len(read.points)
     return Spikes(read, events, score, window, threshold, drawn)

@@ -90,8 +90,8 @@ class WeightTracker:
         if self.number % self.every == 0:
             self.write()
 
-    def write(self) -> Path:
-        """Write the sketches of this moment; returns the file."""
+    def write(self) -> None:
+        """Write the sketches of this moment."""
         names = list(self._live)
         # float32 holds the values of every format but float64.
         wide = any(each.element_size() > 4 for each in self._live.values())
@@ -107,7 +107,6 @@ class WeightTracker:
             facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite
         path = self.folder / f"step-{self.number:010d}.safetensors"
         save(path, Sketch(self.number, names, sizes, quantiles, paired, facts))
-        return path
 
     def _sampled(self) -> dict[str, np.ndarray]:
         """The values at the fixed places of every parameter, up to 1,024 each; one copy from the device."""

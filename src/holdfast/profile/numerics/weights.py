@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from holdfast.answer import Answer, ColumnFormat, Figure, Section, Unknown, Value
 from holdfast.command import option
 from holdfast.numbers import counted
 from holdfast.profile.numerics.checkpoints import read_tensors
 from holdfast.profile.numerics.deviation import Row, digits
-from holdfast.profile.numerics.distances import SKETCH, Distance, distance, flat
+from holdfast.profile.numerics.distances import SKETCH, Distance, distance
 from holdfast.profile.numerics.tracker import Sketch, load, sketch_files
 from holdfast.profile.ops.sections import section
 from holdfast.profile.ops.targets import refused
@@ -84,7 +82,6 @@ class WeightDistance(Answer):
                 ranked,
                 "tensor size w1 paired_mean paired_max relative of_reference",
                 self._chart([row["tensor"] for row in ranked[:SHOWN]]),
-                details="exact",
                 forms={
                     "relative": ColumnFormat("W1 / RMS"),
                     "of_reference": ColumnFormat("W1 / reference"),
@@ -148,11 +145,8 @@ def _compared(a: Path, b: Path) -> tuple[list[Row], list[str]]:
         mine, other = read_tensors(a), read_tensors(b)
         shapes = [{name: tuple(x.shape) for name, x in each.items()} for each in (mine, other)]
         names, unmatched = _matched(shapes[0], shapes[1], b)
-        rows = []
-        for name in names:
-            x, y = flat(mine[name]), flat(other[name])
-            wrong = int((~(np.isfinite(x) & np.isfinite(y))).sum())
-            rows.append(_row(0, name, x.size, distance(x, y), True, wrong))
+        sizes = {name: mine[name].numel() for name in names}
+        rows = [_row(0, n, sizes[n], distance(mine[n], other[n]), True) for n in names]
         return rows, unmatched
     files = sketch_files(a), sketch_files(b)
     steps = sorted(set(files[0]) & set(files[1]))
@@ -177,15 +171,15 @@ def _sketch_rows(a: Sketch, b: Sketch, names: list[str]) -> Iterator[Row]:
         wrong = int(a.statistics[n, 2] + b.statistics[m, 2])
         # The quantiles of fewer finite values stand at other places: no W1 then.
         w1 = math.nan if wrong else ranked.w1
-        found = replace(paired, w1=w1, rms=float(a.statistics[n, 0]))
-        yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH, wrong)
+        found = replace(paired, w1=w1, rms=float(a.statistics[n, 0]), non_finite=wrong)
+        yield _row(a.step, name, a.sizes[n], found, a.sizes[n] <= SKETCH)
 
 
-def _row(step: int, name: str, size: int, found: Distance, exact: bool, wrong: int) -> Row:
+def _row(step: int, name: str, size: int, found: Distance, exact: bool) -> Row:
     known = {key: value if math.isfinite(value) else None for key, value in vars(found).items()}
     relative = found.w1 / found.rms if known["w1"] is not None and found.rms else None
-    row = {"step": step, "tensor": name, "size": size, **known, "relative": relative}
-    return row | {"exact": exact, "non_finite": wrong}
+    row = {"step": step, "tensor": name, "size": size, **known}
+    return row | {"relative": relative, "exact": exact}
 
 
 def _totals(rows: list[Row]) -> list[Row]:

@@ -255,5 +255,4 @@ def _refused(work: Workload, error: Exception) -> InputError:
 
 
 def _short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:160]
+    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:160]
