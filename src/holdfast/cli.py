@@ -29,11 +29,11 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "carbon": ("holdfast.carbon.cli", "CO2 of machine time, and when to spend power."),
     "data": (
         "holdfast.data.cli",
-        "Training data: check, load, describe and store datasets.",
+        "Training data: check, load, describe, store, choose and feed datasets.",
     ),
     "lm": (
         "holdfast.lm.cli",
-        "Language models: regex queries with proven order, and audits.",
+        "Language models: queries by regular expressions, audits, safety, generation.",
     ),
     "profile": (
         "holdfast.profile.cli",
@@ -99,10 +99,10 @@ def program() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and exit: 0 done, 1 the answer is a failure, 2 bad input or usage."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     # Building queries makes many objects and hardly a cycle: look for cycles less often.
     gc.set_threshold(100_000, 50, 100)
-    code = _run(given)
+    code = _run(words)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -157,11 +157,11 @@ def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
         **{part: part for part in ("records", "curation", "pipeline")},
         **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
     }
-    given = [word for word in arguments if word in EXTRAS or word in inner]
-    if library in ("", "holdfast") or not given:
+    named = [word for word in arguments if word in EXTRAS or word in inner]
+    if library in ("", "holdfast") or not named:
         return error
-    own = next((inner[word] for word in given[:2] if word in inner), None)
-    extra = own or EXTRAS.get(given[0], given[0])
+    own = next((inner[word] for word in named[:2] if word in inner), None)
+    extra = own or EXTRAS.get(named[0], named[0])
     return MissingExtraError(library, extra)
 
 

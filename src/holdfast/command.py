@@ -258,12 +258,12 @@ def _default(value: Any) -> Any:
     return None if value is None or value is False or value in ("", ()) else str(value)
 
 
-_COMMON_DEFAULTS = _given = Common()
+_COMMON_DEFAULTS = _current = Common()
 
 
 def common() -> Common:
     """The options of every command, as the one that runs was given them: for one that prints by itself."""
-    return _given
+    return _current
 
 
 def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
@@ -293,8 +293,8 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
         *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         common: Common = _COMMON_DEFAULTS,
     ) -> Any:
-        global _given
-        _given = common
+        global _current
+        _current = common
         progress.set_quiet(common.quiet)
         if common.html is not None:
             from holdfast.report import warm_up
@@ -318,7 +318,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
         _complain(_explained(error), "--json" in tokens)
         return USAGE
     if isinstance(answer, Answer):
-        return emit(answer, _given)
+        return emit(answer, _current)
     return answer or 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.command import room
 
-app = room("data", "Training data: check, load, describe and store datasets.")
+app = room("data", "Training data: check, load, describe, store, choose and feed datasets.")
 
 for name, about in {
     "croissant": "Descriptions of datasets: check, load, write them.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.command import room
 
-app = room("lm", "Language models: regex queries with proven order, and audits.")
+app = room("lm", "Language models: queries by regular expressions, audits, safety, generation.")
 
 for name, module, about in (
     ("query", "query.cli", "Query a model with regular expressions."),

@@ -21,8 +21,8 @@ from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solv
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Stage, Trace
 
 EXECUTOR = " executor"
-MODEL_ERROR = 0.15
-"""Relative standard error of the model itself, where settings change (benchmarks/pipeline_tune.py)."""
+MODEL_ERROR = 0.3
+"""Relative standard error of the model where settings change: short batches of workers are the worst."""
 MOST_PROCESSES = 32
 """Worker processes, unless there are many cores: each takes a tenth of a second to start."""
 FEWEST_BATCHES = 4
