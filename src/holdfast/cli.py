@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
@@ -16,63 +16,38 @@ from holdfast.errors import HoldfastError, MissingExtraError
 if TYPE_CHECKING:
     from cyclopts import App
 
-ROOMS: Mapping[str, tuple[str, str]] = {
-    # name: (module that has `app`, one line of help)
-    "fleet": (
-        "holdfast.fleet.cli",
-        "What failures cost a GPU cluster, why, and what would win it back.",
-    ),
-    "runs": (
-        "holdfast.runs.cli",
-        "What one training run did with its time, and what stopped it.",
-    ),
-    "carbon": ("holdfast.carbon.cli", "CO2 of machine time, and when to spend power."),
-    "data": (
-        "holdfast.data.cli",
-        "Training data: check, load, describe, store, choose and feed datasets.",
-    ),
-    "lm": (
-        "holdfast.lm.cli",
-        "Language models: queries by regular expressions, audits, safety, generation.",
-    ),
-    "profile": (
-        "holdfast.profile.cli",
-        "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
-    ),
-    "sparse": (
-        "holdfast.sparse.cli",
-        "Pruned networks that are smaller and faster: schedules, packing, kernels.",
-    ),
-    "private": (
-        "holdfast.private.cli",
-        "Computing on secrets: parties that see only their own input.",
-    ),
-    "fst": (
-        "holdfast.automata.cli",
-        "Weighted finite-state transducers: OpenFST's operations and files.",
-    ),
-    "why": (
-        "holdfast.why",
-        "Say what a file or folder is, its headline, and the command to run next.",
-    ),
-    "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
+ROOMS = {
+    "fleet": "What failures cost a GPU cluster, why, and what would win it back.",
+    "runs": "What one training run did with its time, and what stopped it.",
+    "carbon": "CO2 of machine time, and when to spend power.",
+    "data": "Training data: check, load, describe, store, choose and feed datasets.",
+    "lm": "Language models: queries by regular expressions, audits, safety, generation.",
+    "profile": "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
+    "sparse": "Pruned networks that are smaller and faster: schedules, packing, kernels.",
+    "private": "Computing on secrets: parties that see only their own input.",
+    "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
+    "why": "Say what a file or folder is, its headline, and the command to run next.",
+    "diff": "Compare two saved answers; exit with 1 on a regression.",
+}
+"""What the command line mounts, in the order of help."""
+
+_HOMES = {
+    "profile": "holdfast.profile.ops.cli",
+    "fst": "holdfast.automata.cli",
+    "why": "holdfast.why",
+    "diff": "holdfast.compare",
 }
 
-EXTRAS = {
-    "carbon": "carbon",
-    "data": "croissant",
-    "fleet": "sim",
-    "fst": "automata",
-    "lm": "lm",
-    "profile": "profile",
-    "private": "private",
-    "runs": "runs",
-    "sparse": "sparse",
-}
-"""The extra with the libraries of a room; records have one of their own."""
+EXTRAS = {"data": "croissant", "fleet": "sim", "fst": "automata"}
+"""The extra with the libraries of a room, where it has not the room's name."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+
+def home(room: str) -> str:
+    """The module that has the commands of a room."""
+    return _HOMES.get(room, f"holdfast.{room}.cli")
 
 
 def program() -> App:
@@ -83,8 +58,8 @@ def program() -> App:
         version=f"holdfast {__version__}",
         version_flags=["--version"],
     )
-    for place, (name, (module, about)) in enumerate(ROOMS.items()):
-        app.command(f"{module}:app", name=name, help=about, sort_key=place)
+    for place, (name, about) in enumerate(ROOMS.items()):
+        app.command(f"{home(name)}:app", name=name, help=about, sort_key=place)
     app.register_install_completion_command(
         help="Install completion for the current shell.", sort_key=len(ROOMS)
     )
@@ -157,7 +132,7 @@ def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
         **{part: part for part in ("records", "curation", "pipeline")},
         **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
     }
-    named = [word for word in arguments if word in EXTRAS or word in inner]
+    named = [word for word in arguments if word in ROOMS or word in inner]
     if library in ("", "holdfast") or not named:
         return error
     own = next((inner[word] for word in named[:2] if word in inner), None)

@@ -366,24 +366,3 @@ def _complain(message: str, as_json: bool) -> None:
         print(json.dumps({"error": facts}, indent=2), file=sys.stderr)
     else:
         print(f"error: {message}", file=sys.stderr)
-
-
-__all__ = [
-    "Answer",
-    "Common",
-    "Count",
-    "Days",
-    "Duration",
-    "Options",
-    "Output",
-    "Positive",
-    "Printed",
-    "Share",
-    "Stream",
-    "common",
-    "emit",
-    "facts",
-    "option",
-    "room",
-    "run",
-]

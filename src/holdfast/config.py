@@ -131,10 +131,6 @@ def _refuse_unknown(content: Any, kind: Any, place: str) -> None:
             _refuse_unknown(value, _inner(kind, key), f"{place}.{key}")
 
 
-def _step_into(part: Any, step: int | str) -> Any:
-    return part[step]
-
-
 def _convert(content: Any, kind: type[T]) -> T:
     import msgspec
 
@@ -149,6 +145,9 @@ def _convert(content: Any, kind: type[T]) -> T:
             key = f"{place}.{missing[1]}" if place else missing[1]
             raise InputError("missing key", code="missing-key", place=key) from None
         steps = [int(number) if number else key for key, number in _STEP.findall(place)]
+        found: Any = content
+        for step in steps:
+            found = found[step]
         expected = re.search(r"Expected `(.*)`, got", problem)
         names = [_TYPES.get(name, name) for name in expected[1].split(" | ")] if expected else []
         choices = (
@@ -158,7 +157,7 @@ def _convert(content: Any, kind: type[T]) -> T:
             "invalid value",
             code="unknown-name" if choices else "invalid-value",
             place=place or None,
-            found=repr(reduce(_step_into, steps, content))[:80],
+            found=repr(found)[:80],
             expected=" or ".join(names or map(repr, choices)) or problem,
         ) from None
 

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Mapping, Set
+from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -19,7 +20,7 @@ def plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value.value if isinstance(value, Enum) else value
-    if isinstance(value, float):
+    if isinstance(value, (float, Decimal)):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import base64
 import datetime
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from holdfast.plain import plain
 from holdfast.report.page import Figure
 from holdfast.report.theme import colour
 
@@ -479,15 +478,7 @@ def plain_value(value: Any) -> Any:
         return round(zoned.timestamp() * 1000)
     if isinstance(value, datetime.date):
         return plain_value(datetime.datetime(value.year, value.month, value.day))
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return float(value)
-    if hasattr(value, "item"):  # a NumPy scalar
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return plain(value)
 
 
 def _quantity(field: str, title: str, log: bool = False) -> dict[str, Any]:
