@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install --no-compile -c constraints.txt
+INSTALL := tools/install.sh $(VENV)
 # Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
 # from the other's when its own is done. Two for two cores: a third made the whole a minute slower.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
@@ -27,21 +27,20 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-# Python's packages and Debian's come at the same time; lint and types take one core for a minute and run
-# beside the tests.
+# Debian's packages come while Python's do; lint and types take one core for a minute and run beside the tests.
 test: ## everything that must hold: lint, types, contracts, documents, tests
-	$(MAKE) --no-print-directory -j2 $(VENV)/.test .debian
+	$(MAKE) --no-print-directory -j2 .compiled .debian
 	$(MAKE) --no-print-directory -j2 .quick-tests lint .site
 
 test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow proofs (Spark, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
 
 .PHONY: .quick-tests .site
-.quick-tests: .compiled
+.quick-tests:
 	$(PYTEST) < /dev/null
 
 .PHONY: .compiled
-.compiled:  # the simulator's kernel, once: else each worker of the tests compiles it
+.compiled: $(VENV)/.test  # the simulator's kernel, once: else each worker of the tests compiles it
 	$(BIN)/python -c "from holdfast.fleet.simulation.engine import warm_up; warm_up()"
 
 .site:
@@ -75,24 +74,22 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) 'pip>=25.1'
-	$(PIP) -e .
+	$(INSTALL) -e .
 	touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) 'pip>=25.1'
-	$(PIP) -e '.[all,audio,bench,dicom,hf,images,polars,torch]' --group test --group docs
+	$(INSTALL) -e '.[all,audio,bench,dicom,hf,images,polars,torch]' --group test --group docs
 	touch $(VENV)/.core $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.test
-	$(PIP) -e '.[all,audio,bench,hf,images,peers,polars,torch]'
+	$(INSTALL) -e '.[all,audio,bench,hf,images,peers,polars,torch]'
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[all,audio,bench,dicom,hf,images,polars,spark,torch]'
+	$(INSTALL) -e '.[all,audio,bench,dicom,hf,images,polars,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its
