@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import threading
@@ -29,6 +30,8 @@ class Run:
     peak_mb: float
     """Largest resident memory of the process and all its children together (shared pages count in each)."""
     output: str
+    cpu_seconds: float | None = None
+    """User and system time of the process and of the children that it waited for, where measured."""
 
 
 def run(command: Sequence[str | Path], cores: int = CORES) -> Run:
@@ -38,7 +41,7 @@ def run(command: Sequence[str | Path], cores: int = CORES) -> Run:
         CommandFailed: if it does not exit with 0; the message ends with what it wrote.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), _cpu_of_children()
     process = subprocess.Popen(
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
@@ -56,7 +59,13 @@ def run(command: Sequence[str | Path], cores: int = CORES) -> Run:
     watcher.join()
     if process.returncode:
         raise CommandFailed(f"{' '.join(map(str, command))}: {(errors or output)[-2000:]}")
-    return Run(seconds, peak[0], output)
+    return Run(seconds, peak[0], output, _cpu_of_children() - cpu)
+
+
+def _cpu_of_children() -> float:
+    """CPU seconds of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _watch(pid: int, done: threading.Event, peak: list[float]) -> None:
@@ -87,14 +96,16 @@ def _resident_mb(pid: int) -> float:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, float | int]:
-    """Median, range and peak memory of runs, ready for the results file."""
+    """Medians, range and peak memory of runs, ready for the results file."""
     seconds = [one.seconds for one in runs]
+    cpu = [one.cpu_seconds for one in runs if one.cpu_seconds is not None]
     return {
         "runs": len(runs),
         "median_s": round(statistics.median(seconds), 3),
         "min_s": round(min(seconds), 3),
         "max_s": round(max(seconds), 3),
         "peak_mb": round(max(one.peak_mb for one in runs)),
+        **({"cpu_s": round(statistics.median(cpu), 3)} if cpu else {}),
     }
 
 
