@@ -33,6 +33,7 @@ ROOMS = {
 
 _HOMES = {
     "profile": "holdfast.profile.ops.cli",
+    "private": "holdfast.private.mpc.cli",
     "fst": "holdfast.automata.cli",
     "why": "holdfast.why",
     "diff": "holdfast.compare",

@@ -27,7 +27,7 @@ from holdfast.private.mpc.handshake import (
 from holdfast.private.mpc.transport import Channel, PeerError
 
 OLD = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=9)
-AGREEMENT = Agreement("test", 3, "dealer", "0" * 64, {"fraction_bits": 16})
+AGREEMENT = Agreement("test", 3, "0" * 64, {"fraction_bits": 16})
 
 
 def session_of(folder: Path, ports: list[int], timeout: float = 5.0) -> Session:

@@ -38,6 +38,7 @@ from holdfast.private.mpc.answers import (
 from holdfast.private.mpc.importing import Graph, PrivateModel, prepare
 from holdfast.private.mpc.launch import run_local
 from holdfast.private.mpc.party import Party
+from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.supply import dry_supply
 from holdfast.private.mpc.transport import EchoChannel, Network
 
@@ -207,34 +208,21 @@ class Forecast(Answer):
 
 def dry_run(
     graph: Graph,
-    *,
+    example: Sequence[Tensor],
     parties: int = 2,
-    mode: str = "dealer",
-    comparison: str = "tree",
-    fraction_bits: int = 16,
-    example: Sequence[Tensor] = (),
+    **settings: Any,
 ) -> tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]:
     """Costs by module and operation, and the preprocessing items, of one call of a model.
 
     Args:
         graph: the model.
-        parties: number of parties.
-        mode: security mode.
-        comparison: comparison protocol.
-        fraction_bits: bits after the binary point.
         example: inputs; their values do not matter.
+        parties: number of parties.
+        settings: of `Party`.
     """
     channel = EchoChannel(0, parties)
     supply = dry_supply(parties - 1, parties, channel.ledger)  # the last party's offline bytes
-    party = Party(
-        channel,
-        supply,
-        mode=mode,  # type: ignore[arg-type]
-        comparison=comparison,  # type: ignore[arg-type]
-        fraction_bits=fraction_bits,
-    )
-    model = PrivateModel(party, graph, owner=0)
-    _call(model, example)
+    _call(PrivateModel(Party(channel, supply, **settings), graph, owner=0), example)
     return [cost_row(row) for row in channel.ledger.rows.values()], supply.items
 
 
@@ -273,9 +261,8 @@ def plan(
     network: Network | None = None,
     parties: int = 2,
     mode: str = "dealer",
-    comparison: str = "tree",
-    fraction_bits: int = 16,
     measure: bool = False,
+    **settings: Any,
 ) -> Forecast:
     """Forecast the cost of one call of a model.
 
@@ -285,19 +272,18 @@ def plan(
         network: to forecast for.
         parties: number of parties.
         mode: security mode.
-        comparison: comparison protocol.
-        fraction_bits: bits after the binary point.
         measure: also run it at parties on this machine, on that network.
+        settings: `fraction_bits` and `comparison`, as of `Party`.
 
     Raises:
         InputError: if the model or a shape is invalid, or the model has unsupported operations.
     """
     example = [_example(text) for text in inputs.split(",")]
     graph = prepare(load_model(model), example)
-    settings = {"mode": mode, "comparison": comparison, "fraction_bits": fraction_bits}
-    dry_run(graph, parties=parties, example=example, **settings)  # type: ignore[arg-type]
+    settings["mode"] = mode
+    dry_run(graph, example, parties, **settings)
     # The second run measures: the first one has made the tables that functions look up.
-    rows, items = dry_run(graph, parties=parties, example=example, **settings)  # type: ignore[arg-type]
+    rows, items = dry_run(graph, example, parties, **settings)
     layers = [row for row in rows if row["op"] not in SETUP]
     setup = [row for row in rows if row["op"] in SETUP]
     measured = None
@@ -315,13 +301,8 @@ def load_model(name: str) -> nn.Module:
     """
     path, _, attribute = name.rpartition(":")
     if not path or not attribute.isidentifier():
-        raise InputError(
-            "invalid model",
-            code="invalid-value",
-            place="MODEL",
-            found=name,
-            expected="FILE.py:NAME, a torch module or a function that returns one",
-        )
+        expected = "FILE.py:NAME, a torch module or a function that returns one"
+        raise invalid("model", name, expected, place="MODEL")
     read_whole(path, "a Python file with a model")
     found = runpy.run_path(path, run_name="holdfast_model").get(attribute)
     module = found if isinstance(found, nn.Module) else found() if callable(found) else None
@@ -341,13 +322,8 @@ def _example(text: str) -> Tensor:
     kind, _, shape = text.strip().rpartition(":")
     sizes = shape.split("x")
     if kind not in ("", "int", "float") or not all(s.isdecimal() and int(s) for s in sizes):
-        raise InputError(
-            "invalid input shape",
-            code="invalid-value",
-            place="--input",
-            found=text,
-            expected="sizes such as 1x1x28x28, or int:1x32 for whole numbers",
-        )
+        expected = "sizes such as 1x1x28x28, or int:1x32 for whole numbers"
+        raise invalid("input shape", text, expected, place="--input")
     return torch.zeros([int(s) for s in sizes], dtype=torch.int64 if kind == "int" else None)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from holdfast.config import Duration, read_config
 from holdfast.errors import InputError
 from holdfast.private.mpc.certificates import certificate_bytes, tls_context, validity_problem
+from holdfast.private.mpc.ring import invalid
 from holdfast.private.mpc.transport import PeerError
 
 PROTOCOL = "holdfast-mpc/1"
@@ -66,6 +67,12 @@ class Session:
     """Where the relative paths begin; not in the file."""
 
     @property
+    def protocol(self) -> dict[str, Any]:
+        """The settings of `Party`."""
+        names = ("mode", "fraction_bits", "comparison")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def ranks(self) -> list[int]:
         """All members."""
         return [*range(len(self.party)), *([DEALER] if self.dealer else [])]
@@ -94,14 +101,9 @@ def read_session(path: Path) -> Session:
     session = read_config(path, Session, "the session")
     parties = len(session.party)
     if parties != 3 if session.mode == "replicated3" else parties < 2:
-        raise InputError(
-            "invalid number of parties",
-            code="out-of-range",
-            path=path,
-            place="party",
-            found=str(parties),
-            expected="3 for replicated3" if session.mode == "replicated3" else "2 or more",
-        )
+        expected = "3 for replicated3" if session.mode == "replicated3" else "2 or more"
+        where = {"path": path, "place": "party"}
+        raise invalid("number of parties", parties, expected, "out-of-range", **where)
     session = dataclasses.replace(session, folder=path.parent)
     seen: dict[bytes, int] = {}
     for rank in session.ranks:
@@ -128,14 +130,7 @@ def split_address(text: str, path: Path | None = None, place: str | None = None)
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(
-            "invalid address",
-            code="invalid-value",
-            path=path,
-            place=place,
-            found=text,
-            expected="HOST:PORT",
-        )
+        raise invalid("address", text, "HOST:PORT", path=path, place=place)
     return host.strip("[]"), int(port)
 
 
@@ -148,11 +143,10 @@ class Agreement:
 
     session: str
     parties: int
-    mode: str
     script: str
     """SHA-256 of the script."""
     settings: dict[str, Any]
-    """Fraction bits, comparison protocol."""
+    """Mode, fraction bits, comparison protocol."""
     store: str = ""
     """Identity of the preprocessing store; empty with a live dealer."""
     protocol: str = PROTOCOL

@@ -25,7 +25,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import Duration
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import read_whole, write_whole
 from holdfast.plain import plain
@@ -34,7 +33,6 @@ from holdfast.private.mpc.certificates import make_certificate
 from holdfast.private.mpc.handshake import (
     DEALER,
     Agreement,
-    Comparison,
     Meeting,
     Member,
     Mode,
@@ -150,13 +148,7 @@ def run_party(
     try:
         supply = _supply(session, rank, channel, meeting, agreement, preprocessed, facts)
         start = time.perf_counter()
-        party = Party(
-            channel,
-            supply,
-            mode=session.mode,
-            fraction_bits=session.fraction_bits,
-            comparison=session.comparison,
-        )
+        party = Party(channel, supply, **session.protocol)
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the result
             result = plain(main(party))
         seconds = time.perf_counter() - start
@@ -190,7 +182,7 @@ def run_dealer(session: Session, listener: socket.socket | None = None) -> tuple
     """
     meeting = Meeting(session, DEALER, listener)
     links = meeting.accept_all(set(range(len(session.party))))
-    agreement = _dealer_agreement(session)
+    agreement = _agreement(session)
     for rank, link in links.items():
         compare(link, rank, agreement, {"rank": DEALER})
     return serve(links)
@@ -203,10 +195,8 @@ def run_local(
     mode: Mode = "dealer",
     stores: Path | None = None,
     network: Network | None = None,
-    fraction_bits: int = 16,
-    comparison: Comparison = "tree",
-    timeout_s: float = 60.0,
     threads: int | None = None,
+    **settings: Any,
 ) -> list[PartyResult]:
     """Run a script at parties on this machine: one process each, and one for the dealer.
 
@@ -218,10 +208,8 @@ def run_local(
         mode: ``dealer`` or ``replicated3``.
         stores: folder with a store per party, instead of a dealer.
         network: to imitate.
-        fraction_bits: bits after the binary point.
-        comparison: ``tree`` or ``dcf``.
-        timeout_s: longest wait for a message.
         threads: of torch, per party; by default the machine's cores are shared out.
+        settings: `fraction_bits`, `comparison` and `timeout` (in seconds), as in ``parties.toml``.
 
     Raises:
         PartyError: if a party fails; every process has ended then.
@@ -247,13 +235,11 @@ def run_local(
             [members[rank] for rank in range(parties)],
             members.get(DEALER),
             mode=mode,
-            fraction_bits=fraction_bits,
-            comparison=comparison,
-            timeout=Duration(timeout_s),
             folder=folder,
+            **settings,
         )
         threads = threads or max(1, (os.cpu_count() or 1) // parties)
-        settings: dict[str, Any] = {
+        common: dict[str, Any] = {
             "script": script.resolve(), "network": network, "threads": threads, "state": state_folder(),
         }  # fmt: skip
         processes = {}
@@ -262,7 +248,7 @@ def run_local(
             processes[rank] = context.Process(
                 target=_process,
                 args=(session, rank, listeners[rank]),
-                kwargs={"store": store, **settings},
+                kwargs={"store": store, **common},
                 daemon=True,
             )
             processes[rank].start()
@@ -373,23 +359,15 @@ def _supply(
             expected="a dealer in the configuration, or --store",
         )
     link = meeting.connect(DEALER)
-    compare(link, DEALER, _dealer_agreement(session), {"rank": rank})
+    compare(link, DEALER, _agreement(session), {"rank": rank})
     return live_supply(link, rank, channel.parties, channel.ledger)
 
 
-def _agreement(session: Session, script: Path) -> Agreement:
-    return Agreement(
-        session.session,
-        len(session.party),
-        session.mode,
-        hashlib.sha256(read_whole(script, "a Python script")).hexdigest(),
-        {"fraction_bits": session.fraction_bits, "comparison": session.comparison},
-    )
-
-
-def _dealer_agreement(session: Session) -> Agreement:
-    """What a party and the dealer agree on; the dealer does not need the script."""
-    return Agreement(session.session, len(session.party), session.mode, "", {})
+def _agreement(session: Session, script: Path | None = None) -> Agreement:
+    """What the members agree on; the dealer does not need the script."""
+    text = None if script is None else read_whole(script, "a Python script")
+    digest = "" if text is None else hashlib.sha256(text).hexdigest()
+    return Agreement(session.session, len(session.party), digest, session.protocol)
 
 
 def _name(rank: int) -> str:

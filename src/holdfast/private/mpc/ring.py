@@ -42,9 +42,12 @@ class RangeError(HoldfastError):
         )
 
 
-def invalid(name: str, found: Any, expected: str, code: str = "invalid-value") -> InputError:
-    """The error for an argument that does not fit."""
-    return InputError(f"invalid {name}", code=code, place=name, found=str(found), expected=expected)
+def invalid(
+    name: str, found: Any, expected: str, code: str = "invalid-value", **where: Any
+) -> InputError:
+    """The error for an argument that does not fit; `where`: place and path, by default the argument."""
+    where.setdefault("place", name)
+    return InputError(f"invalid {name}", code=code, found=str(found), expected=expected, **where)
 
 
 def encode(values: Any, bits: int, name: str = "input") -> Tensor:

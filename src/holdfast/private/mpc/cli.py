@@ -3,17 +3,63 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from holdfast.command import Answer, Duration, Positive, option, room
+from holdfast.command import Answer, Duration, Options, Positive, option, room
 from holdfast.errors import InputError
 from holdfast.private.mpc.transport import Network
 
 app = room("private", "Computing on secrets: parties that see only their own input.")
 
-FractionBits = Annotated[int, option(at_least=8, at_most=26)]
-Bandwidth = Annotated[str | None, option(metavar="RATE")]
+Folder = Annotated[Path, option("--output", "-o", metavar="DIR")]
+Parties = Annotated[int, option(at_least=2)]
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)bit(?:/s|ps)?")
+
+
+@Options
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How the parties compute, and the network between them."""
+
+    mode: Literal["dealer", "replicated3"] = "dealer"
+    """Trusted dealer, or three parties with an honest majority."""
+    comparison: Literal["tree", "dcf"] = "tree"
+    """Comparison protocol."""
+    fraction_bits: Annotated[int, option(at_least=8, at_most=26)] = 16
+    """Bits after the binary point."""
+    rtt: Duration = 0.0
+    """Round-trip time to imitate, or to forecast for."""
+    bandwidth: Annotated[str | None, option(metavar="RATE")] = None
+    """Bandwidth per connection and direction, such as 100Mbit; as for --rtt."""
+    items: Annotated[Path | None, option(metavar="FILE")] = None
+    """Write the preprocessing items of one run, for `private dealer --items`."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `run_local` and `plan`."""
+        protocol = {"comparison": self.comparison, "fraction_bits": self.fraction_bits}
+        return {"mode": self.mode, "network": self._network(), **protocol}
+
+    def write_items(self, items: list[Any], parties: int) -> None:
+        """Write the items to the file, if one is named."""
+        from holdfast.private.mpc.store import write_items
+
+        if self.items is not None:
+            write_items(self.items, items, parties)
+
+    def _network(self) -> Network | None:
+        """The network to imitate, or to forecast for; None: this machine's."""
+        if self.bandwidth is None:
+            return Network(self.rtt / 2) if self.rtt else None
+        parts = _RATE.fullmatch(self.bandwidth.strip())
+        rate = float(parts[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[parts[2]] if parts else 0.0
+        if rate <= 0:
+            from holdfast.private.mpc.ring import invalid
+
+            expected = "bits per second, such as 100Mbit or 1.5Gbit"
+            raise invalid("bandwidth", self.bandwidth, expected, place="--bandwidth")
+        return Network(self.rtt / 2, rate)
 
 
 @app.command
@@ -22,54 +68,28 @@ def run(
     /,
     *,
     local: Annotated[int, option(metavar="N", at_least=2)],
-    mode: Literal["dealer", "replicated3"] = "dealer",
     stores: Annotated[Path | None, option(metavar="DIR")] = None,
-    comparison: Literal["tree", "dcf"] = "tree",
-    fraction_bits: FractionBits = 16,
-    rtt: Duration = 0.0,
-    bandwidth: Bandwidth = None,
     timeout: Duration = 60.0,
-    items: Annotated[Path | None, option(metavar="FILE")] = None,
+    setting: Setting = Setting(),
 ) -> Answer:
     """Run a script at N parties on this machine: one process each, one for the dealer, TLS between them.
 
     Args:
         script: Python file that defines main(party).
         local: Number of parties.
-        mode: Trusted dealer, or three parties with an honest majority.
         stores: Folder with a preprocessing store per party (default: a dealer process).
-        comparison: Comparison protocol.
-        fraction_bits: Bits after the binary point.
-        rtt: Round-trip time to imitate.
-        bandwidth: Bandwidth to imitate per connection and direction, such as 100Mbit.
         timeout: Longest wait for a message.
-        items: Write the preprocessing items that the script took, for `private dealer --items`.
     """
     from holdfast.private.mpc.answers import Run
     from holdfast.private.mpc.launch import run_local
-    from holdfast.private.mpc.store import write_items
+    from holdfast.private.mpc.ring import invalid
 
-    if mode == "replicated3" and local != 3:
-        raise InputError(
-            "invalid number of parties",
-            code="out-of-range",
-            place="--local",
-            found=str(local),
-            expected="3 in mode replicated3",
-        )
-    results = run_local(
-        local,
-        script,
-        mode=mode,
-        stores=stores,
-        network=_network(rtt, bandwidth),
-        fraction_bits=fraction_bits,
-        comparison=comparison,
-        timeout_s=timeout,
-    )
-    if items is not None:
-        write_items(items, results[0].items, local)
-    return Run(mode, results, local)
+    if setting.mode == "replicated3" and local != 3:
+        expected = "3 in mode replicated3"
+        raise invalid("number of parties", local, expected, "out-of-range", place="--local")
+    results = run_local(local, script, stores=stores, timeout=timeout, **setting.arguments())
+    setting.write_items(results[0].items, local)
+    return Run(setting.mode, results, local)
 
 
 @app.command
@@ -92,17 +112,13 @@ def party(
     from holdfast.private.mpc.answers import Run
     from holdfast.private.mpc.handshake import read_session
     from holdfast.private.mpc.launch import run_party
+    from holdfast.private.mpc.ring import invalid
 
     session = read_session(config)
-    if rank >= len(session.party):
-        raise InputError(
-            "unknown party",
-            code="out-of-range",
-            place="--rank",
-            found=str(rank),
-            expected=f"0 to {len(session.party) - 1}",
-        )
-    return Run(session.mode, [run_party(session, rank, script, store=store)], len(session.party))
+    parties = len(session.party)
+    if rank >= parties:
+        raise invalid("rank", rank, f"0 to {parties - 1}", "out-of-range", place="--rank")
+    return Run(session.mode, [run_party(session, rank, script, store=store)], parties)
 
 
 @app.command
@@ -110,9 +126,9 @@ def dealer(
     *,
     config: Annotated[Path | None, option(metavar="PARTIES.TOML")] = None,
     items: Annotated[Path | None, option(metavar="FILE")] = None,
-    parties: Annotated[int, option(at_least=2)] = 2,
+    parties: Parties = 2,
     runs: Positive = 1,
-    output: Annotated[Path | None, option("--output", "-o", metavar="DIR")] = None,
+    output: Folder | None = None,
 ) -> Answer:
     """Deal preprocessing items: live for one session (--config), or into stores (--items, --output).
 
@@ -149,7 +165,7 @@ def certs(
     name: Annotated[str, option(metavar="NAME")],
     /,
     *,
-    output: Annotated[Path, option("--output", "-o", metavar="DIR")] = Path(),
+    output: Folder = Path(),
     days: Positive = 365,
 ) -> Answer:
     """Make the key and the certificate of a party or dealer.
@@ -172,64 +188,20 @@ def plan(
     /,
     *,
     input: Annotated[str, option("--input", metavar="SHAPE")],
-    rtt: Duration = 0.0,
-    bandwidth: Bandwidth = None,
-    parties: Annotated[int, option(at_least=2)] = 2,
-    mode: Literal["dealer", "replicated3"] = "dealer",
-    comparison: Literal["tree", "dcf"] = "tree",
-    fraction_bits: FractionBits = 16,
-    items: Annotated[Path | None, option(metavar="FILE")] = None,
+    parties: Parties = 2,
     measure: bool = False,
+    setting: Setting = Setting(),
 ) -> Answer:
     """Forecast rounds, bytes and time of a model on secret weights and inputs, by layer.
 
     Args:
         model: FILE.py:NAME, a torch module or a function that returns one.
         input: Shape of the input, such as 1x1x28x28; int:1x32 for token ids; several separated by commas.
-        rtt: Round-trip time of the network.
-        bandwidth: Bandwidth per connection and direction, such as 100Mbit.
         parties: Number of parties.
-        mode: Trusted dealer, or three parties with an honest majority.
-        comparison: Comparison protocol.
-        fraction_bits: Bits after the binary point.
-        items: Write the preprocessing items of one run, for `private dealer --items`.
         measure: Also run the model at parties on this machine, on an imitated network, and compare.
     """
     from holdfast.private.mpc.forecast import plan as forecast
-    from holdfast.private.mpc.store import write_items
 
-    answer = forecast(
-        model,
-        input,
-        network=_network(rtt, bandwidth),
-        parties=parties,
-        mode=mode,
-        comparison=comparison,
-        fraction_bits=fraction_bits,
-        measure=measure,
-    )
-    if items is not None:
-        write_items(items, answer.items, parties)
+    answer = forecast(model, input, parties=parties, measure=measure, **setting.arguments())
+    setting.write_items(answer.items, parties)
     return answer
-
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)bit(?:/s|ps)?")
-
-
-def _network(rtt: float, bandwidth: str | None) -> Network | None:
-    """The network to imitate, or to forecast for; None: this machine's."""
-    if not rtt and bandwidth is None:
-        return None
-    rate = float("inf")
-    if bandwidth is not None:
-        parts = _RATE.fullmatch(bandwidth.strip())
-        rate = float(parts[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[parts[2]] if parts else 0.0
-        if rate <= 0:
-            raise InputError(
-                "invalid bandwidth",
-                code="invalid-value",
-                place="--bandwidth",
-                found=bandwidth,
-                expected="bits per second, such as 100Mbit or 1.5Gbit",
-            )
-    return Network(rtt / 2, rate)
