@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 OUTSIDE = "other"  # traffic outside of any scope
 
@@ -82,13 +82,7 @@ class Ledger:
         """The sum of all rows."""
         total = Cost("", "total")
         for row in self.rows.values():
-            for name in (
-                "rounds",
-                "bytes_sent",
-                "offline_bytes",
-                "seconds",
-                "waiting_s",
-                "offline_s",
-            ):
-                setattr(total, name, getattr(total, name) + getattr(row, name))
+            for figure in fields(Cost)[2:]:  # those after the names
+                summed = getattr(total, figure.name) + getattr(row, figure.name)
+                setattr(total, figure.name, summed)
         return total

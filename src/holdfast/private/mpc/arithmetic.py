@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.private.mpc.party import Party
 from holdfast.private.mpc.ring import bilinear
-from holdfast.private.mpc.rounds import Rounds, opened_sum
+from holdfast.private.mpc.rounds import Rounds, opened_sum, parallel
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -56,9 +56,7 @@ def product(
     a = _tensor(item["a"])
     if fixed is None:
         b = _tensor(item["b"])
-        both = np.concatenate([_flat(x - a), _flat(y - b)])
-        total = torch.as_tensor(opened_sum((yield both)))
-        e, d = total[: x.numel()].reshape(x.shape), total[x.numel() :].reshape(y.shape)
+        e, d = yield from parallel(opened(x - a), opened(y - b))
     else:
         b, d = fixed.mask, fixed.delta
         e = yield from opened(x - a)
@@ -118,7 +116,3 @@ def halves(c: Tensor) -> tuple[Tensor, Tensor]:
 
 def _tensor(values: np.ndarray) -> Tensor:
     return torch.as_tensor(values)
-
-
-def _flat(share: Tensor) -> np.ndarray:
-    return share.contiguous().numpy().reshape(-1)

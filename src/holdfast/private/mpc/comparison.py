@@ -27,7 +27,7 @@ from holdfast.private.mpc.arithmetic import (
 )
 from holdfast.private.mpc.dealing import LOW_62, hex_digits, winner_index
 from holdfast.private.mpc.party import Party
-from holdfast.private.mpc.rounds import Rounds, opened_sum, opened_xor
+from holdfast.private.mpc.rounds import Rounds, opened_xor, parallel
 
 Bits = np.ndarray
 """A bit per value, shared by XOR: uint8 of 0 or 1."""
@@ -88,10 +88,10 @@ def _tree(public: np.ndarray, item: dict[str, np.ndarray]) -> Rounds[Bits]:
     tables = item["digits"][..., None, :] >> digits
     less, equal = (tables & 1).astype(np.uint8), ((tables >> 16) & 1).astype(np.uint8)
     # 16 digits to 4, then 4 to 1; the last table includes bit 62 of r.
-    v = opened_xor((yield _inputs(less, equal) ^ item["m2"]))
+    v = yield from _opened_bytes(_inputs(less, equal) ^ item["m2"])
     less = _look_up(item["less2"], v & 63) ^ less[..., 3::4]
     equal = _look_up(item["equal2"], (v >> 3) & 15)
-    v = opened_xor((yield _inputs(less, equal)[..., 0] ^ item["m3"]))
+    v = yield from _opened_bytes(_inputs(less, equal)[..., 0] ^ item["m3"])
     return _look_up(item["less3"], v & 63) ^ less[..., 3]
 
 
@@ -116,7 +116,7 @@ def _look_up(table: np.ndarray, index: np.ndarray) -> np.ndarray:
 def to_arithmetic(party: Party, bits: Bits) -> Rounds[Tensor]:
     """Arithmetic shares of bits: one round, 1 byte."""
     item = party.take("bit", shape=tuple(bits.shape))
-    v = _public_bits((yield bits ^ item["rho"]))  # the bytes' other bits stay masked
+    v = yield from _opened_bits(bits ^ item["rho"])
     share = (1 - 2 * v) * torch.as_tensor(item["bit"])
     return share + v if party.lead else share
 
@@ -132,20 +132,21 @@ def select_with_bits(party: Party, bits: Bits, x: Tensor) -> Rounds[tuple[Tensor
     Opens v = bit xor rho and e = x - a; bit x = v x + (1 - 2v) (rho e + rho a).
     """
     item = party.take("selection", bits=tuple(bits.shape), values=tuple(x.shape))
-    first = (bits ^ item["rho"]).reshape(-1)
-    second = (x - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
-    received = yield np.concatenate([first, second.view(np.uint8)])
-    cut = first.size
-    v = _public_bits([message[:cut] for message in received]).reshape(bits.shape)
-    values = [np.ascontiguousarray(message[cut:]).view(np.int64) for message in received]
-    e = torch.as_tensor(opened_sum(values)).reshape(x.shape)
+    masked_x = x - torch.as_tensor(item["a"])
+    v, e = yield from parallel(_opened_bits(bits ^ item["rho"]), opened(masked_x))
     rho, rho_a = torch.as_tensor(item["bit"]), torch.as_tensor(item["bit_a"])
     flipped = (1 - 2 * v) * rho
     return v * x + flipped * e + (1 - 2 * v) * rho_a, flipped + v if party.lead else flipped
 
 
-def _public_bits(received: list[np.ndarray]) -> Tensor:
-    return torch.as_tensor(opened_xor(received) & 1).to(torch.int64)
+def _opened_bits(share: Bits) -> Rounds[Tensor]:
+    """Masked bits as integers; the other bits of their bytes stay masked."""
+    opened_bytes = yield from _opened_bytes(share)
+    return torch.as_tensor(opened_bytes & 1).to(torch.int64)
+
+
+def _opened_bytes(share: np.ndarray) -> Rounds[np.ndarray]:
+    return opened_xor((yield share))
 
 
 def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
@@ -155,7 +156,7 @@ def relu(party: Party, x: Tensor, bits: int = 0) -> Rounds[tuple[Tensor, Bits]]:
     """
     at = yield from _compare(party, x, (0,), bits, select=True)
     sign = at.bits[..., 0]
-    v = _public_bits((yield sign ^ at.item["rho"]))
+    v = yield from _opened_bits(sign ^ at.item["rho"])
     # bit y = v y + (1 - 2v) rho y, and y = C - high + (1 - 2s) top 2^(63-bits) with C, s public.
     y = quotient(party, at.c, at.item, bits)
     low, s = halves(at.c)
@@ -227,15 +228,10 @@ def _pick(party: Party, inputs: np.ndarray, values: Tensor) -> Rounds[Tensor]:
     """
     item = party.take("winner", shape=inputs.shape[:-1], width=values.shape[-1])
     packed = (inputs * (1 << np.arange(6)).astype(np.uint8)).sum(axis=-1, dtype=np.uint8)
-    first = (packed ^ item["m"]).reshape(-1)
-    second = (values - torch.as_tensor(item["a"])).contiguous().numpy().reshape(-1)
-    received = yield np.concatenate([first, second.view(np.uint8)])
-    v = opened_xor([message[: first.size] for message in received]).reshape(packed.shape)
-    parts = [np.ascontiguousarray(message[first.size :]).view(np.int64) for message in received]
-    e = torch.as_tensor(opened_sum(parts)).reshape(values.shape)
-    place = torch.as_tensor(winner_index((v[..., None] >> np.arange(6)) & 1))[
-        ..., None
-    ]  # [..., 4, 1]
+    masked_x = values - torch.as_tensor(item["a"])
+    v, e = yield from parallel(_opened_bytes(packed ^ item["m"]), opened(masked_x))
+    winners = winner_index((v[..., None] >> np.arange(6)) & 1)
+    place = torch.as_tensor(winners)[..., None]  # [..., 4, 1]
     wins = torch.as_tensor(item["wins"]).gather(-1, place)
     wide = place[..., None].expand(*place.shape, values.shape[-1])
     wins_a = torch.as_tensor(item["wins_a"]).gather(-2, wide)[..., 0, :]

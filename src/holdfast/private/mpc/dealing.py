@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -126,13 +126,8 @@ def blank(kind: str, parameters: Mapping[str, Any]) -> Item:
 
 
 def _combine(shares: list[np.ndarray]) -> np.ndarray:
-    total = shares[0].copy()
-    for share in shares[1:]:
-        if total.dtype == RING:
-            total += share
-        else:
-            total ^= share
-    return total
+    add = np.add if shares[0].dtype == RING else np.bitwise_xor
+    return np.asarray(reduce(add, shares))
 
 
 def _cut(seed: bytes, index: int, fields: Mapping[str, Field]) -> Item:

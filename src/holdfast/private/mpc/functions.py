@@ -82,7 +82,7 @@ class Curve:
         with x.scope(self.name):
             share = x.party.run(self._protocol(x.party, x.share, x.scale, table))
             out = x.like(share, table.scale).narrowed()
-        return out.recorded((x, lambda g: self._gradient(x, g)))
+        return out.recorded((x, lambda g: g * _derivative(self)(x)))
 
     def _protocol(self, party: Party, x: Tensor, scale: int, table: Parabolas) -> Rounds[Tensor]:
         # The top step belongs to the tail, as its places may be rounded up beyond the table.
@@ -104,9 +104,6 @@ class Curve:
         )
         total = selected + over * (high - low)
         return total + low if party.lead else total
-
-    def _gradient(self, x: SharedTensor, g: SharedTensor) -> SharedTensor:
-        return g * _derivative(self)(x)
 
 
 @lru_cache(maxsize=16)
@@ -444,23 +441,6 @@ def avg_pool2d(
     return x.product(kernel_of_ones, "conv2d", options)
 
 
-def batch_norm(
-    x: SharedTensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float = 1e-5
-) -> SharedTensor:
-    """Batch normalization by stored statistics; fold it into the layer before it where they are known."""
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    with x.scope("batch_norm"):
-        if isinstance(variance, SharedTensor):
-            inverse: Any = rsqrt(variance + eps, low=2.0**-16).reshape(*shape)
-        else:
-            inverse = torch.rsqrt(torch.as_tensor(variance, dtype=torch.float64) + eps).reshape(
-                shape
-            )
-        out = (x - mean.reshape(shape)) * inverse
-        out = out if weight is None else out * weight.reshape(shape)
-        return out if bias is None else out + bias.reshape(shape)
-
-
 def one_hot(index: SharedTensor, classes: int) -> SharedTensor:
     """Unit vectors of secret integers from 0 to ``classes - 1``: ``[...] -> [..., classes]``. One round."""
     check_domain(index, "one_hot", 0, classes - 1)
@@ -500,37 +480,22 @@ def clamp(x: SharedTensor, low: float | None = None, high: float | None = None) 
 
 def cat(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     """Tensors joined along a dimension."""
-    return _joined(tensors, lambda shares: torch.cat(shares, dim=dim), dim, stacked=False)
+    scale = max(tensor.scale for tensor in tensors)
+    shares = [tensor.share << (scale - tensor.scale) for tensor in tensors]
+    out = tensors[0].like(torch.cat(shares, dim=dim), scale)
+    start, sources = 0, []
+    for tensor in tensors:
+        out = out.combined(tensor, out.share)
+        columns = slice(start, start + tensor.shape[dim])
+
+        def part(g: SharedTensor, columns: slice = columns) -> SharedTensor:
+            return g[(slice(None),) * (dim % g.ndim) + (columns,)]
+
+        sources.append((tensor, part))
+        start = columns.stop
+    return out.recorded(*sources)
 
 
 def stack(tensors: Sequence[SharedTensor], dim: int = 0) -> SharedTensor:
     """Tensors joined along a new dimension."""
-    return _joined(tensors, lambda shares: torch.stack(shares, dim=dim), dim, stacked=True)
-
-
-def _joined(
-    tensors: Sequence[SharedTensor],
-    join: Callable[[list[Tensor]], Tensor],
-    dim: int,
-    *,
-    stacked: bool,
-) -> SharedTensor:
-    scale = max(tensor.scale for tensor in tensors)
-    out = tensors[0].like(
-        join([tensor.share << (scale - tensor.scale) for tensor in tensors]), scale
-    )
-    start, sources = 0, []
-    for number, tensor in enumerate(tensors):
-        out = out.combined(tensor, out.share)
-        width = 1 if stacked else tensor.shape[dim]
-
-        def part(
-            g: SharedTensor, number: int = number, start: int = start, width: int = width
-        ) -> SharedTensor:
-            index: list[Any] = [slice(None)] * g.ndim
-            index[dim] = number if stacked else slice(start, start + width)
-            return g[tuple(index)]
-
-        sources.append((tensor, part))
-        start += width
-    return out.recorded(*sources)
+    return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)

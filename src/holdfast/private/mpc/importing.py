@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
 from holdfast.private.mpc.functions import transposed_weight
-from holdfast.private.mpc.operations import KEPT, NO_GRADIENT, OPERATIONS, SHAPES, with_height
+from holdfast.private.mpc.operations import NO_GRADIENT, OPERATIONS, SHAPES, with_height
 from holdfast.private.mpc.rounds import parallel
 from holdfast.private.mpc.transport import PeerError
 
@@ -55,7 +55,7 @@ class Constant:
 
 @dataclass
 class Step:
-    """One operation on a secret: `result` = `call`(party, *args, **kwargs)."""
+    """One operation on a secret: `result` = `call`(*args, **kwargs)."""
 
     result: str
     op: str
@@ -125,8 +125,8 @@ def _exported(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
         with _EXPORTING, warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch's own use of itself
             table = torch.export.default_decompositions()
-            for kept in KEPT:
-                table.pop(kept, None)
+            for known in OPERATIONS:  # in parts they would cost more
+                table.pop(known, None)
             return torch.export.export(module.eval(), example).run_decompositions(table)
     except InputError:
         raise
@@ -427,7 +427,7 @@ class PrivateModel:
                 continue
             free = step.op in SHAPES
             with nullcontext() if free else self.party.channel.scope(step.op, step.module):
-                values[step.result] = OPERATIONS[step.target].call(self.party, *args, **kwargs)
+                values[step.result] = OPERATIONS[step.target].call(*args, **kwargs)
         outputs = [_filled(each, values) for each in self.graph.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

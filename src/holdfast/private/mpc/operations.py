@@ -22,7 +22,7 @@ class Operation:
 
     Args:
         name: as costs and messages call it.
-        call: computes it: the party, then the arguments of the ATen operation.
+        call: computes it from the arguments of the ATen operation.
         refuses: the arguments -> why they are not supported, or None.
     """
 
@@ -35,7 +35,6 @@ class Operation:
 
 
 def _conv1d(
-    party: Any,
     x: SharedTensor,
     weight: Any,
     bias: Any = None,
@@ -65,7 +64,7 @@ def with_height(weight: Any) -> Any:
     return weight.fixed_height
 
 
-def _batch_norm(party: Any, x: SharedTensor, scale: Any, shift: Any) -> Any:
+def _batch_norm(x: SharedTensor, scale: Any, shift: Any) -> Any:
     """Scale and shift per channel: what the import has made of the stored statistics."""
     shape = (1, -1, *[1] * (x.ndim - 2))
     return x * scale.reshape(shape) + shift.reshape(shape)
@@ -86,7 +85,7 @@ def _average_problem(*args: Any, **_: Any) -> str | None:
     return "divisor_override" if len(args) > 6 and args[6] is not None else None
 
 
-def _adaptive_average(party: Any, x: SharedTensor, size: Any) -> SharedTensor:
+def _adaptive_average(x: SharedTensor, size: Any) -> SharedTensor:
     out = _list(size)
     kernel = [x.shape[-2] // out[0], x.shape[-1] // out[-1]]
     return functions.avg_pool2d(x, kernel, kernel)
@@ -99,14 +98,14 @@ def _adaptive_problem(x: Any, size: Any, *_: Any) -> str | None:
 
 
 def _layer_norm(
-    party: Any, x: SharedTensor, shape: Any, weight: Any = None, bias: Any = None,
+    x: SharedTensor, shape: Any, weight: Any = None, bias: Any = None,
     eps: float = 1e-5, _cudnn: bool = False,
 ) -> SharedTensor:  # fmt: skip
     return functions.layer_norm(x, shape, weight, bias, eps)
 
 
 def _rms_norm(
-    party: Any, x: SharedTensor, shape: Any, weight: Any = None, eps: float | None = None
+    x: SharedTensor, shape: Any, weight: Any = None, eps: float | None = None
 ) -> SharedTensor:
     return functions.rms_norm(
         x, shape, weight, torch.finfo(torch.float32).eps if eps is None else eps
@@ -114,7 +113,6 @@ def _rms_norm(
 
 
 def _attention(
-    party: Any,
     query: SharedTensor,
     key: SharedTensor,
     value: SharedTensor,
@@ -134,7 +132,7 @@ def _attention_problem(*args: Any, **kwargs: Any) -> str | None:
     return "enable_gqa" if kwargs.get("enable_gqa") else None
 
 
-def _embedding(party: Any, weight: Any, index: Any, *_: Any) -> Any:
+def _embedding(weight: Any, index: Any, *_: Any) -> Any:
     if isinstance(index, SharedTensor):
         return functions.embedding(index, weight)
     return weight[index]
@@ -143,15 +141,15 @@ def _embedding(party: Any, weight: Any, index: Any, *_: Any) -> Any:
 # --- Elementwise and shapes ----------------------------------------------------------------------
 
 
-def _add(party: Any, x: Any, y: Any, *, alpha: float = 1) -> Any:
+def _add(x: Any, y: Any, *, alpha: float = 1) -> Any:
     return x + (y if alpha == 1 else y * alpha)
 
 
-def _subtract(party: Any, x: Any, y: Any, *, alpha: float = 1) -> Any:
+def _subtract(x: Any, y: Any, *, alpha: float = 1) -> Any:
     return x - (y if alpha == 1 else y * alpha)
 
 
-def _where(party: Any, condition: Any, x: Any, y: Any) -> Any:
+def _where(condition: Any, x: Any, y: Any) -> Any:
     """A choice by a public or a secret condition; infinities become the largest useful number."""
     if isinstance(condition, SharedTensor):
         return functions.where(condition, _finite(x), _finite(y))
@@ -173,11 +171,11 @@ def _finite(value: Any) -> Any:
     return torch.as_tensor(value).clamp(-1024.0, 1024.0)
 
 
-def _leaky_relu(party: Any, x: SharedTensor, slope: float = 0.01) -> SharedTensor:
+def _leaky_relu(x: SharedTensor, slope: float = 0.01) -> SharedTensor:
     return x * slope + x.relu() * (1 - slope)
 
 
-def _hard_sigmoid(party: Any, x: SharedTensor) -> SharedTensor:
+def _hard_sigmoid(x: SharedTensor) -> SharedTensor:
     return functions.clamp(x + 3.0, 0.0, 6.0) * (1 / 6)
 
 
@@ -185,57 +183,56 @@ def _power_problem(x: Any, power: Any) -> str | None:
     return None if power in range(1, 9) else f"exponent {power}"
 
 
-def _gelu(party: Any, x: SharedTensor, approximate: str = "none") -> SharedTensor:
+def _gelu(x: SharedTensor, approximate: str = "none") -> SharedTensor:
     return functions.gelu(x)  # the approximation by tanh is within 5e-4 of it
 
 
-def _softmax(party: Any, x: SharedTensor, dim: int, *_: Any) -> SharedTensor:
+def _softmax(x: SharedTensor, dim: int, *_: Any) -> SharedTensor:
     return functions.softmax(x, dim)
 
 
-def _log_softmax(party: Any, x: SharedTensor, dim: int, *_: Any) -> SharedTensor:
+def _log_softmax(x: SharedTensor, dim: int, *_: Any) -> SharedTensor:
     return functions.log_softmax(x, dim)
 
 
 def _slice(
-    party: Any, x: SharedTensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    x: SharedTensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> SharedTensor:  # fmt: skip
     return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
 
 
-def _select(party: Any, x: SharedTensor, dim: int, index: int) -> SharedTensor:
+def _select(x: SharedTensor, dim: int, index: int) -> SharedTensor:
     return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
-def _split(party: Any, x: SharedTensor, sizes: Any, dim: int = 0) -> tuple[SharedTensor, ...]:
+def _split(x: SharedTensor, sizes: Any, dim: int = 0) -> tuple[SharedTensor, ...]:
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     return tuple(
-        _slice(party, x, dim, start, start + size)
-        for start, size in zip(starts, sizes, strict=True)
+        _slice(x, dim, start, start + size) for start, size in zip(starts, sizes, strict=True)
     )
 
 
-def _squeeze(party: Any, x: SharedTensor, dims: Any) -> SharedTensor:
+def _squeeze(x: SharedTensor, dims: Any) -> SharedTensor:
     for dim in sorted((each % x.ndim for each in _list(dims)), reverse=True):
         if x.shape[dim] == 1:
             x = x.squeeze(dim)
     return x
 
 
-def _expand(party: Any, x: SharedTensor, shape: Sequence[int], **_: Any) -> SharedTensor:
+def _expand(x: SharedTensor, shape: Sequence[int], **_: Any) -> SharedTensor:
     return x.expand(*shape)
 
 
-def _mean(party: Any, x: SharedTensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+def _mean(x: SharedTensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     return x.mean(dim or None, keepdim)
 
 
-def _sum(party: Any, x: SharedTensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+def _sum(x: SharedTensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     return x.sum(dim or None, keepdim)
 
 
-def _identity(party: Any, x: Any, *_: Any, **__: Any) -> Any:
+def _identity(x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
@@ -243,42 +240,28 @@ def _kind_problem(x: Any, *_: Any, dtype: Any = None, **__: Any) -> str | None:
     return None if dtype is None or dtype.is_floating_point else f"conversion to {dtype}"
 
 
-def _padded(party: Any, x: SharedTensor, widths: Sequence[int], value: float = 0.0) -> SharedTensor:
-    return x.pad(widths, value)
-
-
 def _list(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value)
 
 
-def _call(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that does not need the party."""
-    return lambda party, *args, **kwargs: function(*args, **kwargs)
-
-
-def _method(name: str) -> Callable[..., Any]:
-    return lambda party, x, *args: getattr(x, name)(*args)
-
-
 # --- The table -----------------------------------------------------------------------------------
 
-_LINEAR = Operation("linear", _call(functions.linear))
 _COPY = Operation("copy", _identity, _kind_problem)
 _MEAN, _SUM = Operation("mean", _mean), Operation("sum", _sum)
-_CLAMP = Operation("clamp", _call(functions.clamp))
-_MUL, _DIV = Operation("mul", _call(operator.mul)), Operation("div", _call(operator.truediv))
+_CLAMP = Operation("clamp", functions.clamp)
+_MUL, _DIV = Operation("mul", operator.mul), Operation("div", operator.truediv)
 _ADD, _SUB = Operation("add", _add), Operation("sub", _subtract)
-_MATMUL = Operation("matmul", _call(operator.matmul))
+_MATMUL = Operation("matmul", operator.matmul)
 
 OPERATIONS: dict[Any, Operation] = {
-    aten.linear.default: _LINEAR,
+    aten.linear.default: Operation("linear", functions.linear),
     aten.conv1d.default: Operation("conv1d", _conv1d),
-    aten.conv2d.default: Operation("conv2d", _call(functions.conv2d)),
+    aten.conv2d.default: Operation("conv2d", functions.conv2d),
     aten._native_batch_norm_legit_no_training.default: Operation("batch_norm", _batch_norm),
-    aten.max_pool2d.default: Operation("max_pool2d", _call(functions.max_pool2d), _pool_problem),
+    aten.max_pool2d.default: Operation("max_pool2d", functions.max_pool2d, _pool_problem),
     aten.avg_pool2d.default: Operation(
         "avg_pool2d",
-        lambda party, x, kernel, stride=None, padding=0, *_: functions.avg_pool2d(
+        lambda x, kernel, stride=None, padding=0, *_: functions.avg_pool2d(
             x, kernel, stride, padding
         ),
         _average_problem,
@@ -290,26 +273,26 @@ OPERATIONS: dict[Any, Operation] = {
         "attention", _attention, _attention_problem
     ),
     aten.embedding.default: Operation("embedding", _embedding),
-    aten.relu.default: Operation("relu", _method("relu")),
+    aten.relu.default: Operation("relu", SharedTensor.relu),
     aten.gelu.default: Operation("gelu", _gelu),
-    aten.silu.default: Operation("silu", _call(functions.silu)),
-    aten.sigmoid.default: Operation("sigmoid", _call(functions.sigmoid)),
-    aten.tanh.default: Operation("tanh", _call(functions.tanh)),
-    aten.erf.default: Operation("erf", _call(functions.erf)),
-    aten.exp.default: Operation("exp", _call(functions.exp)),
-    aten.log.default: Operation("log", _call(functions.log)),
-    aten.sqrt.default: Operation("sqrt", _call(functions.sqrt)),
-    aten.rsqrt.default: Operation("rsqrt", _call(functions.rsqrt)),
+    aten.silu.default: Operation("silu", functions.silu),
+    aten.sigmoid.default: Operation("sigmoid", functions.sigmoid),
+    aten.tanh.default: Operation("tanh", functions.tanh),
+    aten.erf.default: Operation("erf", functions.erf),
+    aten.exp.default: Operation("exp", functions.exp),
+    aten.log.default: Operation("log", functions.log),
+    aten.sqrt.default: Operation("sqrt", functions.sqrt),
+    aten.rsqrt.default: Operation("rsqrt", functions.rsqrt),
     aten.reciprocal.default: Operation(
-        "reciprocal", lambda party, x: functions.reciprocal(x, signed=True)
+        "reciprocal", lambda x: functions.reciprocal(x, signed=True)
     ),
     aten.leaky_relu.default: Operation("leaky_relu", _leaky_relu),
     aten.hardtanh.default: Operation(
-        "hardtanh", lambda party, x, low=-1.0, high=1.0: functions.clamp(x, low, high)
+        "hardtanh", lambda x, low=-1.0, high=1.0: functions.clamp(x, low, high)
     ),
-    aten.relu6.default: Operation("relu6", lambda party, x: functions.clamp(x, 0.0, 6.0)),
+    aten.relu6.default: Operation("relu6", lambda x: functions.clamp(x, 0.0, 6.0)),
     aten.hardsigmoid.default: Operation("hardsigmoid", _hard_sigmoid),
-    aten.hardswish.default: Operation("hardswish", lambda party, x: x * _hard_sigmoid(party, x)),
+    aten.hardswish.default: Operation("hardswish", lambda x: x * _hard_sigmoid(x)),
     aten.clamp.default: _CLAMP,
     aten.clamp_min.default: _CLAMP,
     aten.softmax.int: Operation("softmax", _softmax),
@@ -317,7 +300,7 @@ OPERATIONS: dict[Any, Operation] = {
     aten.matmul.default: _MATMUL,
     aten.mm.default: _MATMUL,
     aten.bmm.default: _MATMUL,
-    aten.addmm.default: Operation("linear", lambda party, bias, x, weight: x @ weight + bias),
+    aten.addmm.default: Operation("linear", lambda bias, x, weight: x @ weight + bias),
     aten.add.Tensor: _ADD,
     aten.add.Scalar: _ADD,
     aten.sub.Tensor: _SUB,
@@ -326,15 +309,13 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mul.Scalar: _MUL,
     aten.div.Tensor: _DIV,
     aten.div.Scalar: _DIV,
-    aten.gt.Scalar: Operation("gt", _call(operator.gt)),
-    aten.ge.Scalar: Operation("ge", _call(operator.ge)),
-    aten.lt.Scalar: Operation("lt", _call(operator.lt)),
-    aten.le.Scalar: Operation("le", _call(operator.le)),
-    aten.abs.default: Operation("abs", lambda party, x: x.relu() * 2 - x),
-    aten.neg.default: Operation("neg", _call(operator.neg)),
-    aten.pow.Tensor_Scalar: Operation(
-        "pow", lambda party, x, power: x ** int(power), _power_problem
-    ),
+    aten.gt.Scalar: Operation("gt", operator.gt),
+    aten.ge.Scalar: Operation("ge", operator.ge),
+    aten.lt.Scalar: Operation("lt", operator.lt),
+    aten.le.Scalar: Operation("le", operator.le),
+    aten.abs.default: Operation("abs", lambda x: x.relu() * 2 - x),
+    aten.neg.default: Operation("neg", operator.neg),
+    aten.pow.Tensor_Scalar: Operation("pow", lambda x, power: x ** int(power), _power_problem),
     aten.where.self: Operation("where", _where),
     aten.mean.default: _MEAN,
     aten.mean.dim: _MEAN,
@@ -342,24 +323,24 @@ OPERATIONS: dict[Any, Operation] = {
     aten.sum.dim_IntList: _SUM,
     aten.amax.default: Operation(
         "max",
-        lambda party, x, dims, keepdim=False: x.max(dims[0], keepdim),
+        lambda x, dims, keepdim=False: x.max(dims[0], keepdim),
         lambda x, dims=(), *_: None if len(dims) == 1 else "over several dimensions",
     ),
     aten.argmax.default: Operation(
         "argmax",
-        lambda party, x, dim, keepdim=False: x.argmax(dim, keepdim),
+        SharedTensor.argmax,
         lambda x, dim=None, *_: "over all dimensions" if dim is None else None,
     ),
-    aten.view.default: Operation("reshape", _method("reshape")),
-    aten.permute.default: Operation("permute", _method("permute")),
-    aten.unsqueeze.default: Operation("reshape", _method("unsqueeze")),
+    aten.view.default: Operation("reshape", SharedTensor.reshape),
+    aten.permute.default: Operation("permute", SharedTensor.permute),
+    aten.unsqueeze.default: Operation("reshape", SharedTensor.unsqueeze),
     aten.squeeze.dims: Operation("reshape", _squeeze),
     aten.expand.default: Operation("expand", _expand),
     aten.slice.Tensor: Operation("slice", _slice),
     aten.select.int: Operation("slice", _select),
     aten.split_with_sizes.default: Operation("split", _split),
-    aten.cat.default: Operation("cat", _call(functions.cat)),
-    aten.constant_pad_nd.default: Operation("pad", _padded),
+    aten.cat.default: Operation("cat", functions.cat),
+    aten.constant_pad_nd.default: Operation("pad", SharedTensor.pad),
     aten.clone.default: _COPY,
     aten.alias.default: _COPY,
     aten.dropout.default: Operation("copy", _identity),
@@ -372,26 +353,3 @@ SHAPES = {"reshape", "permute", "expand", "slice", "split", "cat", "copy", "pad"
 
 NO_GRADIENT = {"argmax", "batch_norm", "max", "max_pool2d", "sqrt"}
 """Operations that a model can use but not be trained through."""
-
-KEPT = (
-    aten.linear.default,
-    aten.conv1d.default,
-    aten.conv2d.default,
-    aten.max_pool2d.default,
-    aten.avg_pool2d.default,
-    aten.adaptive_avg_pool2d.default,
-    aten.layer_norm.default,
-    aten.rms_norm.default,
-    aten.scaled_dot_product_attention.default,
-    aten.silu.default,
-    aten.matmul.default,
-    aten.softmax.int,
-    aten.log_softmax.int,
-    aten.leaky_relu.default,
-    aten.hardtanh.default,
-    aten.relu6.default,
-    aten.hardsigmoid.default,
-    aten.hardswish.default,
-    aten.dropout.default,
-)
-"""Operations that stay whole: in parts they would cost more."""

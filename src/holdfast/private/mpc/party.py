@@ -96,15 +96,11 @@ class Party:
             answer = self._open(np.array(payload, order="C", copy=None))
 
     def _open(self, payload: np.ndarray) -> list[np.ndarray]:
-        if self.group is None:
-            received = self.channel.exchange(payload)
-        elif self.rank in self.group:
-            received = self.channel.exchange(payload, group=self.group)
-        else:  # party 2 of replicated3 walks the protocol to deal its items, and sees no opening
+        if self.group is not None and self.rank not in self.group:
+            # Party 2 of replicated3 walks the protocol to deal its items, and sees no opening.
             return [np.zeros_like(payload)] * len(self.group)
-        return [
-            np.frombuffer(message, payload.dtype).reshape(payload.shape) for message in received
-        ]
+        received = self.channel.exchange(payload, self.group)
+        return [np.frombuffer(each, payload.dtype).reshape(payload.shape) for each in received]
 
     # --- Inputs ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ rounds of the longest, because their messages travel together.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,15 +52,9 @@ def parallel(*protocols: Rounds[Any]) -> Rounds[list[Any]]:
 
 def opened_sum(shares: list[np.ndarray]) -> np.ndarray:
     """The value that arithmetic shares add up to."""
-    total = shares[0].copy()
-    for share in shares[1:]:
-        total += share
-    return total
+    return np.asarray(reduce(np.add, shares))
 
 
 def opened_xor(shares: list[np.ndarray]) -> np.ndarray:
     """The value that binary shares XOR to."""
-    total = shares[0].copy()
-    for share in shares[1:]:
-        total ^= share
-    return total
+    return np.asarray(reduce(np.bitwise_xor, shares))
