@@ -12,6 +12,7 @@ import hashlib
 import os
 import ssl
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from holdfast.errors import InputError
@@ -67,18 +68,10 @@ def make_certificate(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    write_private(key_path, private)
+    with open(key_path, "xb", opener=partial(os.open, mode=0o600)) as file:
+        file.write(private)
     write_whole(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
     return certificate_path, key_path
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def certificate_bytes(path: Path) -> bytes:

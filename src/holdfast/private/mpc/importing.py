@@ -18,7 +18,7 @@ import logging
 import operator
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.node import Node, map_aggregate
 
 from holdfast.errors import InputError
 from holdfast.private.mpc.arithmetic import Fixed
@@ -196,8 +197,8 @@ def _folded(program: Any, trainable: bool) -> Graph:
         elif node.op == "output":
             outputs = list(_refs(node.args[0]))
         elif node.users:
-            args, kwargs = _refs(node.args), dict(_refs(node.kwargs))
-            used = list(_named((args, kwargs)))
+            args, kwargs = _refs(node.args), _refs(node.kwargs)
+            used = _named((args, kwargs))
             is_parameter = trainable and any(constants.get(name, _PUBLIC).secret for name in used)
             if all(name in constants for name in used) and not is_parameter:
                 value = _evaluated(node, args, kwargs, constants)
@@ -228,43 +229,30 @@ def _placeholders(program: Any) -> dict[str, tuple[str, Tensor]]:
 
 def _refs(value: Any) -> Any:
     """Arguments of a node with references in place of nodes."""
-    if isinstance(value, torch.fx.Node):
-        return Ref(value.name)
-    if isinstance(value, (tuple, list)):
-        return tuple(_refs(each) for each in value)
-    if isinstance(value, Mapping):
-        return {key: _refs(each) for key, each in value.items()}
-    return value
+    return map_aggregate(value, lambda leaf: Ref(leaf.name) if isinstance(leaf, Node) else leaf)
 
 
-def _named(value: Any) -> Iterable[str]:
+def _named(value: Any) -> list[str]:
     """The names that arguments refer to."""
-    if isinstance(value, Ref):
-        yield value.name
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _named(each)
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _named(each)
+    names: list[str] = []
+
+    def note(leaf: Any) -> None:
+        if isinstance(leaf, Ref):
+            names.append(leaf.name)
+
+    map_aggregate(value, note)
+    return names
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     """Arguments with values in place of references."""
-    if isinstance(value, Ref):
-        return values[value.name]
-    if isinstance(value, tuple):
-        return tuple(_filled(each, values) for each in value)
-    if isinstance(value, Mapping):
-        return {key: _filled(each, values) for key, each in value.items()}
-    return value
+    return map_aggregate(value, lambda leaf: values[leaf.name] if isinstance(leaf, Ref) else leaf)
 
 
 def _evaluated(node: Any, args: Any, kwargs: Any, constants: Mapping[str, Constant]) -> Any:
     values = {name: each.value for name, each in constants.items()}
     with torch.no_grad():
-        filled = [list(a) if isinstance(a, tuple) else a for a in _filled(args, values)]
-        return node.target(*filled, **_filled(kwargs, values))
+        return node.target(*_filled(args, values), **_filled(kwargs, values))
 
 
 # --- Batch normalization and pooling -------------------------------------------------------------

@@ -207,8 +207,8 @@ class SharedTensor:
 
     def reshape(self, *shape: Any) -> SharedTensor:
         """The same elements in another shape."""
-        size = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return self._view(lambda t: t.reshape(tuple(size)), lambda g: g.reshape(*self.shape))
+        size = _several(shape)
+        return self._view(lambda t: t.reshape(size), lambda g: g.reshape(*self.shape))
 
     view = reshape
 
@@ -218,11 +218,8 @@ class SharedTensor:
 
     def permute(self, *dims: Any) -> SharedTensor:
         """Dimensions in another order."""
-        order = list(dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
-        back = [
-            order.index(axis) if axis in order else order.index(axis - len(order))
-            for axis in range(len(order))
-        ]
+        order = _several(dims)
+        back = np.argsort([axis % self.ndim for axis in order]).tolist()
         return self._view(lambda t: t.permute(order), lambda g: g.permute(*back))
 
     def transpose(self, first: int, second: int) -> SharedTensor:
@@ -246,8 +243,8 @@ class SharedTensor:
 
     def expand(self, *shape: Any) -> SharedTensor:
         """Repeated along dimensions of size 1."""
-        size = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return self._view(lambda t: t.expand(tuple(size)), _summed_to(self.shape))
+        size = _several(shape)
+        return self._view(lambda t: t.expand(size), _summed_to(self.shape))
 
     def __getitem__(self, index: Any) -> SharedTensor:
         def scatter(g: SharedTensor) -> SharedTensor:
@@ -404,10 +401,8 @@ class SharedTensor:
 
     def max(self, dim: int = -1, keepdim: bool = False) -> SharedTensor:
         """Largest value along a dimension."""
-        values = self.share.movedim(dim, -1)[..., None]
-        if self.party.debug:
-            _check_range(self, "max", ring.LIMIT_BITS - 1)
-        best = self.run("max", comparison.maximum(self.party, values))
+        keys = self.share.movedim(dim, -1)
+        best = self._largest("max", keys[..., None])
         out = self.like(best[..., 0]).recorded((self, no_gradient("max")))
         return out.unsqueeze(dim) if keepdim else out
 
@@ -416,11 +411,14 @@ class SharedTensor:
         keys = self.share.movedim(dim, -1)
         places = torch.arange(keys.shape[-1]) * int(self.party.lead)
         values = torch.stack([keys, places.expand(keys.shape)], dim=-1)
-        if self.party.debug:
-            _check_range(self, "argmax", ring.LIMIT_BITS - 1)
-        best = self.run("argmax", comparison.maximum(self.party, values))
-        out = self.like(best[..., 1], 0)
+        out = self.like(self._largest("argmax", values)[..., 1], 0)
         return out.unsqueeze(dim) if keepdim else out
+
+    def _largest(self, op: str, values: Tensor) -> Tensor:
+        if self.party.debug:
+            _check_range(self, op, ring.LIMIT_BITS - 1)
+        best: Tensor = self.run(op, comparison.maximum(self.party, values))
+        return best
 
     # --- Opening ---------------------------------------------------------------------------------
 
@@ -483,6 +481,11 @@ def _collect(party: Party, share: Tensor, ranks: list[int]) -> Tensor | None:
 
 
 # --- Shapes and gradients ------------------------------------------------------------------------
+
+
+def _several(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes or dimensions, passed one by one or as one sequence."""
+    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
 
 
 def _dims(dim: int | Sequence[int] | None, ndim: int) -> list[int]:

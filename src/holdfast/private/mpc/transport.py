@@ -57,7 +57,7 @@ class PeerError(HoldfastError):
 # --- Clocks and shaping --------------------------------------------------------------------------
 
 
-class RealClock:
+class Clock:
     """The machine's monotonic clock, which all processes of one machine share."""
 
     def now(self) -> float:
@@ -68,21 +68,6 @@ class RealClock:
         """Sleep until a moment has passed."""
         while (left := moment - time.monotonic()) > 0:
             time.sleep(left)
-
-
-class VirtualClock:
-    """A clock that only messages move: the time of a run whose computation takes none."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def now(self) -> float:
-        """Seconds since the start."""
-        return self._now
-
-    def wait_until(self, moment: float) -> None:
-        """Advance to a moment, unless it has passed."""
-        self._now = max(self._now, moment)
 
 
 @dataclass(frozen=True)
@@ -166,7 +151,7 @@ class Channel:
         connections: peer -> connected socket (TLS or not), for every other rank.
         timeout_s: longest wait for one message.
         network: to imitate; only between processes of one machine, whose clocks are the same.
-        clock: real, or virtual for tests.
+        clock: another one than the machine's, for tests.
     """
 
     def __init__(
@@ -176,12 +161,12 @@ class Channel:
         *,
         timeout_s: float = TIMEOUT_S,
         network: Network | None = None,
-        clock: RealClock | VirtualClock | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.rank, self.parties = rank, len(connections) + 1
         self.round = 0
         self.ledger = Ledger()
-        self.clock = clock or RealClock()
+        self.clock = clock or Clock()
         self._network, self._timeout_s = network, timeout_s
         self._links = {peer: _Link(peer, link) for peer, link in sorted(connections.items())}
 
@@ -214,15 +199,6 @@ class Channel:
         ]
         self._settle(*links)
         return everyone
-
-    def rotate(self, payload: Payload) -> bytearray:
-        """Send a payload to the rank before this one, receive one of the same size from the rank after."""
-        data = _octets(payload)
-        before, after = (self._links[(self.rank + step) % self.parties] for step in (-1, 1))
-        self._post(before, data)
-        received = self._take(after, len(data))
-        self._settle(before)
-        return received
 
     def send(self, to: int, payload: Payload) -> None:
         """Send a payload to one peer."""
@@ -352,12 +328,6 @@ class EchoChannel(Channel):
         self._count(len(_octets(payload)), members - 1)
         self._advance()
         return [payload] * members
-
-    def rotate(self, payload: Payload) -> bytearray:
-        """The payload, as if it came from the rank after."""
-        self._count(len(_octets(payload)), 1)
-        self._advance()
-        return bytearray(_octets(payload))
 
     def send(self, to: int, payload: Payload) -> None:
         """Count a message."""
