@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.errors import InputError
-from holdfast.files import read_whole, write_whole
+from holdfast.files import read_whole, sync, write_whole
 
 
 def make_certificate(
@@ -70,6 +70,7 @@ def make_certificate(
     )
     with open(key_path, "xb", opener=partial(os.open, mode=0o600)) as file:
         file.write(private)
+    sync(key_path)
     write_whole(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
     return certificate_path, key_path
 
