@@ -42,7 +42,8 @@ def loader_trace(
     return Trace(
         stages=(
             stage("source", cpu / 2, blocked, **process),
-            stage("send", cpu / 2, **process),
+            stage("collate", cpu / 2, **process),
+            stage("send", 0.0, **process),
             stage("receive", 0.0, **main),
             stage("consumer", 0.0, consumer, **main),
         ),
@@ -82,7 +83,7 @@ def records(
                 if slow and kind == "bandwidth":
                     waits = [blocked * bytes_[0] / 40_000]
             seconds = (cpu, 0.05, sum(waits), 0.0)
-            stages[name] = [len(waits), *(int(1e9 * value) for value in seconds)]
+            stages[name] = [len(waits), *(int(1e9 * value) for value in seconds), 0]
             calls[name] = {
                 "random": False,
                 "calls": [(wait, size, size) for wait, size in zip(waits, bytes_, strict=True)],
@@ -94,6 +95,7 @@ def records(
                 "samples": SAMPLES,
                 "detailed": batch % 2 == 0,
                 "private_bytes": 1 << 20,
+                "process_cpu": sum(times[1] for times in stages.values()),
                 "stages": stages,
                 "details": calls if batch % 2 == 0 else {},
                 "held": held if batch % 2 == 0 else {},
@@ -105,4 +107,4 @@ def records(
 def consumed(consumer_s: float, batches: int = 20) -> Run:
     """What the consumer saw that takes so long for a batch."""
     moments = np.arange(batches + 1) * max(0.017, consumer_s)
-    return Run(moments, 0.017 * batches, 0.0, 0.0, consumer_s * batches, 40_000.0)
+    return Run(moments, 0.017 * batches, 0.0, 0.0, 0.0, consumer_s * batches, 40_000.0)

@@ -230,7 +230,7 @@ def sample(position: int) -> dict[str, Any]:
 
 
 def fill(folder: Path, key: str = "k", budget: float = 1e6) -> DiskStore:
-    store = DiskStore(folder, key, budget, TOTAL)
+    store = DiskStore(folder, key, budget)
     for position in range(TOTAL):
         store.put(position, sample(position))
     store.flush()
@@ -248,26 +248,20 @@ def present(store: Any) -> list[int]:
     return positions
 
 
-@pytest.fixture
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_store, "SEGMENT_BYTES", 256)
-
-
-@pytest.mark.usefixtures("small_segments")
-def test_disk_cache_is_read_again(tmp_path: Path) -> None:
+def test_disk_cache_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_store, "WRITTEN_BYTES", 256)
     assert present(fill(tmp_path / "cache")) == list(range(TOTAL))
-    assert len(list((tmp_path / "cache").iterdir())) > 3
-    again = DiskStore(tmp_path / "cache", "k", 1e6, TOTAL)
+    again = DiskStore(tmp_path / "cache", "k", 1e6)
     assert present(again) == list(range(TOTAL))
     assert (again.torn, again.stale) == (0, 0)
 
 
 def test_stale_cache_is_removed(tmp_path: Path) -> None:
     fill(tmp_path).close()
-    other = DiskStore(tmp_path, "other", 1e6, TOTAL)
+    other = DiskStore(tmp_path, "other", 1e6)
     assert present(other) == []
     assert other.stale == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.stem for path in tmp_path.iterdir()] == ["other"]
 
 
 @pytest.mark.examples(40)
@@ -290,40 +284,47 @@ def test_torn_cache_is_found_and_rebuilt(
         content[at:] = bytes(len(content) - at)
     else:
         content += b"x"
-    damaged = bytes(content) != segment.read_bytes()
     segment.write_bytes(content)
-    torn = DiskStore(folder, "k", 1e6, TOTAL)
-    survivors = present(torn)
-    assert (torn.torn > 0) == damaged == (len(survivors) < TOTAL)
-    for position in set(range(TOTAL)) - set(survivors):
-        torn.put(position, sample(position))
+    torn = DiskStore(folder, "k", 1e6)
+    survivors = present(torn)  # what damage did not reach, and only right values
+    # Bytes that no row uses may change unseen.
+    assert torn.torn > 0 or len(survivors) == TOTAL or kind == "flip"
+    for _ in range(3):  # damage that only writing meets begins the file anew
+        for position in set(range(TOTAL)) - set(present(torn)):
+            torn.put(position, sample(position))
+        torn.flush()
     torn.close()
-    assert present(DiskStore(folder, "k", 1e6, TOTAL)) == list(range(TOTAL))
+    assert present(DiskStore(folder, "k", 1e6)) == list(range(TOTAL))
 
 
-def test_killed_between_write_and_rename(tmp_path: Path) -> None:
+def test_killed_before_all_is_written(tmp_path: Path) -> None:
     code = (
         "import os, pathlib\n"
         "from holdfast.data.pipeline.cache_store import DiskStore\n"
-        f"store = DiskStore(pathlib.Path({str(tmp_path)!r}), 'k', 1e6, {TOTAL})\n"
+        f"store = DiskStore(pathlib.Path({str(tmp_path)!r}), 'k', 1e6)\n"
         "store.put(0, {'id': 0, 'x': None}); store.flush()\n"
-        "pathlib.Path.replace = lambda *_: os._exit(9)\n"
+        "write = store._execute\n"
+        "store._execute = lambda text, values=(): text == 'COMMIT' and os._exit(9) or write(text, values)\n"
         "store.put(1, 'never seen'); store.flush()"
     )
     killed = subprocess.run([sys.executable, "-c", code], check=False)
     assert killed.returncode == 9
-    assert len([path for path in tmp_path.iterdir() if path.suffix == ".part"]) == 1
-    store = DiskStore(tmp_path, "k", 1e6, TOTAL)
+    store = DiskStore(tmp_path, "k", 1e6)
     assert store.get(0) == ({"id": 0, "x": None},)
     assert store.get(1) is None
-    assert [path.suffix for path in tmp_path.iterdir()] == [".segment"]
+    assert store.torn == 0
 
 
 def test_budgets_hold(tmp_path: Path) -> None:
-    store = fill(tmp_path, budget=1000)
-    size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert 500 < size <= 1000
-    assert 0 < len(present(store)) < TOTAL
+    for budget in (5_000, 30_000):
+        store = DiskStore(tmp_path, "k", budget)
+        for position in range(TOTAL):
+            store.put(position, {**sample(position), "more": bytes(500)})
+        store.flush()
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= budget
+        held = [position for position in range(TOTAL) if store.get(position)]
+        assert len(held) == 0 if budget == 5_000 else 0 < len(held) < TOTAL
+        store.close()
     memory = MemoryStore(2000)
     for position in range(TOTAL):
         memory.put(position, sample(position))
@@ -333,23 +334,23 @@ def test_budgets_hold(tmp_path: Path) -> None:
 
 
 def test_two_writers_share_a_folder(tmp_path: Path) -> None:
-    first, second = (DiskStore(tmp_path, "k", 1e6, TOTAL) for _ in range(2))
+    first, second = (DiskStore(tmp_path, "k", 1e6) for _ in range(2))
     for position in range(TOTAL):
         (first, second)[position % 2].put(position, sample(position))
     first.close(), second.close()
-    assert present(DiskStore(tmp_path, "k", 1e6, TOTAL)) == list(range(TOTAL))
+    assert present(DiskStore(tmp_path, "k", 1e6)) == list(range(TOTAL))
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(InputError) as caught:
-        DiskStore(tmp_path, "k", 1e6, TOTAL)
+        DiskStore(tmp_path, "k", 1e6)
     assert caught.value.code == "conflict"
     assert (tmp_path / "thesis.tex").exists()
 
 
 def test_a_type_that_cannot_be_stored_ends_the_cache_only(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path, "k", 1e6, TOTAL)
+    store = DiskStore(tmp_path, "k", 1e6)
     store.put(0, object())
     assert store.refused == "builtins.object"
 
@@ -382,7 +383,7 @@ def batches(pipeline: Pipeline) -> list[bytes]:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("on_disk", [False, True])
-@pytest.mark.parametrize("budget", [1e6, 900.0])
+@pytest.mark.parametrize("budget", [1e6, 2500.0])
 def test_a_cached_pipeline_delivers_the_same(tmp_path: Path, on_disk: bool, budget: float) -> None:
     def build(folder: Path | None, cached: bool) -> tuple[Pipeline, Reads]:
         reads = Reads()
@@ -396,7 +397,7 @@ def test_a_cached_pipeline_delivers_the_same(tmp_path: Path, on_disk: bool, budg
     pipeline, reads = build(tmp_path / "cache" if on_disk else None, cached=True)
     assert [batches(pipeline) for _ in range(3)] == expected
     computed = reads.count - 25
-    assert computed == 25 if budget == 1e6 else 25 < computed < 75
+    assert computed == 25 if budget == 1e6 else 25 < computed <= 75
 
 
 def test_a_sample_that_failed_is_tried_again() -> None:

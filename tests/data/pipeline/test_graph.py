@@ -71,19 +71,19 @@ def graph(
 
 
 @pytest.mark.parametrize(
-    ("read_workers", "crop_workers", "chunk"),
+    ("read_workers", "crop_workers"),
     [
-        ({"threads": 1}, {"threads": 1}, 1),
-        ({"threads": 4}, {"threads": 3}, 1),
-        ({"threads": 2}, {"processes": 2}, 3),
+        ({"threads": 1}, {"threads": 1}),
+        ({"threads": 4}, {"threads": 3}),
+        ({"threads": 2}, {"processes": 2}),
     ],
 )
 def test_order_and_augmentation_do_not_depend_on_workers(
-    stages: Any, read_workers: dict[str, int], crop_workers: dict[str, int], chunk: int
+    stages: Any, read_workers: dict[str, int], crop_workers: dict[str, int]
 ) -> None:
     reference = graph(stages, {}, {})
     expected = [contents(reference.run(epoch).serial()) for epoch in (0, 1)]
-    pipeline = graph(stages, read_workers, crop_workers, chunk=chunk)
+    pipeline = graph(stages, read_workers, crop_workers)
     assert [contents(pipeline), contents(pipeline)] == expected
     assert expected[0] != expected[1]
 
@@ -136,7 +136,7 @@ def test_the_consumer_may_leave_early_and_begin_anew() -> None:
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_batches_and_length(count: int, drop_last: bool) -> None:
-    pipeline = Pipeline(range(count), chunk=3).batch(4, drop_last=drop_last).batch(2)
+    pipeline = Pipeline(range(count)).batch(4, drop_last=drop_last).batch(2)
     flat = [i for pair in pipeline for batch in pair for i in batch]
     assert flat == list(range(count - count % 4 if drop_last else count))
     assert len(list(pipeline)) == len(pipeline)

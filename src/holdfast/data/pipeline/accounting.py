@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from holdfast.data.pipeline.measuring import Run
 from holdfast.data.pipeline.stages import FloatArray, Stage
 
 GROUP, MAIN = "workers", "main"
+SEND, RECEIVE, CONSUMER = OUTSIDE = ("send", "receive", "consumer")
+"""Stages that are not the user's functions in a worker."""
 STEADY = 8
 """With so many batches that were only timed, those that were examined too are left out."""
 GROWTH = 1.5
@@ -24,17 +26,51 @@ EXPLAINED = 0.5
 """Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
 FEWEST_CALLS, MOST_CALLS = 5, 300
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 
 
-def read_records(folder: Path) -> list[Record]:
-    """Traced batches of all workers, but for the first of each, which loads libraries and opens files."""
+def read_records(folder: Path, workers: int = 1) -> list[Record]:
+    """Traced batches of all workers, but for the first of each, which loads libraries and opens files.
+
+    Their ``number`` is that of the batch in the order of the loader: workers take turns.
+    """
     records: list[Record] = []
+    plain = np.zeros(2)
     for path in sorted(folder.glob("worker-*.jsonl")):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         private = max((line.get("private_bytes", 0) for line in lines), default=0)
-        records += [line | {"private_bytes": private} for line in (lines[1:] or lines)]
+        worker = int(path.name.split("-")[1])
+        for line in lines:
+            line |= {
+                "private_bytes": private,
+                "number": worker + (line["batch"] - 1) * max(1, workers),
+            }
+        records += lines[1:] or lines
+        plain += lines[-1]["plain"] if lines else 0
+    if records:
+        _take_off_clocks(records, *plain)
     return records
+
+
+def _take_off_clocks(records: Sequence[Record], batches: float, cpu: float) -> None:
+    """Take off CPU times what reading the clocks took: traced batches took that much longer than others.
+
+    Args:
+        records: changed in place.
+        batches: that were not traced.
+        cpu: nanoseconds of the process in these.
+    """
+    inner, outer = records[0]["clocks"]
+    timed = _timed(records)
+    calls = sum(entry[0] for record in timed for entry in record["stages"].values())
+    if batches >= STEADY:
+        longer = sum(record["process_cpu"] for record in timed) - len(timed) * cpu / batches
+        share = min(2.0, max(0.0, longer / (calls * (inner + outer))))
+        inner, outer = share * inner, share * outer
+    for record in records:
+        for entry in record["stages"].values():
+            entry[1] = max(0.0, entry[1] - entry[0] * inner - entry[5] * outer)
+            record["process_cpu"] -= entry[0] * (inner + outer)
 
 
 def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
@@ -46,13 +82,45 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
         workers: worker processes; 0: the consumer's thread does it all.
     """
     stages = worker_stages(records, max(1, workers))
-    if workers:
-        stages += [_send(run, workers, stages), _main("receive", run, run.receive_cpu_s)]
-    else:
-        stages = [replace(part, group=MAIN, executor="main") for part in stages]
-    consumer = _main("consumer", run, run.consumer_cpu_s)
-    waiting = max(0.0, run.consumer_s - run.consumer_cpu_s) / run.batches
-    return [*stages, replace(consumer, blocked_s=waiting)]
+    consumer = main_stage("consumer", run, run.consumer_cpu_s, run.consumer_s - run.consumer_cpu_s)
+    if not workers:
+        return [*(replace(part, group=MAIN, executor="main") for part in stages), consumer]
+    cpu = max(0.0, float(np.median(send_costs(records))))
+    send = replace(
+        stages[-1],
+        name=SEND,
+        elements=run.batches,
+        visits=1.0,
+        cpu_s=cpu,
+        gil_s=cpu,
+        blocked_s=0.0,
+        stream_bytes_s=math.inf,
+        random=False,
+    )
+    return [
+        *stages,
+        send,
+        main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s),
+        consumer,
+    ]
+
+
+def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
+    """A stage of the consumer's thread, from its seconds in the whole run."""
+    per_batch = cpu_s / run.batches
+    return Stage(
+        name=name,
+        group=MAIN,
+        executor="main",
+        parallelism=1,
+        elements=run.batches,
+        visits=1.0,
+        cpu_s=per_batch,
+        gil_s=per_batch,
+        blocked_s=max(0.0, blocked_s) / run.batches,
+        out_bytes=run.batch_bytes,
+        sequential=True,
+    )
 
 
 def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
@@ -72,9 +140,28 @@ def batch_costs(records: Sequence[Record]) -> FloatArray:
     return np.array(rows, dtype=np.float64).reshape(-1, 2) / 1e9
 
 
-def total_cpu_s(records: Sequence[Record]) -> float:
-    """CPU seconds per batch in a worker."""
-    return float(batch_costs(records)[:, 0].mean()) if records else 0.0
+def send_costs(records: Sequence[Record]) -> FloatArray:
+    """CPU seconds of each traced batch in a worker outside of its stages: pickling, queues."""
+    timed = _timed(records)
+    whole = np.array([record["process_cpu"] for record in timed], dtype=np.float64) / 1e9
+    return whole - batch_costs(records)[:, 0]
+
+
+def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:
+    """CPU seconds of batches over those of others, from the same batches where there are some.
+
+    Medians: a few long batches may be in one of the two; 1 if there are too few to compare.
+    """
+    first, second = (
+        {record["number"]: sum(entry[1] for entry in record["stages"].values()) for record in part}
+        for part in (records, others)
+    )
+    common = [first[number] / max(second[number], 1) for number in first.keys() & second.keys()]
+    if len(common) >= STEADY // 2:
+        return float(np.median(common))
+    if min(len(first), len(second)) < STEADY:
+        return 1.0
+    return float(np.median([*first.values()]) / max(1, np.median([*second.values()])))
 
 
 def queued_share(records: Sequence[Record]) -> float:
@@ -97,7 +184,7 @@ def shared_bandwidth(
         together: of several that run at once.
         count: how many.
     """
-    if stage.group == MAIN and stage.name in ("receive", "consumer"):
+    if stage.name in OUTSIDE:
         return stage
     # Medians: a batch during which the whole machine stood still says nothing.
     one, many = (
@@ -174,39 +261,6 @@ def _spread(values: FloatArray) -> float:
     return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
-def _send(run: Run, workers: int, stages: Sequence[Stage]) -> Stage:
-    """What worker processes compute outside of their stages: pickling, queues."""
-    cpu = max(0.0, run.cpu_s / max(1, run.batches) - sum(stage.cpu_s for stage in stages))
-    return Stage(
-        name="send",
-        group=GROUP,
-        executor="process",
-        parallelism=workers,
-        elements=run.batches,
-        visits=1.0,
-        cpu_s=cpu,
-        gil_s=cpu,
-        worker_bytes=max((part.worker_bytes for part in stages), default=0.0),
-    )
-
-
-def _main(name: str, run: Run, cpu_s: float) -> Stage:
-    """A stage of the consumer's thread."""
-    per_batch = cpu_s / run.batches
-    return Stage(
-        name=name,
-        group=MAIN,
-        executor="main",
-        parallelism=1,
-        elements=run.batches,
-        visits=1.0,
-        cpu_s=per_batch,
-        gil_s=per_batch,
-        out_bytes=run.batch_bytes,
-        sequential=True,
-    )
-
-
 def _timed(records: Sequence[Record]) -> Sequence[Record]:
     plain = [record for record in records if not record["detailed"]]
     return plain if len(plain) >= STEADY else records
@@ -214,5 +268,5 @@ def _timed(records: Sequence[Record]) -> Sequence[Record]:
 
 def _cost(name: str, records: Sequence[Record], column: int) -> FloatArray:
     """Seconds of a stage in each batch."""
-    entries = [record["stages"].get(name, (0, 0, 0, 0, 0))[column] for record in records]
+    entries = [record["stages"].get(name, (0,) * 6)[column] for record in records]
     return np.array(entries, dtype=np.float64) / 1e9

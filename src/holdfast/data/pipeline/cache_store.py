@@ -4,37 +4,32 @@ A store only ever saves work: what is absent, stale, torn or beyond the budget i
 computed again. Samples are stored as bytes, so that a stage that changes its input in place cannot change
 the cache.
 
-On disk a cache is a folder of segments. A segment is a checked header (the key of source and stages, and of
-each sample its position, length and checksum) and the samples' bytes; it appears whole or not at all.
+On disk a cache is a folder with one SQLite file, named by the key of source and stages, with a checksum
+per sample. SQLite writes samples whole or not at all, lets several processes fill one file, and ends a file
+at its budget.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-import struct
+import sqlite3
 import threading
-import time
 import zlib
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
-
 from holdfast.data.pipeline.encoding import decode, encode
 from holdfast.errors import InputError
-from holdfast.files import Lock, LockHeldError, atomic_file, draft_target
 
-SEGMENT_BYTES = 32 << 20
-"""Samples wait in memory until a segment is full."""
+WRITTEN_BYTES = 32 << 20
+"""Samples wait in memory until there are so many bytes to write."""
 OVERHEAD = 200
 """Bytes that Python needs for an entry in memory, besides its content."""
-_ENTRY_BYTES, _SEGMENT_OVERHEAD = 32, 200  # at most, in a segment's header
-_MAGIC = b"holdfast-cache-1"
-_HEAD = struct.Struct("<16sII")  # magic, length of the header, its checksum
+PAGE = 4096
+PATIENCE_S = 30.0
+"""Time to wait for another process that writes."""
+SUFFIX = ".samples"
 
 
 class MemoryStore:
@@ -65,176 +60,138 @@ class MemoryStore:
         """Nothing waits."""
 
 
-class _Header(msgspec.Struct):
-    key: str
-    positions: list[int]
-    lengths: list[int]
-    checksums: list[int]
-
-
-_ENTRY = np.dtype([("segment", "i4"), ("start", "i8"), ("length", "i8"), ("checksum", "u4")])
-
-
 class DiskStore:
     """A cache in a folder, of at most `budget` bytes, that outlives the process.
 
-    Several processes may fill one folder. Stale and torn segments are removed by the first of them.
-
     Args:
         folder: made if there is none.
-        key: fingerprint of the source and of the stages below the cache.
+        key: fingerprint of the source and of the stages below the cache; files of other keys are removed.
         budget: bytes on disk.
-        total: samples of the source.
 
     Raises:
         InputError: `conflict` if the folder holds other files, `unwritable` if it cannot be written.
     """
 
-    def __init__(self, folder: Path, key: str, budget: float, total: int) -> None:
-        self._folder, self._key, self._left = folder, key, budget
-        self._segments: list[Path] = []
-        # An array, as Python objects would take 10 times the memory.
-        self._entries = np.zeros(total, _ENTRY)
-        self._entries["segment"] = -1
+    def __init__(self, folder: Path, key: str, budget: float) -> None:
+        self._path, self._key, self._budget = folder / f"{key[:40]}{SUFFIX}", key, budget
         self._draft: dict[int, bytes] = {}
         self._draft_bytes = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._full = False
         self.torn = self.stale = 0
-        """Entries or segments that failed their checksum; segments of another key."""
+        """Samples, or files, that were damaged; files of another key."""
         self.refused: str | None = None
         """The type of a sample that cannot be stored: nothing more is stored."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            names = sorted(path.name for path in folder.iterdir())
-        except OSError as error:
-            raise InputError(
-                "the cache cannot be written", code="unwritable", path=folder, found=error.strerror
-            ) from error
-        foreign = [n for n in names if not n.endswith(".segment") and not draft_target(n)]
-        if foreign:
-            raise InputError(
-                "this folder is not a cache",
-                code="conflict",
-                path=folder,
-                found=foreign[0],
-                remedy="name a folder of its own, which need not exist",
-            )
-        self._read_segments(names)
-
-    def _read_segments(self, names: Iterable[str]) -> None:
-        try:
-            with Lock(self._folder):  # nobody else uses it: what is of no use can go
-                self._scan(names, clean=True)
-        except LockHeldError:
-            self._scan(names, clean=False)
-        self._in_use = Lock(self._folder, shared=True, wait=True)
-
-    def _scan(self, names: Iterable[str], clean: bool) -> None:
-        for name in names:  # in the order of writing: later entries replace earlier ones
-            path = self._folder / name
-            header = None if draft_target(name) else _read_header(path)
-            if header is None:
-                self.torn += name.endswith(".segment")
-            elif header[0].key != self._key:
-                self.stale += 1
-            else:
-                self._register(path, *header)
-                self._left -= path.stat().st_size
-                continue
-            if clean:
+            others = [path for path in sorted(folder.iterdir()) if path.stem != self._path.stem]
+            if foreign := [path.name for path in others if not path.suffix.startswith(SUFFIX)]:
+                raise InputError(
+                    "this folder is not a cache",
+                    code="conflict",
+                    path=folder,
+                    found=foreign[0],
+                    remedy="name a folder of its own, which need not exist",
+                )
+            for path in others:
+                self.stale += path.suffix == SUFFIX
                 path.unlink(missing_ok=True)
-
-    def _register(self, path: Path, header: _Header, start: int) -> None:
-        lengths = np.array(header.lengths, np.int64)
-        entries = np.empty(len(lengths), _ENTRY)
-        entries["segment"] = len(self._segments)
-        entries["start"] = start + np.cumsum(lengths) - lengths
-        entries["length"] = lengths
-        entries["checksum"] = header.checksums
-        self._entries[header.positions] = entries
-        self._segments.append(path)
+            self._database = self._open()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise InputError(
+                "the cache cannot be written", code="unwritable", path=folder, found=str(error)
+            ) from error
 
     def get(self, position: int) -> tuple[Any] | None:
         """As of `MemoryStore`."""
-        draft = self._draft.get(position)
-        if draft is not None:
+        if (draft := self._draft.get(position)) is not None:
             return (decode(draft),)
-        segment, start, length, checksum = self._entries[position].tolist()
-        if segment < 0:
-            return None
-        data = b""
-        with suppress(OSError), self._segments[segment].open("rb") as file:
-            file.seek(start)
-            data = file.read(length)
-        if len(data) != length or zlib.crc32(data) != checksum:
-            with self._lock:
-                self.torn += 1
-                self._entries["segment"][position] = -1
-            return None
-        return (decode(data),)
+        query = "SELECT checksum, data FROM samples WHERE position = ?"
+        for checksum, data in self._execute(query, [position]):
+            if type(data) is bytes and checksum == self._checksum(position, data):
+                return (decode(data),)
+            self.torn += 1
+            self._execute("DELETE FROM samples WHERE position = ?", [position])
+        return None
 
     def put(self, position: int, sample: Any) -> None:
         """As of `MemoryStore`."""
+        if self._full:
+            return
         try:
             data = encode(sample)
         except InputError as error:
-            self._left, self.refused = 0, error.found
+            self._full, self.refused = True, error.found
             return
         with self._lock:
-            cost = len(data) + (_ENTRY_BYTES if self._draft else _SEGMENT_OVERHEAD)
-            present = position in self._draft or self._entries["segment"][position] >= 0
-            if present or cost > self._left:
-                return
-            self._left -= cost
             self._draft[position] = data
             self._draft_bytes += len(data)
-            if self._draft_bytes >= SEGMENT_BYTES:
-                self._write()
+            # What is written when the budget ends is lost whole.
+            if self._draft_bytes >= min(WRITTEN_BYTES, self._budget / 8):
+                self.flush()
 
     def flush(self) -> None:
-        """Write the samples that wait for a full segment."""
+        """Write the samples that wait for more."""
         with self._lock:
-            if self._draft:
-                self._write()
+            draft, self._draft, self._draft_bytes = self._draft, {}, 0
+            self._execute("BEGIN IMMEDIATE")
+            for position, data in draft.items():
+                row = position, self._checksum(position, data), data
+                self._execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", row)
+            self._execute("COMMIT")
 
     def close(self) -> None:
-        """Write what waits, and let others clean the folder."""
+        """Write what waits."""
         self.flush()
-        self._in_use.close()
+        self._database.close()
 
-    def _write(self) -> None:
-        parts = list(self._draft.values())
-        header = _Header(
-            self._key, list(self._draft), [len(p) for p in parts], [zlib.crc32(p) for p in parts]
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(
+            self._path, timeout=PATIENCE_S, check_same_thread=False, isolation_level=None
         )
-        packed = msgspec.msgpack.encode(header)
-        path = self._folder / f"{time.time_ns():020d}-{os.getpid()}.segment"
         try:
-            with atomic_file(path) as file:
-                file.write(_HEAD.pack(_MAGIC, len(packed), zlib.crc32(packed)))
-                file.write(packed)
-                file.writelines(parts)
-        except OSError:
-            self._left = 0  # a full disk ends the cache, not the training
-        else:
-            self._register(path, header, _HEAD.size + len(packed))
-        self._draft, self._draft_bytes = {}, 0
+            # A power failure may tear the file: checksums find that.
+            for setting in (
+                "synchronous = OFF",
+                f"max_page_count = {max(1, int(self._budget // PAGE))}",
+            ):
+                database.execute(f"PRAGMA {setting}")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS samples"
+                " (position INTEGER PRIMARY KEY, checksum INTEGER, data BLOB)"
+            )
+        except sqlite3.OperationalError as error:
+            self._full |= "full" in str(error)  # a budget of less than two pages
+            if not self._full:
+                raise
+        except sqlite3.DatabaseError:
+            database.close()
+            self._remove()
+            return self._open()
+        return database
+
+    def _execute(self, statement: str, values: Any = ()) -> list[Any]:
+        """Rows; none if the file is full or damaged. A damaged one is begun anew."""
+        with self._lock:
+            try:
+                return self._database.execute(statement, values).fetchall()
+            except sqlite3.OperationalError as error:
+                # A full disk ends the cache, not the training; what others write is not waited for twice.
+                self._full |= "full" in str(error)
+            except sqlite3.DatabaseError:
+                self._database.close()
+                self._remove()
+                self._database = self._open()
+            return []
+
+    def _remove(self) -> None:
+        self.torn += 1
+        for suffix in ("", "-journal"):
+            with suppress(OSError):
+                Path(f"{self._path}{suffix}").unlink()
+
+    def _checksum(self, position: int, data: bytes) -> int:
+        return zlib.crc32(data, zlib.crc32(f"{self._key} {position}".encode()))
 
 
 Store = MemoryStore | DiskStore
-
-
-def _read_header(path: Path) -> tuple[_Header, int] | None:
-    """The header of a segment and where its samples start; None if the segment is torn."""
-    try:
-        with path.open("rb") as file:
-            magic, length, checksum = _HEAD.unpack(file.read(_HEAD.size))
-            packed = file.read(length)
-            total = os.fstat(file.fileno()).st_size
-        if magic != _MAGIC or zlib.crc32(packed) != checksum:
-            return None
-        header = msgspec.msgpack.decode(packed, type=_Header)
-    except (OSError, struct.error, msgspec.MsgspecError):
-        return None
-    start = _HEAD.size + length
-    return (header, start) if start + int(np.sum(header.lengths)) == total else None

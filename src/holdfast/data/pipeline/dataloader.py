@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.errors import InputError
 
@@ -85,39 +83,13 @@ def observed(loader: Any, requested: list[str]) -> Any:
     return other
 
 
-def constant(loader: Any) -> Any:
-    """A loader of one worker that gives the first batch for ever."""
-    with random_state_restored(loader):
-        indices = next(iter(sampled_indices(loader)))
-        batched = loader.batch_sampler is not None
-        samples = read_batch(loader.dataset, indices, batched)
-    order: list[Any] = [list(range(len(samples)))] if batched else [0]
-    samples = samples if batched else [samples]
-    other = with_settings(loader, {"num_workers": 1})
-    _set(other, dataset=_Plain(samples), worker_init_fn=None, **{_order_name(loader): order})
-    return other
-
-
-@contextlib.contextmanager
-def random_state_restored(loader: Any) -> Iterator[None]:
-    """Leave the random generators that the loader draws from as they were: its next epoch is the same."""
+def generators(loader: Any) -> list[Any]:
+    """The random generators that the loader draws from: restored, its next epoch is the same."""
     import torch
 
-    generators = {
-        id(part.generator): part.generator
-        for part in (loader, loader.sampler, loader.batch_sampler)
-        if isinstance(getattr(part, "generator", None), torch.Generator)
-    }
-    states = [(generator, generator.get_state()) for generator in generators.values()]
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        np.random.set_state(before[2])  # noqa: NPY002
+    parts = (loader, loader.sampler, loader.batch_sampler)
+    held = [getattr(part, "generator", None) for part in parts]
+    return list({id(g): g for g in held if isinstance(g, torch.Generator)}.values())
 
 
 @contextlib.contextmanager
@@ -190,7 +162,7 @@ class _Collate:
         if recorder is None:
             return self.function(samples)
         count = len(samples) if isinstance(samples, list) else 1
-        batch = recorder.run(COLLATE, self.function, samples)
+        batch = recorder.wrap(COLLATE, self.function)(samples)
         recorder.end_batch(count)
         return batch
 
@@ -257,15 +229,6 @@ def sampled_indices(loader: Any) -> Iterable[Any]:
 
 def _order_name(loader: Any) -> str:
     return "sampler" if loader.batch_sampler is None else "batch_sampler"
-
-
-def read_batch(dataset: Any, indices: Any, batched: bool) -> Any:
-    """Samples of a batch as torch reads them, or a sample where the loader does not batch."""
-    if not batched:
-        return dataset[indices]
-    if getattr(dataset, "__getitems__", None):
-        return dataset.__getitems__(indices)
-    return [dataset[index] for index in indices]
 
 
 def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
@@ -339,10 +302,10 @@ class _Step:
     """One transform; everything but calling it is the transform's own."""
 
     def __init__(self, function: Any, name: str, recorder: Recorder) -> None:
-        self.__dict__.update(function=function, name=name, recorder=recorder)
+        self.__dict__.update(function=function, run=recorder.wrap(name, function))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self.recorder.run(self.name, self.function, *arguments, **named)
+        return self.run(*arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["function"], name)
@@ -352,24 +315,24 @@ class _Step:
 
 
 def _reading(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    run = recorder.wrap(SOURCE, method)
+
     def read(self: Any, index: Any) -> Any:
         if SOURCE in recorder.stack:  # a dataset that reads through itself
             return method(self, index)
         recorder.begin(index)
-        return recorder.run(SOURCE, method, self, index)
+        return run(self, index)
 
     return read
 
 
 def _iterating(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     def iterate(self: Any) -> Iterator[Any]:
-        following = iter(method(self)).__next__
-        position = 0
-        while True:
+        following = recorder.wrap(SOURCE, iter(method(self)).__next__)
+        for position in itertools.count():
             recorder.begin(position)
-            position += 1
             try:
-                sample = recorder.run(SOURCE, following)
+                sample = following()
             except StopIteration:
                 return
             yield sample

@@ -15,16 +15,13 @@ import random
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-
-from holdfast.data.pipeline.encoding import encode
-from holdfast.errors import InputError
 
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 _BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
@@ -76,6 +73,10 @@ class _Walk(pickle.Pickler):
 
     def reducer_override(self, part: Any) -> Any:
         """What is in functions and classes, which pickle takes by their names."""
+        if (torch := sys.modules.get("torch")) and isinstance(part, torch.Tensor):
+            plain = part.detach().cpu().to_dense().as_subclass(torch.Tensor).contiguous()
+            content = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+            return tuple, (str(part.dtype), tuple(part.shape), content)
         match part:
             case types.ModuleType() | logging.Logger():
                 return str, (
@@ -172,6 +173,16 @@ def fingerprint(*parts: Any) -> str | None:
     return None if walk.random.startswith("holds") else hashlib.sha256(file.getvalue()).hexdigest()
 
 
+def digest(value: Any) -> str:
+    """Hash of all values in a sample or batch, in their order; its text where it cannot be looked into."""
+    file = io.BytesIO()
+    try:
+        _Walk(file).dump(value)
+    except _OPAQUE:
+        return repr(value)
+    return hashlib.sha256(file.getvalue()).hexdigest()
+
+
 def randomness(
     function: Callable[[Any], Any], samples: Sequence[Any], declared: bool | None = None
 ) -> str:
@@ -193,19 +204,38 @@ def randomness(
         walk.dump(function)
     if declared is None and walk.random:
         return walk.random
-    states = _global_states()
-    try:
+    with random_state_restored():
         for sample in samples:
-            before = _digest([state for _, state in _global_states()])
-            first = _digest(function(_copy(sample)))
-            if before != _digest([state for _, state in _global_states()]):
+            before = _random_states()
+            first = digest(function(_copy(sample)))
+            if before != _random_states():
                 return "draws from a global generator"
-            if first != _digest(function(_copy(sample))):
+            if first != digest(function(_copy(sample))):
                 return "two runs of one sample differ"
+    return ""
+
+
+@contextmanager
+def random_state_restored(*generators: Any) -> Iterator[None]:
+    """Leave the global random generators, and some of torch, as they were."""
+    states: list[tuple[Callable[[Any], object], Any]] = [
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state()),  # noqa: NPY002
+        *((generator.set_state, generator.get_state()) for generator in generators),
+    ]
+    if torch := sys.modules.get("torch"):
+        states.append((torch.set_rng_state, torch.get_rng_state()))
+    try:
+        yield
     finally:
         for restore, state in states:
             restore(state)
-    return ""
+
+
+def _random_states() -> str:
+    torch = sys.modules.get("torch")
+    numpy = np.random.get_state()  # noqa: NPY002
+    return digest((random.getstate(), numpy, torch and torch.get_rng_state()))
 
 
 def _copy(sample: Any) -> Any:
@@ -214,21 +244,3 @@ def _copy(sample: Any) -> Any:
         return deepcopy(sample)
     except (TypeError, ValueError):  # an open file, for example
         return sample
-
-
-def _global_states() -> list[tuple[Callable[[Any], None], Any]]:
-    states: list[tuple[Callable[[Any], None], Any]] = [
-        (random.setstate, random.getstate()),
-        (np.random.set_state, np.random.get_state()),  # noqa: NPY002
-    ]
-    if torch := sys.modules.get("torch"):
-        states.append((torch.set_rng_state, torch.get_rng_state()))
-    return states
-
-
-def _digest(value: Any) -> bytes:
-    try:
-        data = encode(value)
-    except InputError:
-        data = pickle.dumps(value)
-    return hashlib.sha256(data).digest()

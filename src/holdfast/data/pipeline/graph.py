@@ -61,7 +61,6 @@ class Pipeline:
         threads: threads that read the source.
         shuffle: a new order of the sequence in each epoch.
         seed: of the order and of random stages.
-        chunk: samples that stages hand over together; more for stages of less than a millisecond.
         on_error: ``"raise"`` a `SampleFailures` after the last batch (or 100 failures), or ``"skip"`` them.
     """
 
@@ -72,13 +71,12 @@ class Pipeline:
         threads: int = 1,
         shuffle: bool = False,
         seed: int = 0,
-        chunk: int = 1,
         on_error: str = "raise",
     ) -> None:
         self.indexed: bool = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         if not self.indexed and (shuffle or threads != 1):
             raise _needs_sequence("to be shuffled or read by several threads", source)
-        self.source, self.shuffle, self.seed, self.chunk = source, shuffle, seed, chunk
+        self.source, self.shuffle, self.seed = source, shuffle, seed
         self.on_error = on_error
         self.epoch = 0
         """Number of the next epoch; set it to resume."""
@@ -278,7 +276,6 @@ class Pipeline:
             self.steps,
             self._order(epoch),
             (self.seed, epoch),
-            chunk=self.chunk,
             prefetch=self.prefetch_size,
             workers=self._workers if in_processes else {},
             store=self._open_cache(),
@@ -365,7 +362,7 @@ class Pipeline:
             self._store = MemoryStore(budget)
         else:
             key = self._key(self.steps[: place + 1], version)
-            self._store = DiskStore(folder, key, budget, self.samples or 0)
+            self._store = DiskStore(folder, key, budget)
         return self._store
 
     def _key(self, steps: Sequence[Step], version: str | None) -> str:

@@ -113,7 +113,7 @@ def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
         nonlocal taken
         run = pipeline.run(pipeline.epoch, in_processes=False)
         pipeline.epoch += 1
-        run.call = recorder.run
+        run.call = lambda name, function, *sample: recorder.wrap(name, function)(*sample)
         before = 0
         for element in run.serial():
             taken, before = taken + run.taken - before, run.taken

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
-import resource
 import signal
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import queues
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.dependencies import random_state_restored
 from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
 from holdfast.errors import HoldfastError, InputError
@@ -43,12 +43,14 @@ class Run:
     waited_s: float
     receive_cpu_s: float
     """CPU of the consumer's thread inside of ``next()``."""
+    receive_wait_s: float
+    """Time in which that thread, with a batch before it, waited for the worker to hand over its memory."""
     consumer_cpu_s: float
     consumer_s: float
     batch_bytes: float
     digests: tuple[str, ...] = ()
     cpu_s: float = 0.0
-    """CPU of the worker processes; of a stage graph, of this process."""
+    """CPU of this process."""
 
     @property
     def seconds(self) -> float:
@@ -85,7 +87,9 @@ def measure(
     digests: int = 0,
     warm_up: int = 1,
 ) -> Run:
-    """Run a loader for some seconds after the warm-up.
+    """Run a loader for some seconds after the warm-up, or for the whole epochs that fit into them.
+
+    Batches of one epoch may differ much, such as documents; whole epochs are always the same work.
 
     Args:
         loader: a torch `DataLoader`, or anything that can be iterated again.
@@ -98,56 +102,43 @@ def measure(
         warm_up: batches before the clocks start, if these are more.
     """
     if not dataloader.is_loader(loader):
-        cpu = time.process_time
-        return consume(loader, seconds, consumer, max(1, digests), FEWEST, cpu, digest, digests)
+        return _consume(loader, seconds, consumer, max(1, digests), FEWEST, digest, digests)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
             return measure(loader, seconds, consumer, Path(name), timing, digest, digests, warm_up)
     with (
-        dataloader.random_state_restored(loader),
+        random_state_restored(*dataloader.generators(loader)),
         dataloader.recorded(loader, folder, timing, endless=True) as traced,
         warnings.catch_warnings(),
     ):
         # Workers that wait need no cores: their number is the model's to choose.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         warm_up = max(warm_up, loader.num_workers, digests)
-
-        clock = functools.partial(_workers_cpu_s, folder)
+        epoch = dataloader.epoch_batches(loader)
         try:
-            return consume(traced, seconds, consumer, warm_up, 0, clock, digest, digests)
+            return _consume(traced, seconds, consumer, warm_up, 0, digest, digests, epoch)
         except Exception as error:
             raise _explained(error, folder) from error
 
 
-def consume(
+def _consume(
     loader: Iterable[Any],
     seconds: float,
     consumer: Consumer | None,
     warm_up: int,
     least: int,
-    clock: Callable[[], float],
-    digest: Callable[[Any], str] | None = None,
-    digests: int = 0,
+    digest: Callable[[Any], str] | None,
+    digests: int,
+    epoch: int | None = None,
 ) -> Run:
-    """Take batches, epoch after epoch; arguments as of `measure`.
-
-    Args:
-        loader: begins anew with each iteration.
-        seconds: wall time after the warm-up.
-        consumer: called with every batch.
-        warm_up: batches before the clocks start.
-        least: batches, however long they take.
-        clock: CPU seconds of those who load.
-        digest: fingerprint of a batch.
-        digests: of so many first batches.
-    """
+    """Take at least so many batches, epoch after epoch of so many; other arguments as of `measure`."""
     moments: list[float] = []
     prints: list[str] = []
-    waited = receiving = consuming = consumer_cpu = started_cpu = 0.0
+    waited = receiving = opening = consuming = consumer_cpu = started_cpu = 0.0
     size = arrived = 0
     began = start = time.perf_counter()
     start_cpu = time.thread_time()
-    with contextlib.closing(epochs(loader)) as batches:
+    with contextlib.closing(epochs(loader)) as batches, _opening() as opened:
         for batch in batches:
             now, cpu = time.perf_counter(), time.thread_time()
             arrived += 1
@@ -160,23 +151,64 @@ def consume(
             size = size or size_of(batch)
             del batch
             if arrived == warm_up:
-                started_cpu = clock()
+                started_cpu = time.process_time()
             elif arrived > warm_up:
                 waited += now - start
                 receiving += cpu - start_cpu
+                opening += opened[0]
                 consuming += done - now
                 consumer_cpu += done_cpu - cpu
             if arrived >= warm_up:
                 moments.append(done)
             # Without a batch of every worker, give up at last.
-            until = moments[0] if moments else began + WARM_UP_S
-            if done >= until + seconds and len(moments) >= least and (moments or seconds > 0):
+            until = seconds + (moments[0] if moments else began + WARM_UP_S)
+            if epoch and (count := len(moments) - 1) > 0 and count % epoch == 0:
+                # Not another one if it would be cut.
+                until -= (done - moments[0]) * epoch / count
+            if done >= until and len(moments) >= least and (moments or seconds > 0):
                 break
-            start, start_cpu = time.perf_counter(), time.thread_time()
-        cpu_s = clock() - started_cpu
+            opened[0] = 0.0
+            start, start_cpu = done, done_cpu  # to free the memory of a batch takes time too
+        cpu_s = time.process_time() - started_cpu
     return Run(
-        np.array(moments), waited, receiving, consumer_cpu, consuming, size, tuple(prints), cpu_s
+        np.array(moments),
+        waited,
+        receiving,
+        opening,
+        consumer_cpu,
+        consuming,
+        size,
+        tuple(prints),
+        cpu_s,
     )
+
+
+@contextlib.contextmanager
+def _opening() -> Iterator[list[float]]:
+    """Seconds that this thread waits while it unpickles what another process sent.
+
+    A tensor is sent as the number of a file that its memory is: the receiver opens a connection to a thread
+    of the sender, and waits for its answers. That thread needs the interpreter lock of the sender.
+    """
+    waited, thread = [0.0], threading.get_ident()
+    loads = queues._ForkingPickler.loads  # type: ignore[attr-defined]
+
+    def asleep() -> float:
+        return time.perf_counter() - time.thread_time()
+
+    def timed(*arguments: Any) -> Any:
+        before = asleep()
+        try:
+            return loads(*arguments)
+        finally:
+            if threading.get_ident() == thread:
+                waited[0] += asleep() - before
+
+    queues._ForkingPickler.loads = staticmethod(timed)  # type: ignore[attr-defined]
+    try:
+        yield waited
+    finally:
+        queues._ForkingPickler.loads = staticmethod(loads)  # type: ignore[attr-defined]
 
 
 def epochs(loader: Iterable[Any]) -> Generator[Any]:
@@ -208,16 +240,6 @@ def rate_error(moments: FloatArray) -> float:
     per_batch = np.diff(moments[places]) / np.diff(places)
     relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
     return relative * batches / float(moments[-1] - moments[0])
-
-
-def _workers_cpu_s(folder: Path) -> float:
-    """CPU seconds of worker processes, and of those that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = ended.ru_utime + ended.ru_stime
-    for path in folder.glob("worker-*.pid"):
-        with contextlib.suppress(OSError):  # ended, and counted above
-            total += time.clock_gettime((~int(path.read_text()) << 3) | 2)  # Linux: its CPU clock
-    return total
 
 
 def _silenced() -> Any:

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
-from holdfast.data.pipeline.accounting import GROUP
+from holdfast.data.pipeline.accounting import CONSUMER, GROUP, OUTSIDE, RECEIVE, SEND
 from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solve
-from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Stage, Trace
+from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
 EXECUTOR = " executor"
 MODEL_ERROR = 0.3
 """Relative standard error of the model where settings change: short batches of workers are the worst."""
+NOISE = 0.03
+"""Two runs of the same batches differ by so much on a quiet machine, as a share of their rate (95 %)."""
 MOST_PROCESSES = 32
 """Worker processes, unless there are many cores: each takes a tenth of a second to start."""
 FEWEST_BATCHES = 4
@@ -74,7 +76,9 @@ def relative_error(trace: Trace) -> float:
     # The rate comes from ten blocks of batches, or from half as many as there are batches.
     blocks = max(1, min(9, trace.batches // 2 - 1))
     of_rate = float(stdtrit(blocks, 0.975)) * trace.rate_error / trace.rate
-    return max(of_costs, of_rate)
+    # The part of an epoch that was not seen is what chance decides.
+    unseen = math.sqrt(max(0.0, 1 - trace.batches / (trace.epoch_batches or math.inf)))
+    return max(max(of_costs, of_rate) * unseen, 0.0 if unseen == 1 else NOISE)
 
 
 def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None) -> Plan:
@@ -132,16 +136,16 @@ def executor_of(name: str, present: Executor, settings: Mapping[str, int]) -> Ex
 def worker_stages(trace: Trace) -> list[Stage]:
     """The stages as they would run in worker processes, also where none were used."""
     stages = [
-        part
-        if part.name in ("receive", "consumer")
-        else replace(part, group=GROUP, executor="process")
+        part if part.name in (RECEIVE, CONSUMER) else replace(part, group=GROUP, executor="process")
         for part in trace.stages
     ]
     if trace.settings["num_workers"]:
         return stages
-    send = replace(stages[-2], name="send", cpu_s=trace.send_s, gil_s=trace.send_s, blocked_s=0.0)
-    receive = replace(stages[-1], name="receive", cpu_s=trace.receive_s, blocked_s=0.0)
-    return [*stages[:-1], send, receive, stages[-1]]
+    most = _sharing(trace, math.inf)
+    *stages, last, consumer = stages
+    send = replace(last, name=SEND, cpu_s=most.send_s, gil_s=most.send_s, blocked_s=0.0)
+    receive = replace(consumer, name=RECEIVE, cpu_s=most.receive_s, blocked_s=most.wait_s)
+    return [*stages, last, send, receive, consumer]
 
 
 def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> float:
@@ -158,27 +162,39 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
         executors = {part.name: executor_of(part.name, part.executor, settings) for part in parts}
         return min(rate_limits(parts, trace.resources, parallelism, executors).values())
     workers, prefetch = settings["num_workers"], settings["prefetch_factor"]
-    costs = _scaled(trace, stages)
+    costs = trace.costs * [_change(trace, stages, name) for name in ("cpu_s", "blocked_s")]
     cpu, blocked = costs.mean(axis=0)
     consumer = stages[-1]
     shared = min(part.bandwidth_rate for part in parts)
     if not workers:
-        service = cpu - trace.send_s + blocked + consumer.service_s
-        return float(min(1.0 / max(service, 1e-9), shared))
-    # CPU seconds as long as so many runnable processes make them (shared caches, sibling threads).
-    runnable = workers * cpu / max(cpu + blocked, 1e-9)
-    slow = contention(trace, runnable) / contention(trace, _traced_runnable(trace))
-    main_cpu = consumer.cpu_s + trace.receive_s
-    cores = trace.resources.cores / max((cpu + main_cpu) * slow, 1e-9)
+        return float(min(1.0 / max(cpu + blocked + consumer.service_s, 1e-9), shared))
+    now = _sharing(trace, workers)
+    slow = now.slowdown / _sharing(trace, trace.settings["num_workers"]).slowdown
+    send = now.send_s * _change(trace, stages, "cpu_s", SEND)
+    receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)
+    main = consumer.service_s + receive + now.wait_s * _change(trace, stages, "blocked_s", RECEIVE)
+    cores = trace.resources.cores / max(cpu * slow + send + receive + consumer.cpu_s, 1e-9)
     drawn = np.random.default_rng(0).integers(len(costs), size=DRAWN + 10 * workers * prefetch)
-    services = costs[drawn] @ [slow, 1.0]
-    return min(in_order(services, workers, prefetch, main_cpu + consumer.blocked_s), cores, shared)
+    services = costs[drawn] @ [slow, 1.0] + send
+    return float(min(in_order(services, workers, prefetch, main), cores, shared))
 
 
-def contention(trace: Trace, runnable: float) -> float:
-    """How much longer CPU work takes with so many runnable processes than with one."""
-    counts, factors = zip((1.0, 1.0), *trace.contention, strict=True)
-    return float(np.interp(runnable, counts, factors))
+def _sharing(trace: Trace, workers: float) -> Sharing:
+    """What so many workers cost one another, between those of the calibration."""
+    points = [astuple(point) for point in trace.sharing] or [(1.0, 1.0, 0.0, 0.0, 0.0)]
+    columns = np.array(points).T
+    return Sharing(*(float(np.interp(workers, columns[0], column)) for column in columns))
+
+
+def _change(trace: Trace, stages: Sequence[Stage], cost: str, name: str = "") -> float:
+    """How the costs of stages differ from those traced: of one, or of all that are the user's."""
+
+    def total(parts: Sequence[Stage]) -> float:
+        chosen = [p for p in parts if (p.name == name if name else p.name not in OUTSIDE)]
+        return sum(getattr(part, cost) for part in chosen)
+
+    before = total(trace.stages)
+    return total(stages) / before if before > 0 else 1.0
 
 
 def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -> float:
@@ -203,25 +219,6 @@ def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -
         if number + 1 == warm_up:
             started = free
     return (len(services) - warm_up) / max(free - started, 1e-9)
-
-
-def _traced_runnable(trace: Trace) -> float:
-    """Runnable worker processes during the trace."""
-    cpu, blocked = trace.costs.mean(axis=0)
-    return max(1.0, trace.settings["num_workers"] * cpu / max(cpu + blocked, 1e-9))
-
-
-def _scaled(trace: Trace, stages: Sequence[Stage]) -> FloatArray:
-    """The costs of batches, changed in the proportion in which the stages' costs were changed."""
-
-    def total(parts: Sequence[Stage], name: str) -> float:
-        return sum(getattr(p, name) for p in parts if p.name not in ("receive", "consumer"))
-
-    factors = [
-        total(stages, name) / before if (before := total(trace.stages, name)) > 0 else 1.0
-        for name in ("cpu_s", "blocked_s")
-    ]
-    return trace.costs * factors
 
 
 def _most_workers(trace: Trace, stages: Sequence[Stage]) -> int:

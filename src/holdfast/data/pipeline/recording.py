@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import mmap
 import os
 import random
 import resource
+import struct
 import sys
 import threading
 import time
@@ -30,6 +32,8 @@ PROBE_S = 0.005
 SETTLE_S = 0.001
 OVERHEAD = 0.01
 """Share of a batch that reading clocks may take; beyond it only every k-th batch is traced."""
+CALLS = 50
+"""Calls of a stage by which the cost of reading clocks is measured."""
 DETAIL = 3
 """Every so many traced batches are examined for bytes and random draws."""
 POSITION = 256
@@ -39,11 +43,8 @@ POSITION = 256
 class Recorder:
     """Self time of stages in this process, one JSON line per traced batch in ``worker-ID-PID.jsonl``."""
 
-    def __init__(
-        self, folder: Path, worker: int, timing: bool = True, examining: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, worker: int, timing: bool = True) -> None:
         self.folder, self.worker, self.timing = folder, worker, timing
-        self.examining = timing and examining
         self.thread = threading.get_ident()
         self.active = timing
         self.detailed = False  # the first batch is a warm-up
@@ -51,79 +52,101 @@ class Recorder:
         self.batch = 0
         self.traced = 0
         self.every = 1
-        self.sample: Any = None
         self.stack: list[str] = []
         self._numbers: dict[str, int] = {}
         self.changes: deque[tuple[int, str]] = deque(maxlen=512)
-        self._queue = _open("/proc/thread-self/schedstat")
+        self._queue = open_queue()
         # A stream starts new workers with every epoch.
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        self._position = _position(folder / f"worker-{worker}.position")
+        self._position = folder / f"worker-{worker}.position"
+        self._text = _mapped(self._position)
+        # Of the stage its number, and of the sample its index, or -1: then it is in the text.
+        self._place = memoryview(self._text)[: POSITION // 2].cast("q")
         (folder / f"worker-{worker}.pid").write_text(str(os.getpid()))
         self._wall = self._cpu = self._waited = self._switches = 0
+        self._process_cpu = time.process_time_ns()
+        self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
+        self._clocks = 0.0, 0.0
+        self._clock_ns = self._slept_ns = self._cpu_ns = 0.0
         self._stages: dict[str, list[float]] = {}
         self._details: dict[str, dict[str, Any]] = {}
         self.held: dict[str, list[int]] = {}
         self._probe: threading.Thread | None = None
         self._stop = threading.Event()
-        if self.examining:
+        if timing:
             self._probe = threading.Thread(
                 target=_watch_lock, args=(self, threading.get_native_id()), daemon=True
             )
             self._probe.start()
+            self._clocks = self._cost_of_clocks()
         self.restart()
 
-    def run(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a stage, and charge its self time to it."""
-        if not self.active:  # samples may take microseconds: nothing but the place is noted
-            self._locate(name)
+    def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The stage, whose self time is charged to it in batches that are traced."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers) + 1
+            self._position.with_suffix(".stages").write_text("\n".join(self._numbers))
+        number, place = self._numbers[name], self._place
+
+        def stage(*arguments: Any, **named: Any) -> Any:
+            place[0] = number
             try:
-                return function(*arguments, **named)
+                # Samples may take microseconds: mostly nothing but the place is noted. Threads of the
+                # user's own are in their caller's time.
+                if not self.active or self.thread != threading.get_ident():
+                    return function(*arguments, **named)
+                return self._timed(name, function, arguments, named)
             except StopIteration:
                 raise
             except Exception as error:
                 self._failed(name, error)
                 raise
-        if (
-            self.thread != threading.get_ident()
-        ):  # threads of the user's own are in their caller's time
-            return function(*arguments, **named)
+
+        return stage
+
+    def _timed(
+        self, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], named: Any
+    ) -> Any:
         outer = self.stack[-1] if self.stack else ""
         self._switch(outer, name)
         self.stack.append(name)
-        self._locate(name)
         blocked = self._entry(name)[3]
         try:
             result = function(*arguments, **named)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._failed(name, error)
-            raise
         finally:
             self.stack.pop()
             self._switch(name, outer)
         entry = self._entry(name)
         entry[0] += 1
+        if outer:
+            self._entry(outer)[5] += 1
+            self._place[0] = self._numbers[outer]
         if self.detailed:
             # The last argument is the sample or its index, never the dataset, which may be a list.
             sizes = size_of(arguments[-1] if arguments else None), size_of(result)
             self._detail(name)["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
             self._read_clocks()  # what the examination took is charged to nobody
-        if outer:
-            self._locate(outer)
         return result
 
     def end_batch(self, samples: int) -> None:
         """Write what the batch cost, and decide whether the next one is traced."""
         self.batch += 1
-        if self.active:
+        began, self._process_cpu = self._process_cpu, time.process_time_ns()
+        cpu = self._process_cpu - began
+        self._cpu_ns += cpu
+        if not self.active:
+            self._plain[0] += 1
+            self._plain[1] += cpu
+        else:
             line = {
                 "batch": self.batch,
                 "samples": samples,
                 "detailed": self.detailed,
                 "stages": self._stages,
+                "process_cpu": cpu,
+                "plain": self._plain,
+                "clocks": self._clocks,
                 "details": self._details,
                 "held": self.held,
             }
@@ -134,7 +157,7 @@ class Recorder:
             self._adapt()
         if self.timing:
             self.active = self.batch % self.every == 0
-            self.detailed = self.examining and self.active and self.traced % DETAIL == 1
+            self.detailed = self.active and self.traced % DETAIL == 1
             if self.active:
                 self.restart()
             if self.detailed:
@@ -154,7 +177,7 @@ class Recorder:
         self.examined.set()
         if self._probe is not None:
             self._probe.join()
-        self._position.close()
+        self._place.release()
         for file in (self._queue, self._file):
             if file is not None:
                 os.close(file)
@@ -169,14 +192,14 @@ class Recorder:
         return self._stop.is_set()
 
     def _entry(self, name: str) -> list[float]:
-        # calls, CPU ns, run queue ns, blocked ns, ns that a hypervisor took
-        return self._stages.setdefault(name, [0, 0, 0, 0, 0])
+        # calls, CPU ns, run queue ns, blocked ns, ns that a hypervisor took, calls of other stages
+        return self._stages.setdefault(name, [0, 0, 0, 0, 0, 0])
 
     def _read_clocks(self) -> tuple[int, int, int, bool]:
         """Wall, CPU and queue time since the last reading, and whether the thread went to sleep."""
         wall, cpu, waited, switches = self._wall, self._cpu, self._waited, self._switches
         self._switches = _switches()
-        self._waited = int(os.pread(self._queue, 80, 0).split()[1]) if self._queue else 0
+        self._waited = queued_ns(self._queue)
         self._cpu = time.thread_time_ns()
         self._wall = time.perf_counter_ns()
         return (
@@ -206,10 +229,25 @@ class Recorder:
 
     def _adapt(self) -> None:
         """Trace so few batches that the clocks take at most `OVERHEAD` of the time."""
-        calls = sum(entry[0] for entry in self._stages.values())
-        busy = sum(sum(entry[1:]) for entry in self._stages.values())
-        if not self.detailed and busy > 0:
-            self.every = max(1, int(np.ceil(calls * _clock_cost_ns() / (OVERHEAD * busy))))
+        entries = self._stages.values()
+        self._clock_ns += sum(entry[0] for entry in entries) * sum(self._clocks)
+        self._slept_ns += sum(entry[3] for entry in entries)
+        # Few long batches may take most of the time, and be seen first where they are not traced.
+        per_batch = self._slept_ns / self.traced + self._cpu_ns / self.batch
+        share = self._clock_ns / self.traced / max(per_batch, 1.0)
+        self.every = max(1, math.ceil(share / OVERHEAD))
+
+    def _cost_of_clocks(self) -> tuple[float, float]:
+        """CPU nanoseconds per call that reading the clocks adds to a stage, and to the stage around it."""
+        inner = self.wrap("inner", lambda: None)
+        outer = self.wrap("outer", lambda: [inner() for _ in range(CALLS)])
+        costs = []
+        for _ in range(5):
+            self.restart()
+            outer()
+            costs.append((self._entry("inner")[1] / CALLS, self._entry("outer")[1] / CALLS))
+        self._numbers.clear()
+        return min(costs)
 
     def _detail(self, name: str) -> dict[str, Any]:
         # calls: blocked seconds, bytes in, bytes out
@@ -217,28 +255,20 @@ class Recorder:
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
-        self.sample = sample
-        # Samples may take microseconds, and almost all indices are integers.
-        text = b"%d" % sample if type(sample) is int else repr(sample).encode()[: POSITION - 2]
-        self._position[1 : len(text) + 2] = text + b"\x01"
-
-    def _locate(self, name: str) -> None:
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = min(len(self._numbers) + 1, 255)
-            (self.folder / f"worker-{self.worker}.stages").write_text("\n".join(self._numbers))
-        self._position[0] = number
+        if type(sample) is int:
+            self._place[1] = sample
+        else:
+            text = repr(sample).encode()[: POSITION // 2 - 1]
+            self._place[1] = -1
+            self._text[POSITION // 2 : POSITION // 2 + len(text) + 1] = text + b"\0"
 
     def _failed(self, name: str, error: Exception) -> None:
         """The innermost stage that raised is remembered for the message."""
         path = self.folder / f"worker-{self.worker}.error"
         if not path.exists():
-            about = {
-                "stage": name,
-                "sample": repr(self.sample),
-                "error": f"{type(error).__name__}: {error}",
-            }
-            path.write_text(json.dumps(about))
+            reason = f"{type(error).__name__}: {error}"
+            sample = read_position(self._position)[1]
+            path.write_text(json.dumps({"stage": name, "sample": sample, "error": reason}))
 
 
 def _watch_lock(recorder: Recorder, thread: int) -> None:
@@ -248,19 +278,19 @@ def _watch_lock(recorder: Recorder, thread: int) -> None:
     a second time: the kernel counts that, whatever the load. If not, the traced thread either computes
     without the lock (its state is R) or sleeps.
     """
-    state, queue = _open(f"/proc/self/task/{thread}/stat"), _open("/proc/thread-self/schedstat")
+    state, queue = _open(f"/proc/self/task/{thread}/stat"), open_queue()
     if state is None or queue is None:
         return
     while True:
         recorder.examined.wait()
-        queued = int(os.pread(queue, 80, 0).split()[1])
+        queued = queued_ns(queue)
         time.sleep(SETTLE_S)  # whoever waited for the lock while this thread had it gets it now
         due, switches = time.perf_counter_ns() + int(PROBE_S * 1e9), _switches()
         if recorder.wait():
             break
         waited = _switches() - switches > 1
         running = waited or os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"R"
-        late = int(os.pread(queue, 80, 0).split()[1]) - queued
+        late = queued_ns(queue) - queued
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
         name = recorder.stage_at(due)
         if running and name and name == recorder.stage_at(due + late):
@@ -273,6 +303,16 @@ def _switches() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
+def open_queue() -> int | None:
+    """What the kernel counts of this thread; None where it does not."""
+    return _open("/proc/thread-self/schedstat")
+
+
+def queued_ns(queue: int | None) -> int:
+    """Nanoseconds that the thread has waited for a core."""
+    return int(os.pread(queue, 80, 0).split()[1]) if queue is not None else 0
+
+
 def _open(path: str) -> int | None:
     try:
         return os.open(path, os.O_RDONLY)
@@ -280,7 +320,7 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _position(path: Path) -> mmap.mmap:
+def _mapped(path: Path) -> mmap.mmap:
     path.write_bytes(bytes(POSITION))
     with path.open("r+b") as file:
         return mmap.mmap(file.fileno(), POSITION)
@@ -290,8 +330,10 @@ def read_position(path: Path) -> tuple[str, str]:
     """Stage and sample of a worker that cannot say it any more."""
     content, names = path.read_bytes(), path.with_suffix(".stages")
     stages = names.read_text().split("\n") if names.exists() else []
-    stage = stages[content[0] - 1] if 0 < content[0] <= len(stages) else "none"
-    return stage, content[1:].partition(b"\x01")[0].decode(errors="replace")
+    number, sample = struct.unpack_from("=qq", content)
+    text = content[POSITION // 2 :].partition(b"\0")[0].decode(errors="replace")
+    stage = stages[number - 1] if 0 < number <= len(stages) else "none"
+    return stage, str(sample) if sample >= 0 else text
 
 
 def _private_bytes() -> int:
@@ -330,22 +372,3 @@ def size_of(thing: Any, depth: int = 3) -> int:
     if bands is not None and isinstance(extent, tuple):  # an image of Pillow
         return int(extent[0] * extent[1] * len(bands()))
     return 8
-
-
-_COST: list[float] = []
-
-
-def _clock_cost_ns() -> float:
-    """What the two readings of the clocks around a stage take."""
-    if not _COST:
-        file = _open("/proc/thread-self/schedstat")
-        start = time.perf_counter_ns()
-        for _ in range(100):
-            if file is not None:
-                os.pread(file, 80, 0).split()
-            time.thread_time_ns()
-            _switches()
-        _COST.append(2.5 * (time.perf_counter_ns() - start) / 100)
-        if file is not None:
-            os.close(file)
-    return _COST[0]

@@ -1,8 +1,8 @@
 """Running a stage graph on SPDL: threads or processes per stage, in order, with failures set aside.
 
-SPDL (https://github.com/facebookresearch/spdl) moves chunks of samples from stage to stage. Here is what a
-stage does with a chunk: pass the gate, call the function for each sample, count what it took, and set a
-sample aside that raised, so that the others continue.
+SPDL (https://github.com/facebookresearch/spdl) moves samples from stage to stage. Here is what a stage does
+with one: pass the gate, call the function, count what it took, and set a sample aside that raised, so that
+the others continue.
 """
 
 from __future__ import annotations
@@ -70,27 +70,21 @@ class SampleFailures(HoldfastError):
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         self.failures = tuple(failures)
-        lines = [f"  sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
+        lines = [f"sample {f.sample}, stage {f.stage}: {f.error}" for f in self.failures[:5]]
+        if len(failures) > 5:
+            lines.append(f"and {len(failures) - 5} more")
         ended = len(failures) >= MOST_FAILURES
         others = "the epoch was ended" if ended else "the others were delivered"
-        rest = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
-        super().__init__(
-            "\n".join(
-                [
-                    f"{counted(len(failures), 'sample')} failed; {others}",
-                    *lines,
-                    *rest,
-                ]
-            )
-            + "\n  remedy: fix the samples, or skip them with on_error='skip'"
-        )
+        remedy = "remedy: fix the samples, or skip them with on_error='skip'"
+        summary = f"{counted(len(failures), 'sample')} failed; {others}"
+        super().__init__("\n  ".join([summary, *lines, remedy]))
 
 
 _MOST_DEATHS = 8  # in a row, of the processes of a stage
 
 
 class Gate:
-    """At most `limit` chunks at a time in a stage; the limit may change while it runs."""
+    """At most `limit` samples at a time in a stage; the limit may change while it runs."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -133,9 +127,6 @@ class Sample:
         """It came out of the cache: the stages below the cache pass it on."""
 
 
-Chunk = list[Sample]
-
-
 class Workers:
     """Processes of a stage. A worker that dies takes only its own sample with it."""
 
@@ -155,28 +146,22 @@ class Workers:
         with self._lock:
             pool = self._pool = self._pool or self._new(self._count)
         try:
-            return self._result(pool, value, seed)
+            result = pool.submit(_call_installed, value, seed).result()
         except BrokenProcessPool:
             with self._lock:
                 if self._pool is pool:
-                    self._pool = None
+                    self._pool, self._died = None, self._died + 1
+        else:
+            self._died = 0
+            return result
         if self._died > _MOST_DEATHS:  # all of them: there is something wrong with the stage
             raise ChildProcessError("the worker processes of this stage die")
         # Any of the calls in flight may have killed it: this one is tried again, alone.
         with self._new(1) as alone:
             try:
-                return self._result(alone, value, seed)
+                return alone.submit(_call_installed, value, seed).result()
             except BrokenProcessPool:
                 raise ChildProcessError("the worker process died") from None
-
-    def _result(self, pool: ProcessPoolExecutor, value: Any, seed: tuple[int, ...]) -> Any:
-        try:
-            result = pool.submit(_call_installed, value, seed).result()
-        except BrokenProcessPool:
-            self._died += 1
-            raise
-        self._died = 0
-        return result
 
 
 _installed: list[Step] = []
@@ -210,8 +195,6 @@ class Run:
     """What the source stage gets, in the order of the epoch."""
     seed: tuple[int, ...]
     """Of random stages; includes the epoch."""
-    chunk: int
-    """Samples that stages hand over together."""
     prefetch: int
     """Elements that wait for the consumer."""
     workers: dict[str, Workers]
@@ -240,7 +223,7 @@ class Run:
         except ImportError:
             raise MissingExtraError("spdl", "pipeline") from None
 
-        builder = PipelineBuilder().add_source(_chunks(self._source(), self.chunk))
+        builder = PipelineBuilder().add_source(self._source())
         with contextlib.ExitStack() as stack:
             if self.store is not None:
                 stack.callback(self.store.flush)
@@ -249,7 +232,7 @@ class Run:
                 threads = ThreadPoolExecutor(width, f"holdfast {step.name}")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
                 if step.kind == "batch":
-                    builder.aggregate(_batcher(step.size), drop_last=step.drop_last)
+                    builder.aggregate(step.size, drop_last=step.drop_last)
                 builder.pipe(
                     self._operation(place, step),
                     concurrency=width,
@@ -259,9 +242,8 @@ class Run:
                 )
             engine = builder.add_sink(self.prefetch).build(num_threads=1)
             stack.enter_context(engine.auto_stop())
-            for chunk in engine:
-                for sample in chunk:
-                    yield sample.value
+            for sample in engine:
+                yield sample.value
 
     def serial(self) -> Iterator[Any]:
         """The same elements, one after another in this thread: for probes, and to compare with."""
@@ -296,13 +278,13 @@ class Run:
         reason = traceback.format_exception_only(error)[-1].strip()
         self.failures.append(Failure(position, stage, reason))
 
-    def _operation(self, place: int, step: Step) -> Callable[[Chunk], Chunk | None]:
+    def _operation(self, place: int, step: Step) -> Callable[[Any], Sample | None]:
         gate = self.gates[step.name]
 
-        def process(chunk: Chunk) -> Chunk | None:
+        def process(element: Sample | list[Sample]) -> Sample | None:
+            sample = element if isinstance(element, Sample) else _batch(element)
             with gate.passing():
-                # SPDL drops None.
-                return [s for s in chunk if self._process(place, step, s)] or None
+                return sample if self._process(place, step, sample) else None  # SPDL drops None
 
         return process
 
@@ -344,43 +326,11 @@ def _refuse_in_bootstrap() -> None:
         )
 
 
-def _chunks(order: Iterator[Sample], size: int) -> Iterator[Chunk]:
-    chunk: Chunk = []
-    for sample in order:
-        chunk.append(sample)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
 def _batches(samples: Iterator[Sample], step: Step) -> Iterator[Sample]:
     while batch := list(itertools.islice(samples, step.size)):
         if len(batch) == step.size or not step.drop_last:
             yield _batch(batch)
 
 
-def _batch(samples: Chunk) -> Sample:
+def _batch(samples: list[Sample]) -> Sample:
     return Sample(samples[0].position, [sample.value for sample in samples])
-
-
-def _batcher(size: int) -> Any:
-    """Regroups chunks of samples into chunks of batches."""
-    from spdl.pipeline.defs import Aggregator
-
-    class Batcher(Aggregator):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.waiting: Chunk = []
-
-        def accumulate(self, item: Chunk) -> Chunk | None:
-            self.waiting += item
-            full = len(self.waiting) // size * size
-            batches = [_batch(self.waiting[i : i + size]) for i in range(0, full, size)]
-            self.waiting = self.waiting[full:]
-            return batches or None
-
-        def flush(self) -> Chunk | None:
-            return [_batch(self.waiting)] if self.waiting else None
-
-    return Batcher()

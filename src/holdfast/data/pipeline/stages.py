@@ -102,6 +102,21 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """What a batch costs with so many worker processes at once, in seconds."""
+
+    workers: float
+    slowdown: float
+    """CPU time of the stages over that with one worker: caches, memory and cores are shared."""
+    send_s: float
+    """CPU time of a worker to hand the batch over."""
+    receive_s: float
+    """CPU time of the consumer's thread to take it."""
+    wait_s: float
+    """Time that this thread waits meanwhile for answers of the worker."""
+
+
+@dataclass(frozen=True)
 class Trace:
     """What a pipeline did while it was traced: stages from the source to the consumer."""
 
@@ -122,16 +137,12 @@ class Trace:
     """Size of a batch in memory."""
     epoch_batches: int | None = None
     """Batches of an epoch; None: unknown."""
-    contention: tuple[tuple[float, float], ...] = ()
-    """So many runnable processes, and CPU seconds of a batch then over those of one process alone."""
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
-    """CPU and blocked seconds of batches in a worker process, shape [batches, 2]."""
+    """CPU and blocked seconds of batches in the stages of one worker process, shape [batches, 2]."""
     queued: float = 0.0
     """Share of their computing time that stages waited for a core."""
-    send_s: float = 0.0
-    """The part of a batch's CPU seconds that a worker spends to hand it over."""
-    receive_s: float = 0.0
-    """CPU seconds of the consumer's thread to take a batch from a worker."""
+    sharing: tuple[Sharing, ...] = ()
+    """What workers cost one another and the consumer, by their number."""
 
     @property
     def stage(self) -> Mapping[str, Stage]:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast.data.pipeline import dataloader
 from holdfast.data.pipeline.accounting import (
+    OUTSIDE,
+    RECEIVE,
+    SEND,
+    Record,
     account,
     batch_costs,
+    cpu_ratio,
     queued_share,
     read_records,
     shared_bandwidth,
-    total_cpu_s,
 )
-from holdfast.data.pipeline.calibration import concurrency, run_side_by_side
 from holdfast.data.pipeline.machine import resources
-from holdfast.data.pipeline.measuring import Consumer, measure, rate_error
-from holdfast.data.pipeline.stages import Trace
+from holdfast.data.pipeline.measuring import Consumer, Run, measure, rate_error
+from holdfast.data.pipeline.stages import Sharing, Stage, Trace
 from holdfast.errors import InputError
 
 OTHER_COST = 0.15
 WARM_UP = 20
 """Batches until sending one costs what it will cost: queues and shared memory are set up."""
+MOST = 8
+"""Workers of a calibration."""
 
 
 def trace(
@@ -44,8 +49,8 @@ def trace(
         loader: a torch `DataLoader`, a `Pipeline`, a torchdata loader or node, a Grain dataset.
         seconds: wall time after the warm-up (one batch of every worker).
         consumer: called with every batch, such as a training step; None: batches are dropped.
-        calibration_s: seconds of each run of the stages outside of the loader, in one process and in
-            several, that says what they cost one another; 0: none.
+        calibration_s: seconds of each short run with one worker process and with several, which says what
+            they cost one another and what handing a batch over costs; 0: none.
 
     Raises:
         InputError: not a loader, no batches, or a stage that raised, with stage and sample.
@@ -55,9 +60,8 @@ def trace(
 
     if not dataloader.is_loader(loader):
         return trace_graph(loader, seconds, consumer)
-    with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
-        run = measure(loader, seconds, consumer, Path(name), timing=True)
-        records = read_records(Path(name))
+    workers = loader.num_workers
+    run, records = _recorded(loader, seconds, consumer)
     if run.batches == 0 or not records:
         raise InputError(
             "the loader gave too few batches to trace",
@@ -65,9 +69,7 @@ def trace(
             expected="at least two batches per worker",
             remedy="trace longer, or use smaller batches",
         )
-    stages = account(records, run, loader.num_workers)
-    cost = {part.name: part.cpu_s for part in stages}
-    send = cost.get("send", 0.0)
+    stages = account(records, run, workers)
     traced = Trace(
         stages=tuple(stages),
         seconds=run.seconds,
@@ -80,54 +82,67 @@ def trace(
         batch_bytes=run.batch_bytes,
         epoch_batches=dataloader.epoch_batches(loader),
         queued=queued_share(records),
-        costs=np.add(batch_costs(records), (send, 0.0)),
-        send_s=send,
-        receive_s=cost.get("receive", 0.0),
+        costs=batch_costs(records),
+        sharing=(_sharing(workers, 1.0, stages),) if workers else (),
     )
     if calibration_s <= 0 or dataloader.is_iterable(loader):
         return traced
-    return _calibrated(traced, loader, calibration_s)
+    return _calibrated(traced, records, loader, calibration_s)
 
 
-def _calibrated(traced: Trace, loader: Any, seconds: float) -> Trace:
-    """The trace with what processes that run the stages at the same time cost one another."""
-    stages, costs = list(traced.stages), traced.costs
-    count = concurrency(stages, loader.num_workers)
-    runs = {number: run_side_by_side(loader, number, seconds) for number in (1, count)}
-    alone = runs[1]
-    cpu_s = {number: total_cpu_s(records) for number, records in runs.items()}
-    # Never less than alone, whatever the noise.
-    contention = ((float(count), max(1.0, cpu_s[count] / max(cpu_s[1], 1e-9))),)
-    stages = [shared_bandwidth(part, alone, runs[count], count) for part in stages]
-    if loader.num_workers:
-        slept = sum(part.blocked_s for part in traced.stages[:-1])
-        share = sum(part.blocked_s for part in stages[:-1]) / slept if slept > 0 else 1.0
-        return replace(
-            traced, stages=tuple(stages), contention=contention, costs=costs * [1.0, share]
-        )
-    # What a worker process would take, which computes in one thread, and hands its batches over.
-    send, receive = handover(loader, seconds / 2)
-    ratio = cpu_s[1] / max(float(np.mean(costs[:, 0])), 1e-9)
-    # Few batches fit into the calibration: it decides only where threads of torch helped here.
-    own_threads = abs(ratio - 1) > OTHER_COST
-    memory = float(max(record["private_bytes"] for record in alone))
-    return replace(
-        traced,
-        stages=tuple(replace(part, worker_bytes=memory) for part in stages),
-        contention=contention,
-        costs=costs * [ratio if own_threads else 1.0, 1.0] + [send, 0.0],
-        send_s=send,
-        receive_s=receive,
-    )
-
-
-def handover(loader: Any, seconds: float) -> tuple[float, float]:
-    """CPU seconds per batch in the worker that sends it and in the thread that receives it.
-
-    One worker collates and sends the same samples again and again.
-    """
+def _recorded(
+    loader: Any, seconds: float, consumer: Consumer | None = None, warm_up: int = 1
+) -> tuple[Run, list[Record]]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
-        constant = dataloader.constant(loader)
-        run = measure(constant, seconds, None, Path(name), timing=True, warm_up=WARM_UP)
-        cost = {part.name: part.cpu_s for part in account(read_records(Path(name)), run, 1)}
-    return cost["send"], cost["receive"]
+        run = measure(loader, seconds, consumer, Path(name), timing=True, warm_up=warm_up)
+        return run, read_records(Path(name), loader.num_workers)
+
+
+def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: float) -> Trace:
+    """The trace with what worker processes cost one another, from short runs with some numbers of them."""
+    warm_up = min(WARM_UP, int(traced.rate * seconds / 4))
+    runs: dict[int, tuple[Run, list[Record]]] = {}
+    memory = 0.0
+    for count in _numbers_of_workers(traced):
+        if count > 1 and count * memory > traced.resources.memory_bytes:
+            break
+        changed = dataloader.with_settings(loader, {"num_workers": count})
+        run, lines = _recorded(changed, seconds, None, max(warm_up, 2 * count))
+        if run.batches and lines:
+            runs[count] = run, lines
+            memory = max(float(line["private_bytes"]) for line in lines)
+    if 1 not in runs:
+        return traced
+    alone = runs[1][1]
+    # Never less than alone, whatever the noise.
+    sharing = tuple(
+        _sharing(count, max(1.0, cpu_ratio(lines, alone)), account(lines, run, count))
+        for count, (run, lines) in runs.items()
+    )
+    most = max(runs)
+    stages = [shared_bandwidth(part, alone, runs[most][1], most) for part in traced.stages]
+    if loader.num_workers:
+        slept = sum(part.blocked_s for part in traced.stages if part.name not in OUTSIDE)
+        share = sum(part.blocked_s for part in stages if part.name not in OUTSIDE)
+        scale = [1.0, share / slept if slept > 0 else 1.0]
+    else:
+        # A worker computes in one thread. Few batches fit into the calibration: it decides only where
+        # threads of torch helped here.
+        ratio = cpu_ratio(alone, records)
+        scale = [ratio if abs(ratio - 1) > OTHER_COST else 1.0, 1.0]
+        stages = [replace(part, worker_bytes=memory) for part in stages]
+    return replace(traced, stages=tuple(stages), sharing=sharing, costs=traced.costs * scale)
+
+
+def _sharing(workers: int, slowdown: float, stages: Sequence[Stage]) -> Sharing:
+    named = {part.name: part for part in stages}
+    receive = named[RECEIVE]
+    return Sharing(workers, slowdown, named[SEND].cpu_s, receive.cpu_s, receive.blocked_s)
+
+
+def _numbers_of_workers(traced: Trace) -> list[int]:
+    """One; all cores, and twice as many; more where workers mostly wait."""
+    cores, workers = max(2, math.ceil(traced.resources.cores)), traced.settings["num_workers"]
+    cpu, blocked = traced.costs.mean(axis=0)
+    several = (cores, 2 * cores) if cpu >= blocked else (max(cores, 4, 2 * workers),)
+    return sorted({1, *(min(MOST, count) for count in several)})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +16,7 @@ import numpy as np
 from holdfast.answer import Answer, ColumnFormat, How, Section, Value
 from holdfast.config import parse_config
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.encoding import encode
+from holdfast.data.pipeline.dependencies import digest, random_state_restored
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.prediction import (
@@ -169,9 +167,9 @@ def tune(
     """
     began = time.perf_counter()
     loader, consumer = built(make_loader)
-    traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.0, seconds / 30))
+    traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.5, seconds / 20))
     require_precise(traced)
-    original = _first_batches(loader, {})
+    original = _first_batches(loader)
     fixed = draws == "keep" and not is_graph(traced) and _seeded(make_loader, original)
     attempts: list[Trial] = []
     candidates = _candidates(traced, loader)
@@ -258,53 +256,21 @@ def _run(
     return run, samples[:COMPARED]
 
 
-def _first_batches(loader: Any, settings: Mapping[str, int]) -> FirstBatches:
-    run, samples = _run(loader, settings, 0.0)
+def _first_batches(loader: Any) -> FirstBatches:
+    run, samples = _run(loader, {}, 0.0)
     return list(run.digests), samples
-
-
-def digest(batch: Any) -> str:
-    """Hash of all values in a batch, in their order."""
-    return hashlib.blake2b(encode(_storable(batch)), digest_size=16).hexdigest()
-
-
-def _storable(thing: Any) -> Any:
-    """A batch as types that `encode` knows."""
-    with suppress(InputError):
-        encode(thing)
-        return thing
-    if hasattr(
-        thing, "as_subclass"
-    ):  # a tensor with gradients, on a device, or of a class of its own
-        import torch
-
-        return thing.detach().cpu().as_subclass(torch.Tensor)
-    if isinstance(thing, Mapping):
-        return {repr(key): _storable(value) for key, value in thing.items()}
-    if isinstance(thing, (list, tuple)):
-        return [type(thing).__name__, *map(_storable, thing)]
-    if isinstance(thing, np.ndarray):
-        return _storable(thing.tolist())
-    # A batch class of the user's.
-    inside = hasattr(thing, "__dict__") and not isinstance(thing, type)
-    return _storable(vars(thing)) if inside else repr(thing)
 
 
 def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
     """Whether the pipeline gives the same batches when it is made anew, whatever the random state was."""
     import torch
 
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
+    with random_state_restored():
         torch.seed()
         random.seed()
         np.random.seed()  # noqa: NPY002
         loader, _ = built(make_loader)
-        return _first_batches(loader, {})[0] == original[0]
-    finally:
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        np.random.set_state(before[2])  # noqa: NPY002
+        return _first_batches(loader)[0] == original[0]
 
 
 def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
