@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.data.pipeline.dependencies import randomness
 from holdfast.data.pipeline.encoding import encode
+from holdfast.data.pipeline.randomness import randomness
 from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
 from holdfast.errors import InputError

@@ -4,9 +4,9 @@ A store only ever saves work: what is absent, stale, torn or beyond the budget i
 computed again. Samples are stored as bytes, so that a stage that changes its input in place cannot change
 the cache.
 
-On disk a cache is a folder with one SQLite file, named by the key of source and stages, with a checksum
-per sample. SQLite writes samples whole or not at all, lets several processes fill one file, and ends a file
-at its budget.
+A cache is an SQLite database: on disk one file in a folder, named by the key of source and stages, with a
+checksum per sample. SQLite writes samples whole or not at all, lets several processes fill one file, and
+ends a file at its budget.
 """
 
 from __future__ import annotations
@@ -24,104 +24,82 @@ from holdfast.errors import InputError
 
 WRITTEN_BYTES = 32 << 20
 """Samples wait in memory until there are so many bytes to write."""
-OVERHEAD = 200
-"""Bytes that Python needs for an entry in memory, besides its content."""
 PAGE = 4096
 PATIENCE_S = 30.0
 """Time to wait for another process that writes."""
 SUFFIX = ".samples"
+COLUMNS = "(position INTEGER PRIMARY KEY, checksum INTEGER, data BLOB)"
 
 
-class MemoryStore:
-    """A cache in the memory of this process, of at most `budget` bytes."""
-
-    def __init__(self, budget: float) -> None:
-        self._left = budget
-        self._entries: dict[int, bytes] = {}
-        self._lock = threading.Lock()
-
-    def get(self, position: int) -> tuple[Any] | None:
-        """The sample, in a tuple of one; None if it is absent."""
-        data = self._entries.get(position)
-        return None if data is None else (pickle.loads(data),)
-
-    def put(self, position: int, sample: Any) -> None:
-        """Store a sample, if there is room."""
-        try:
-            data = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, TypeError, AttributeError):
-            return
-        with self._lock:
-            if position not in self._entries and len(data) + OVERHEAD <= self._left:
-                self._left -= len(data) + OVERHEAD
-                self._entries[position] = data
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-
-class DiskStore:
-    """A cache in a folder, of at most `budget` bytes, that outlives the process.
+class Store:
+    """A cache of at most `budget` bytes: in a folder, where it outlives the process, or in memory.
 
     Args:
-        folder: made if there is none.
-        key: fingerprint of the source and of the stages below the cache; files of other keys are removed.
-        budget: bytes on disk.
+        folder: made if there is none; None: in memory, where samples may be of any type.
+        key: of the source and of the stages below the cache; files of other keys are removed.
+        budget: bytes.
 
     Raises:
         InputError: `conflict` if the folder holds other files, `unwritable` if it cannot be written.
     """
 
-    def __init__(self, folder: Path, key: str, budget: float) -> None:
-        self._path, self._key, self._budget = folder / f"{key[:40]}{SUFFIX}", key, budget
+    def __init__(self, folder: Path | None, key: str, budget: float) -> None:
+        self._path = folder / f"{key[:40]}{SUFFIX}" if folder else Path(":memory:")
+        self._key, self._budget = key, budget
+        self._encode, self._decode = (encode, decode) if folder else (pickle.dumps, pickle.loads)
         self._draft: dict[int, bytes] = {}
         self._draft_bytes = 0
         self._lock = threading.RLock()
         self._full = False
         self.torn = self.stale = 0
-        """Samples, or files, that were damaged; files of another key."""
+        """Samples, or files, that were damaged; files of other sources or stages."""
         self.refused: str | None = None
         """The type of a sample that cannot be stored: nothing more is stored."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            others = [path for path in sorted(folder.iterdir()) if path.stem != self._path.stem]
-            if foreign := [path.name for path in others if not path.suffix.startswith(SUFFIX)]:
-                raise InputError(
-                    "this folder is not a cache",
-                    code="conflict",
-                    path=folder,
-                    found=foreign[0],
-                    remedy="name a folder of its own, which need not exist",
-                )
-            for path in others:
-                self.stale += path.suffix == SUFFIX
-                path.unlink(missing_ok=True)
+            if folder:
+                self._clean(folder)
             self._database = self._open()
         except (OSError, sqlite3.OperationalError) as error:
             raise InputError(
                 "the cache cannot be written", code="unwritable", path=folder, found=str(error)
             ) from error
 
+    def _clean(self, folder: Path) -> None:
+        """Remove the files of other keys."""
+        folder.mkdir(parents=True, exist_ok=True)
+        others = [path for path in sorted(folder.iterdir()) if path.stem != self._path.stem]
+        if foreign := [path.name for path in others if not path.suffix.startswith(SUFFIX)]:
+            raise InputError(
+                "this folder is not a cache",
+                code="conflict",
+                path=folder,
+                found=foreign[0],
+                remedy="name a folder of its own, which need not exist",
+            )
+        for path in others:
+            self.stale += path.suffix == SUFFIX
+            path.unlink(missing_ok=True)
+
     def get(self, position: int) -> tuple[Any] | None:
-        """As of `MemoryStore`."""
+        """The sample, in a tuple of one; None if it is absent."""
         if (draft := self._draft.get(position)) is not None:
-            return (decode(draft),)
+            return (self._decode(draft),)
         query = "SELECT checksum, data FROM samples WHERE position = ?"
         for checksum, data in self._execute(query, [position]):
             if type(data) is bytes and checksum == self._checksum(position, data):
-                return (decode(data),)
+                return (self._decode(data),)
             self.torn += 1
             self._execute("DELETE FROM samples WHERE position = ?", [position])
         return None
 
     def put(self, position: int, sample: Any) -> None:
-        """As of `MemoryStore`."""
+        """Store a sample, if there is room."""
         if self._full:
             return
         try:
-            data = encode(sample)
-        except InputError as error:
-            self._full, self.refused = True, error.found
+            data = self._encode(sample)
+        except (InputError, pickle.PicklingError, TypeError, AttributeError):
+            self._full, self.refused = True, type(sample).__qualname__
             return
         with self._lock:
             self._draft[position] = data
@@ -140,6 +118,16 @@ class DiskStore:
                 self._execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", row)
             self._execute("COMMIT")
 
+    def some(self, count: int) -> list[int]:
+        """Positions of samples, drawn at random."""
+        rows = self._execute("SELECT position FROM samples ORDER BY random() LIMIT ?", [count])
+        return [position for (position,) in rows]
+
+    def clear(self) -> None:
+        """Forget all: it is of stages that have changed."""
+        self.stale += 1
+        self._execute("DELETE FROM samples")
+
     def close(self) -> None:
         """Write what waits."""
         self.flush()
@@ -151,15 +139,9 @@ class DiskStore:
         )
         try:
             # A power failure may tear the file: checksums find that.
-            for setting in (
-                "synchronous = OFF",
-                f"max_page_count = {max(1, int(self._budget // PAGE))}",
-            ):
-                database.execute(f"PRAGMA {setting}")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS samples"
-                " (position INTEGER PRIMARY KEY, checksum INTEGER, data BLOB)"
-            )
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute(f"PRAGMA max_page_count = {max(1, int(self._budget // PAGE))}")
+            database.execute(f"CREATE TABLE IF NOT EXISTS samples {COLUMNS}")
         except sqlite3.OperationalError as error:
             self._full |= "full" in str(error)  # a budget of less than two pages
             if not self._full:
@@ -192,6 +174,3 @@ class DiskStore:
 
     def _checksum(self, position: int, data: bytes) -> int:
         return zlib.crc32(data, zlib.crc32(f"{self._key} {position}".encode()))
-
-
-Store = MemoryStore | DiskStore

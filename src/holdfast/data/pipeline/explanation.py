@@ -10,16 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import (
-    Answer,
-    ColumnFormat,
-    Figure,
-    How,
-    Section,
-    Table,
-    Unknown,
-    Value,
-)
+from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
 from holdfast.data.pipeline.model import bottleneck, limit_of
 from holdfast.data.pipeline.prediction import (
     HIGHEST_ERROR,
@@ -40,12 +31,28 @@ PARTS = {
     "CPU, lock held": "hardware",
     "waiting": "sky",
 }
-REMEDIES: Mapping[Kind, str] = {
+REMEDIES: Mapping[str, str] = {
     "cpu": "more workers help until all cores are busy; threads would do as well",
     "gil": "it holds the interpreter lock: worker processes help, threads do not",
     "latency": "it waits for answers: more workers help, at almost no CPU",
     "bandwidth": "it waits for bytes: fewer bytes help, more workers do not once the bandwidth is used",
     "consumer": "the consumer is slower than the loader: a faster loader gains nothing",
+    "main": "it takes turns with the loader in one thread: one worker lets both run at once",
+    "receive": "batches are taken from workers one by one: larger batches, fewer tensors in each, or "
+    'torch.multiprocessing.set_sharing_strategy("file_system") help, more workers do not',
+}
+"""By the kind of the bottleneck, or its name."""
+COLUMNS = {
+    "name": ColumnFormat("Stage"),
+    "cpu_seconds_per_batch": ColumnFormat("CPU", "s per batch", digits=5),
+    "gil_seconds_per_batch": ColumnFormat("Lock held", "s per batch", digits=5),
+    "blocked_seconds_per_batch": ColumnFormat("Waiting", "s per batch", digits=5),
+    "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
+    "parallelism": ColumnFormat("Workers"),
+    "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
+    "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
+    "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
+    "random": ColumnFormat("Random draws", detail=True),
 }
 QUEUED = 0.2
 """Share of their computing time that stages may wait for a core before the answer says so."""
@@ -80,36 +87,34 @@ class Explanation(Answer):
     def to_dict(self) -> dict[str, Any]:
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
+        measured = ("rate", "starved", "settings", "batches", "seconds")
         result: dict[str, Any] = plain(
-            {
-                "rate": trace.rate,
-                "interval": self.interval,
-                "stages": [self._costs(part) for part in trace.stages],
-                "bottleneck": self.bottleneck,
-                "kind": self.kind,
-                "starved": trace.starved,
-                "predicted": self.predicted,
-                "settings": trace.settings,
-                "cores": trace.resources.cores,
-                "batches": trace.batches,
-                "seconds": trace.seconds,
+            {name: getattr(trace, name) for name in measured}
+            | {
+                name: getattr(self, name)
+                for name in ("interval", "bottleneck", "kind", "predicted")
             }
+            | {"stages": self._costs(), "cores": trace.resources.cores}
         )
         return result
 
-    def _costs(self, part: Stage) -> dict[str, Any]:
-        return {
-            "name": part.name,
-            "cpu_seconds_per_batch": part.cpu_s,
-            "gil_seconds_per_batch": part.gil_s,
-            "blocked_seconds_per_batch": part.blocked_s,
-            "rate_limit": _finite(limit_of(part, self.trace.resources.cores)),
-            "parallelism": part.parallelism,
-            "latency_s": part.latency_s,
-            "visits_per_batch": part.visits,
-            "output_bytes_per_batch": part.out_bytes,
-            "random": part.random,
-        }
+    def _costs(self) -> list[dict[str, Any]]:
+        cores = self.trace.resources.cores
+        return [
+            {
+                "name": part.name,
+                "cpu_seconds_per_batch": part.cpu_s,
+                "gil_seconds_per_batch": part.gil_s,
+                "blocked_seconds_per_batch": part.blocked_s,
+                "rate_limit": _finite(limit_of(part, cores)),
+                "parallelism": part.parallelism,
+                "latency_s": part.latency_s,
+                "visits_per_batch": part.visits,
+                "output_bytes_per_batch": part.out_bytes,
+                "random": part.random,
+            }
+            for part in self.trace.stages
+        ]
 
     def values(self) -> Sequence[Value]:
         """What a later answer is compared by."""
@@ -135,13 +140,11 @@ class Explanation(Answer):
             precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
             text = f"The trace is too short: the rates are {precision} determined."
             return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
-        if queued > QUEUED:
-            text = (
-                f"Stages waited for a core in {percent(queued)} of their computing time: the measured "
-                "rate is that of a loaded machine, predictions are for free cores."
-            )
-            return [Unknown(text, "trace on a quiet machine")]
-        return []
+        text = (
+            f"Stages waited for a core in {percent(queued)} of their computing time: the measured rate "
+            "is that of a loaded machine, predictions are for free cores."
+        )
+        return [Unknown(text, "trace on a quiet machine")] if queued > QUEUED else []
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
@@ -149,11 +152,9 @@ class Explanation(Answer):
 
     def _stages(self) -> Section:
         trace = self.trace
-        remedy = REMEDIES[self.kind]
+        remedy = REMEDIES.get(self.bottleneck, REMEDIES[self.kind])
         if self.kind == "consumer" and not trace.settings["num_workers"]:
-            remedy = (
-                "it takes turns with the loader in one thread: one worker lets both run at once"
-            )
+            remedy = REMEDIES["main"]
         sentence = (
             f"{self.bottleneck} limits the pipeline ({self.kind}): "
             f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."
@@ -167,19 +168,6 @@ class Explanation(Answer):
         ]
         title = "Milliseconds per batch"
         figure = bars(parts, "name", "milliseconds", title, part="part", meanings=PARTS)
-        rows = [self._costs(part) for part in trace.stages]
-        columns = {
-            "name": ColumnFormat("Stage"),
-            "cpu_seconds_per_batch": ColumnFormat("CPU", "s per batch", digits=5),
-            "gil_seconds_per_batch": ColumnFormat("Lock held", "s per batch", digits=5),
-            "blocked_seconds_per_batch": ColumnFormat("Waiting", "s per batch", digits=5),
-            "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
-            "parallelism": ColumnFormat("Workers"),
-            "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
-            "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
-            "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
-            "random": ColumnFormat("Random draws", detail=True),
-        }
         how = How(
             "limit = R theta with R = (C / V) / P: batches per core-second, times workers",
             source=SOURCE,
@@ -194,7 +182,11 @@ class Explanation(Answer):
             "What limits the pipeline?",
             sentence,
             [figure],
-            [Table(pa.Table.from_pylist(rows), columns, "From the source to the consumer.")],
+            [
+                Table(
+                    pa.Table.from_pylist(self._costs()), COLUMNS, "From the source to the consumer."
+                )
+            ],
             how,
         )
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import itertools
 import math
 import pickle
@@ -28,9 +27,10 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, probe
-from holdfast.data.pipeline.cache_store import DiskStore, MemoryStore, Store
-from holdfast.data.pipeline.dependencies import fingerprint
+from holdfast.data.pipeline.cache_store import Store
+from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.machine import resources
+from holdfast.data.pipeline.randomness import digest
 from holdfast.data.pipeline.retuning import Climb
 from holdfast.data.pipeline.running import (
     MOST_FAILURES,
@@ -40,10 +40,13 @@ from holdfast.data.pipeline.running import (
     SampleFailures,
     Step,
     Workers,
+    call_stage,
 )
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
+_COMPARED = 8
+"""Samples of a cache on disk that are computed again when it is opened."""
 _WINDOW_ELEMENTS = 8
 """Elements that a window has at least."""
 
@@ -119,23 +122,16 @@ class Pipeline:
         """
         if threads and processes:
             raise InputError("a stage has threads or processes", code="conflict", place=name)
-        if processes:
-            _check_picklable(function)
+        executor: Executor = "process" if processes else "thread"
+        step = Step("", "map", function, executor, processes or threads or 1, random)
         inner = getattr(function, "func", function)  # functools.partial
-        base = name or getattr(inner, "__name__", type(inner).__name__).strip("<>")
-        step = Step(
-            _unique(base, self.steps),
-            "map",
-            function,
-            "process" if processes else "thread",
-            _at_least_one(processes or threads or 1),
-            random,
-        )
-        return self._with(steps=(*self.steps, step))
+        return self._add(step, name or getattr(inner, "__name__", type(inner).__name__).strip("<>"))
 
     def filter(self, function: Callable[..., Any], **options: Any) -> Pipeline:
         """Keep the samples for which a function is true; options as of `map`."""
-        return self.map(function, **options)._as_filter()
+        other = self.map(function, **options)
+        last = dataclasses.replace(other.steps[-1], kind="filter")
+        return other._with(steps=(*self.steps, last))
 
     def batch(
         self,
@@ -146,12 +142,16 @@ class Pipeline:
         drop_last: bool = False,
     ) -> Pipeline:
         """Group samples, and apply a function to each list of them."""
-        function = collate or _same
-        name = _unique("batch", self.steps)
-        step = Step(
-            name, "batch", function, "thread", _at_least_one(threads), None, _at_least_one(size)
-        )
-        return self._with(steps=(*self.steps, dataclasses.replace(step, drop_last=drop_last)))
+        size = _at_least_one(size)
+        step = Step("", "batch", collate or _same, "thread", threads, None, size, drop_last)
+        return self._add(step, "batch")
+
+    def _add(self, step: Step, name: str) -> Pipeline:
+        if step.executor == "process":
+            _check_picklable(step.function)
+        workers = _at_least_one(step.concurrency)
+        step = dataclasses.replace(step, name=_unique(name, self.steps), concurrency=workers)
+        return self._with(steps=(*self.steps, step))
 
     def prefetch(self, size: int) -> Pipeline:
         """Let so many elements wait for the consumer (default 2)."""
@@ -165,8 +165,7 @@ class Pipeline:
         Args:
             folder: on disk; None: in memory.
             budget: bytes; samples beyond it are computed in every epoch.
-            version: what identifies source and stages where they cannot be looked into; needed only then,
-                and to be changed whenever they change.
+            version: of source and stages, for changes that a comparison of some samples may miss.
 
         Raises:
             InputError: `conflict` after a batch, a random stage or another cache; `unknown-length` if the
@@ -185,9 +184,8 @@ class Pipeline:
                     found=f"{'random stage' if step.random else 'batches'} before it: {step.name}",
                     remedy=f"place the cache before {step.name}",
                 )
-        place = len(self.steps) - 1
         where = None if folder is None else Path(folder)
-        return self._with(_cache=(place, where, budget, version))
+        return self._with(_cache=(len(self.steps) - 1, where, budget, version))
 
     def live(self, ceiling: int, window_s: float = 2.0) -> Pipeline:
         """Raise the concurrency of stages while they run, when the consumer starves.
@@ -246,8 +244,8 @@ class Pipeline:
             dataclasses.replace(step, concurrency=climb.limits.get(step.name, step.concurrency))
             for step in self.steps
         )
-        start, count, waited, busy = time.perf_counter(), 0, 0.0, dict.fromkeys(run.gates, 0.0)
-        before = start
+        start = before = time.perf_counter()
+        count, waited, busy = 0, 0.0, dict.fromkeys(run.gates, 0.0)
         for element in run:
             waited += time.perf_counter() - before
             count += 1
@@ -256,15 +254,15 @@ class Pipeline:
             span = before - start
             if span < self._window_s or count < _WINDOW_ELEMENTS:
                 continue
+            now = {name: gate.busy_s for name, gate in run.gates.items()}
             occupancy = {
-                name: (gate.busy_s - busy[name]) / (span * gate.limit)
+                name: (now[name] - busy[name]) / (span * gate.limit)
                 for name, gate in run.gates.items()
             }
             if climb.observe(count / span, waited / span, occupancy):
                 for name, limit in climb.limits.items():
                     run.gates[name].set(limit)
-            start, count, waited = before, 0, 0.0
-            busy = {name: gate.busy_s for name, gate in run.gates.items()}
+            start, count, waited, busy = before, 0, 0.0, now
 
     def run(self, epoch: int, in_processes: bool = True) -> Run:
         """An epoch, not yet started; without processes, all stages run in this one."""
@@ -293,7 +291,7 @@ class Pipeline:
             step.name: ("thread", "process")
             for step in self.steps
             if step.kind in ("map", "filter")
-            and is_picklable(step.function)
+            and _is_picklable(step.function)
             and getattr(step.function, "__module__", "") != "__main__"
         }
 
@@ -347,36 +345,29 @@ class Pipeline:
             memory_bytes = SHARE * resources().memory_bytes
         total = self.samples if self.indexed else None
         before = list(itertools.takewhile(lambda step: step.kind != "batch", self.steps))
-        return plan_cache(
-            probe(before, total, self.seed),
-            total,
-            memory_bytes=memory_bytes,
-            disk_bytes=disk_bytes,
-        )
+        stages = probe(before, total, self.seed)
+        return plan_cache(stages, total, memory_bytes=memory_bytes, disk_bytes=disk_bytes)
 
     def _open_cache(self) -> Store | None:
         if self._cache is None or self._store is not None:
             return self._store
         place, folder, budget, version = self._cache
-        if folder is None:
-            self._store = MemoryStore(budget)
-        else:
-            key = self._key(self.steps[: place + 1], version)
-            self._store = DiskStore(folder, key, budget)
-        return self._store
-
-    def _key(self, steps: Sequence[Step], version: str | None) -> str:
-        keys = [fingerprint(self.source), *(fingerprint(step.function) for step in steps[1:])]
-        if None in keys and version is None:
-            raise InputError(
-                "source or stages hold objects that cannot be looked into, so that a change to them"
-                " would not be noticed",
-                code="missing-key",
-                place="version",
-                remedy='name their version: cache(..., version="1")',
-            )
+        steps = self.steps[: place + 1]
         names = [(step.name, step.kind) for step in steps]
-        return hashlib.sha256(repr((keys, names, version, self.samples)).encode()).hexdigest()
+        key = digest((digest(self.source), names, version, self.samples)) if folder else ""
+        self._store = store = Store(folder, key, budget)
+        # Of stages only the names are in the key: what they give is compared.
+        if any(self._changed(steps, position, store) for position in store.some(_COMPARED)):
+            store.clear()
+        return store
+
+    def _changed(self, steps: Sequence[Step], position: int, store: Store) -> bool:
+        """Whether the stages give another sample than the cache."""
+        value: Any = position
+        for place, step in enumerate(steps):
+            result = call_stage(value, step, (self.seed, 0, place, position))
+            value = value if step.kind == "filter" else result
+        return (hit := store.get(position)) is not None and encode(value) != encode(hit[0])
 
     # --- Construction ----------------------------------------------------------------------------
 
@@ -385,10 +376,6 @@ class Pipeline:
         other.__dict__.update(changes, _workers={}, _store=None, failures=())
         return other
 
-    def _as_filter(self) -> Pipeline:
-        last = dataclasses.replace(self.steps[-1], kind="filter")
-        return self._with(steps=(*self.steps[:-1], last))
-
 
 def _same(value: Any) -> Any:
     return value
@@ -396,11 +383,8 @@ def _same(value: Any) -> Any:
 
 def _unique(name: str, steps: Sequence[Step]) -> str:
     taken = {step.name for step in steps}
-    return next(
-        n
-        for n in itertools.chain([name], (f"{name} {i}" for i in itertools.count(2)))
-        if n not in taken
-    )
+    names = itertools.chain([name], (f"{name} {i}" for i in itertools.count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def _at_least_one(count: int) -> int:
@@ -411,8 +395,7 @@ def _at_least_one(count: int) -> int:
     return int(count)
 
 
-def is_picklable(function: Callable[..., Any]) -> bool:
-    """Whether a function can be sent to another process."""
+def _is_picklable(function: Callable[..., Any]) -> bool:
     try:
         pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -421,12 +404,11 @@ def is_picklable(function: Callable[..., Any]) -> bool:
 
 
 def _check_picklable(function: Callable[..., Any]) -> None:
-    if not is_picklable(function):
+    if not _is_picklable(function):
         raise InputError(
             "this function cannot be sent to another process",
             code="unsupported",
             found=repr(function),
-            expected="a function or object that other processes can import",
             remedy="define it at the top of a module, or use threads",
         )
 

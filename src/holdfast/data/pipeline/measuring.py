@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.dependencies import random_state_restored
+from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
 from holdfast.errors import HoldfastError, InputError

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,31 +33,14 @@ SLACK = 1e-4
 """Share of the rate that may be given up for fewer workers; well above the tolerance of the solver."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Stages that run one after another in the same worker; seconds and bytes per batch."""
-
-    name: str
-    service_s: float
-    cpu_s: float
-    gil_s: float
-    out_bytes: float
-    worker_bytes: float
-    executor: Executor
-    parallelism: int
-    sequential: bool
-    bandwidth_rate: float
-    """Batches per second that the shared bandwidth of its stages lets through."""
-
-
-def groups(stages: Sequence[Stage]) -> list[Group]:
-    """The groups of a pipeline in the order in which they first occur."""
+def groups(stages: Sequence[Stage]) -> list[Stage]:
+    """Stages that run one after another in the same worker, as one; in the order in which they occur."""
     names = dict.fromkeys(stage.group for stage in stages)
-    return [_group(name, [stage for stage in stages if stage.group == name]) for name in names]
+    return [_joined([stage for stage in stages if stage.group == name]) for name in names]
 
 
 def rate_limits(
-    parts: Sequence[Group],
+    parts: Sequence[Stage],
     resources: Resources,
     parallelism: Mapping[str, int],
     executors: Mapping[str, Executor],
@@ -213,7 +196,7 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
         cores: of the machine: more workers than cores compute no faster.
     """
 
-    def limit(part: Group) -> float:
+    def limit(part: Stage) -> float:
         return min(
             _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
         )
@@ -230,18 +213,19 @@ def limit_of(stage: Stage, cores: float) -> float:
     return min(stage.rate_limit, _rate(cores, stage.cpu_s))
 
 
-def _group(name: str, stages: Sequence[Stage]) -> Group:
-    return Group(
-        name=name,
-        service_s=sum(stage.service_s for stage in stages),
+def _joined(stages: Sequence[Stage]) -> Stage:
+    out = stages[-1].out_bytes
+    narrowest = min(_rate(stage.bandwidth_bytes_s, stage.out_bytes) for stage in stages)
+    return replace(
+        stages[0],
+        name=stages[0].group,
         cpu_s=sum(stage.cpu_s for stage in stages),
         gil_s=sum(stage.gil_s for stage in stages),
-        out_bytes=stages[-1].out_bytes,
+        blocked_s=sum(stage.blocked_s for stage in stages),
+        out_bytes=out,
+        bandwidth_bytes_s=narrowest * out if narrowest < math.inf else math.inf,
         worker_bytes=max(stage.worker_bytes for stage in stages),
-        executor=stages[0].executor,
-        parallelism=stages[0].parallelism,
         sequential=any(stage.sequential for stage in stages),
-        bandwidth_rate=min(_rate(stage.bandwidth_bytes_s, stage.out_bytes) for stage in stages),
     )
 
 

@@ -9,15 +9,12 @@ loaded machine therefore blames no stage.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import mmap
 import os
-import random
 import resource
 import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -25,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from holdfast.data.pipeline.randomness import random_states
 
 PROBE_S = 0.005
 """Period of the probe of the interpreter lock."""
@@ -168,7 +165,7 @@ class Recorder:
     def restart(self) -> None:
         """Start the accounts of a batch."""
         self._stages, self._details, self.held = {}, {}, {}
-        self._state = _random_state() if self.detailed and self.traced <= DETAIL else ""
+        self._state = random_states() if self.detailed and self.traced <= DETAIL else ""
         self._read_clocks()
 
     def close(self) -> None:
@@ -220,7 +217,7 @@ class Recorder:
         if self.detailed:
             self.changes.append((self._wall, begins))
             if self._state:  # fingerprints take time: the first examined batch must do
-                state = _random_state()
+                state = random_states()
                 if ended:
                     detail = self._detail(ended)
                     detail["random"] = bool(detail["random"]) or state != self._state
@@ -343,17 +340,6 @@ def _private_bytes() -> int:
             if line.startswith("Private_Dirty:"):
                 return 1024 * int(line.split()[1])
     return 0
-
-
-def _random_state() -> str:
-    """Fingerprint of the global random generators: it changes where a stage draws from them."""
-    torch = sys.modules.get("torch")
-    digest = hashlib.blake2b(hash(random.getstate()).to_bytes(8, "big", signed=True), digest_size=8)
-    state: Any = np.random.get_state()  # noqa: NPY002  # what users' transforms draw from
-    digest.update(state[1].tobytes() + repr(state[2:]).encode())
-    if torch is not None:
-        digest.update(torch.get_rng_state().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def size_of(thing: Any, depth: int = 3) -> int:

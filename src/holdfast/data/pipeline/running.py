@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from holdfast.data.pipeline.cache_store import Store
+from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.numbers import counted
 
@@ -38,7 +39,7 @@ class Step:
     """Unique in the graph."""
     kind: Literal["source", "map", "filter", "batch"]
     function: Callable[..., Any]
-    executor: Literal["thread", "process"] = "thread"
+    executor: Executor = "thread"
     concurrency: int = 1
     random: bool | None = None
     """True: the function takes a seeded generator as its second argument."""

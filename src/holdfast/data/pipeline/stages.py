@@ -68,6 +68,11 @@ class Stage:
         return self.cpu_s + self.blocked_s
 
     @property
+    def bandwidth_rate(self) -> float:
+        """Batches per second that the shared bandwidth lets through."""
+        return self.bandwidth_bytes_s / self.out_bytes if self.out_bytes > 0 else math.inf
+
+    @property
     def latency_s(self) -> float:
         """Seconds asleep per element."""
         return self.blocked_s / self.visits if self.visits else 0.0
@@ -78,9 +83,7 @@ class Stage:
         limit = self.parallelism / self.service_s if self.service_s > 0 else math.inf
         if self.executor != "process" and self.gil_s > 0:  # threads of one process share one lock
             limit = min(limit, 1.0 / (self.gil_s + self.blocked_s / self.parallelism))
-        if self.out_bytes > 0:
-            limit = min(limit, self.bandwidth_bytes_s / self.out_bytes)
-        return limit
+        return min(limit, self.bandwidth_rate)
 
     @property
     def kind(self) -> Kind:

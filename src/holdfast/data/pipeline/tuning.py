@@ -16,7 +16,6 @@ import numpy as np
 from holdfast.answer import Answer, ColumnFormat, How, Section, Value
 from holdfast.config import parse_config
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.dependencies import digest, random_state_restored
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.prediction import (
@@ -29,6 +28,7 @@ from holdfast.data.pipeline.prediction import (
     predict,
     relative_error,
 )
+from holdfast.data.pipeline.randomness import digest, random_state_restored
 from holdfast.data.pipeline.stages import Trace
 from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace

@@ -1,0 +1,205 @@
+"""Random generators: whether a stage draws from one, and their states; hashes of what comes out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import itertools
+import pickle
+import random
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
+_BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
+_NAMES = frozenset(
+    "random randint randrange rand randn randperm rand_like randn_like bernoulli multinomial"  # noqa: SIM905
+    " default_rng shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
+)
+_GENERATORS = frozenset({"Generator", "RandomState", "Random", "SystemRandom"})
+_OPAQUE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError)
+_MOST = 1000
+"""Elements of a container that are looked at."""
+
+
+def randomness(
+    function: Callable[[Any], Any], samples: Sequence[Any], declared: bool | None = None
+) -> str:
+    """Why a function counts as random; empty if nothing shows that it is.
+
+    Evidence, any of which is enough: it is declared; a generator or the name of a source of random numbers
+    is reachable from it (unless it is declared as not random); a run changes the state of a global
+    generator; two runs of a sample differ. The states of the global generators are restored.
+
+    Args:
+        function: the stage.
+        samples: inputs to run it on, twice.
+        declared: what the user says.
+    """
+    if declared:
+        return "declared"
+    if declared is None and (reason := _reachable(function)):
+        return reason
+    with random_state_restored():
+        for sample in samples:
+            before = random_states()
+            first = digest(function(_copy(sample)))
+            if before != random_states():
+                return "draws from a global generator"
+            if first != digest(function(_copy(sample))):
+                return "two runs of one sample differ"
+    return ""
+
+
+def _reachable(function: Any) -> str:
+    """A source of random numbers that can be reached from a function: by its code, closure, attributes."""
+    todo, seen = [function], {}
+    while todo:
+        part = todo.pop()
+        if id(part) in seen or isinstance(part, types.ModuleType):
+            continue
+        seen[id(part)] = part
+        kind = type(part)
+        if kind.__name__ in _GENERATORS and _is_library(kind.__module__):
+            return f"holds a generator ({kind.__qualname__})"
+        if isinstance(part, types.CodeType) and (names := _NAMES.intersection(part.co_names)):
+            return f"{part.co_name} uses {min(names)}"
+        todo += _inside(part)
+    return ""
+
+
+def _inside(part: Any) -> Iterable[Any]:
+    """What a part of a program is made of; of libraries only what users put into them."""
+    match part:
+        case types.CodeType():
+            return part.co_consts
+        case types.FunctionType():
+            # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
+            cells = [
+                cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()
+            ]
+            if _is_library(part.__module__):
+                return cells
+            used = [part.__globals__.get(name) for name in _global_names(part.__code__)]
+            return [part.__code__, part.__defaults__, part.__kwdefaults__, *cells, *used]
+        case types.MethodType():
+            return [part.__func__, part.__self__]
+        case types.BuiltinMethodType():
+            return [part.__self__]
+        case functools.partial():
+            return [part.func, part.args, part.keywords]
+        case type():
+            return [] if _is_library(part.__module__) else [*vars(part).values(), *part.__bases__]
+        case dict():
+            return itertools.islice(part.values(), _MOST)
+        case list() | tuple() | set() | frozenset():
+            return itertools.islice(part, _MOST)
+    wrapped = [getattr(part, name, None) for name in ("__func__", "fget", "__wrapped__")]
+    return [type(part), *wrapped, *getattr(part, "__dict__", {}).values()]
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    """Names that a function and the functions in it may take from their module."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return list(dict.fromkeys([*code.co_names, *(n for c in inner for n in _global_names(c))]))
+
+
+def _is_library(module: str | None) -> bool:
+    """Whether a module belongs to an installed library."""
+    if not module or module.split(".")[0] == "holdfast":
+        return bool(module)
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file.startswith(_LIBRARIES) if file else module in _BUILT_IN
+
+
+def _copy(sample: Any) -> Any:
+    """A copy, as a stage may change its input in place."""
+    try:
+        return deepcopy(sample)
+    except (TypeError, ValueError):  # an open file, for example
+        return sample
+
+
+# --- States and contents -------------------------------------------------------------------------
+
+
+@contextmanager
+def random_state_restored(*generators: Any) -> Iterator[None]:
+    """Leave the global random generators, and some of torch, as they were."""
+    states: list[tuple[Callable[[Any], object], Any]] = [
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state()),  # noqa: NPY002
+        *((generator.set_state, generator.get_state()) for generator in generators),
+    ]
+    if torch := sys.modules.get("torch"):
+        states.append((torch.set_rng_state, torch.get_rng_state()))
+    try:
+        yield
+    finally:
+        for restore, state in states:
+            restore(state)
+
+
+def random_states() -> str:
+    """Fingerprint of the global generators: it changes where a stage draws from them."""
+    torch = sys.modules.get("torch")
+    numpy: Any = np.random.get_state()  # noqa: NPY002  # what users' transforms draw from
+    state = hashlib.blake2b(
+        repr((hash(random.getstate()), numpy[2:])).encode() + numpy[1].tobytes()
+    )
+    if torch is not None:
+        state.update(torch.get_rng_state().numpy())
+    return state.hexdigest()
+
+
+class _Content(pickle.Pickler):
+    """Writes values, with no trace of which of them are one object; it is hashed and never loaded."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.fast = True  # no memo
+
+    def persistent_id(self, part: Any) -> Any:
+        """Files that are named count with their size and time; sets have an order."""
+        if isinstance(part, (set, frozenset)):
+            return sorted(part, key=repr)
+        state = _file_state(part) if isinstance(part, str | PurePath) else None
+        return (str(part).encode(), state) if state else None
+
+    def reducer_override(self, part: Any) -> Any:
+        """Tensors by their values."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(part, torch.Tensor):
+            return NotImplemented
+        plain = part.detach().cpu().to_dense().as_subclass(torch.Tensor).contiguous()
+        content = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return tuple, (str(part.dtype), tuple(part.shape), content)
+
+
+def digest(value: Any) -> str:
+    """Hash of all values in a sample or batch, in their order; its text where it cannot be looked into."""
+    file = io.BytesIO()
+    try:
+        _Content(file).dump(value)
+    except _OPAQUE:
+        return repr(value)
+    return hashlib.sha256(file.getvalue()).hexdigest()
+
+
+def _file_state(path: str | PurePath) -> tuple[int, int] | None:
+    """Size and time of a file that a text names."""
+    try:
+        state = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    # A folder's time is not that of the files in it.
+    return (state.st_size, state.st_mtime_ns) if state.st_mode & 0o100000 else None
