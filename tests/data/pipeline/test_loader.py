@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from holdfast.data import pipeline as room
 from holdfast.data.pipeline import recording, tuning
 from holdfast.data.pipeline.accounting import account, shared_bandwidth
-from holdfast.data.pipeline.dependencies import digest
+from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.measuring import Run, WorkerDiedError, measure
 from holdfast.data.pipeline.model import bottleneck
 from holdfast.data.pipeline.targets import load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline.dataloader import COLLATE, SOURCE
-from holdfast.data.pipeline.measuring import Run
-from holdfast.data.pipeline.stages import FloatArray, Stage
+from holdfast.data.pipeline.machine import resources
+from holdfast.data.pipeline.measuring import Run, rate_error
+from holdfast.data.pipeline.stages import FloatArray, Stage, Trace
+from holdfast.errors import InputError
 
 GROUP, MAIN = "workers", "main"
 SEND, RECEIVE, CONSUMER = OUTSIDE = ("send", "receive", "consumer")
@@ -80,7 +82,17 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
         records: of all workers.
         run: what the consumer saw.
         workers: worker processes; 0: the consumer's thread does it all.
+
+    Raises:
+        InputError: `no-data`.
     """
+    if run.batches == 0 or not records:
+        raise InputError(
+            "the loader gave too few batches to trace",
+            code="no-data",
+            expected="at least two batches per worker",
+            remedy="trace longer, or use smaller batches",
+        )
     stages = worker_stages(records, max(1, workers))
     consumer = main_stage("consumer", run, run.consumer_cpu_s, run.consumer_s - run.consumer_cpu_s)
     if not workers:
@@ -120,6 +132,24 @@ def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
         blocked_s=max(0.0, blocked_s) / run.batches,
         out_bytes=run.batch_bytes,
         sequential=True,
+    )
+
+
+def new_trace(
+    run: Run, records: Sequence[Record], stages: Sequence[Stage], settings: Mapping[str, int]
+) -> Trace:
+    """What a run of a pipeline showed, under the settings in force."""
+    return Trace(
+        stages=tuple(stages),
+        seconds=run.seconds,
+        batches=run.batches,
+        rate=run.batches / run.seconds,
+        rate_error=rate_error(run.moments),
+        starved=min(1.0, run.waited_s / run.seconds),
+        resources=resources(),
+        settings=settings,
+        batch_bytes=run.batch_bytes,
+        costs=batch_costs(records),
     )
 
 

@@ -7,6 +7,7 @@ sample in every epoch.
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.randomness import randomness
 from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
-from holdfast.errors import InputError
 from holdfast.numbers import size
 
 SHARE = 0.5
@@ -54,16 +53,6 @@ class CachePlan:
     """The stage whose output is cached; None: no cache."""
     store: Literal["memory", "disk", ""]
 
-    def __str__(self) -> str:
-        lines = [f"{part.stage}: {_size(part)}" for part in self.candidates]
-        return "\n".join(
-            [*lines, f"cache: {self.stage or 'none'} {self.store and f'({self.store})'}"]
-        )
-
-
-def _size(part: Candidate) -> str:
-    return f"{size(part.bytes)} per epoch" + (f", {part.excluded}" if part.excluded else "")
-
 
 def plan_cache(
     stages: Sequence[Stage],
@@ -80,25 +69,24 @@ def plan_cache(
         memory_bytes: budget in memory, such as `SHARE` of what is free.
         disk_bytes: budget on disk; 0: no cache on disk.
     """
-    known = total_batches is not None and total_batches < float("inf")
+    total = math.inf if total_batches is None else total_batches
+    most = max(memory_bytes, disk_bytes)
     candidates: list[Candidate] = []
     random = ""
     for stage in stages:
         if not random and stage.random is not False:
             # A stage that nobody examined may be random: it is no place for a cache.
             random = f"{'not examined' if stage.random is None else 'random'}: {stage.name}"
-        total = stage.out_bytes * total_batches if known and total_batches is not None else None
+        whole = stage.out_bytes * total if total < math.inf else None
         if random:
             excluded = random
-        elif total is None:
+        elif whole is None:
             excluded = "the length of an epoch is unknown"
         elif stage.out_bytes <= 0:
             excluded = "its size is unknown"
-        elif total > max(memory_bytes, disk_bytes):
-            excluded = f"larger than the budget of {size(max(memory_bytes, disk_bytes))}"
         else:
-            excluded = ""
-        candidates.append(Candidate(stage.name, total, excluded))
+            excluded = f"larger than the budget of {size(most)}" if whole > most else ""
+        candidates.append(Candidate(stage.name, whole, excluded))
     # The last one saves the work of all before it.
     best = next((part for part in reversed(candidates) if not part.excluded), None)
     if best is None or best.bytes is None:
@@ -130,7 +118,7 @@ def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
                 output = call_stage(value, step, (seed, 0, order, place))
                 if step.kind != "filter" or output:
                     outputs[place] = value if step.kind == "filter" else output
-                    sizes.append(_stored_bytes(outputs[place]))
+                    sizes.append(len(pickle.dumps(outputs[place], pickle.HIGHEST_PROTOCOL)))
             except Exception:  # a run of the pipeline names it
                 continue
         values = outputs
@@ -148,10 +136,3 @@ def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
             )
         )
     return stages
-
-
-def _stored_bytes(value: Any) -> int:
-    try:
-        return len(encode(value))
-    except InputError:
-        return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))

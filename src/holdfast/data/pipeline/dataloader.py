@@ -22,7 +22,8 @@ CHAINS = ("transform", "transforms", "target_transform", "joint_transform", "aug
 """Attributes of a dataset that hold a transform, or a Compose of several."""
 MIXED = 10_000
 """Batches that are put into a random order at a time."""
-SETTINGS = ("num_workers", "prefetch_factor")
+SETTINGS = {"num_workers": 0, "prefetch_factor": 1}
+"""And the least that each can be."""
 
 Undo = list[Callable[[], None]]
 
@@ -46,20 +47,14 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
         InputError: a setting that a loader does not have, or a value out of range.
     """
     for key, value in settings.items():
-        if key not in SETTINGS:
-            raise InputError(
-                "unknown setting of a DataLoader",
-                code="unknown-key",
-                place=key,
-                expected=", ".join(SETTINGS),
-            )
-        if not isinstance(value, int) or value < (key != "num_workers"):
+        least = SETTINGS.get(key)
+        if least is None or not isinstance(value, int) or value < least:
             raise InputError(
                 "invalid setting of a DataLoader",
-                code="out-of-range",
+                code="unknown-key" if least is None else "out-of-range",
                 place=key,
                 found=repr(value),
-                expected="0 or more" if key == "num_workers" else "1 or more",
+                expected=", ".join(f"{name} of {low} or more" for name, low in SETTINGS.items()),
             )
     other = copy.copy(loader)
     workers = settings.get("num_workers", loader.num_workers)
@@ -93,23 +88,21 @@ def generators(loader: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def recorded(loader: Any, folder: Path, timing: bool, endless: bool) -> Iterator[Any]:
-    """A copy of the loader whose stages are recorded in `folder`.
+def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
+    """A copy of the loader whose stages are recorded in `folder`, without end where it has a length.
 
     Args:
         loader: the user's; it is not changed.
         folder: for what the workers record.
         timing: False: only where each worker is, for messages.
-        endless: begin anew after the last batch, without new workers; for datasets with a length.
     """
     traced = copy.copy(loader)
     _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
-    if endless and not is_iterable(loader):
+    if not is_iterable(loader):
         # Samplers of the user's often sort by length; a trace must see short and long batches alike.
         sampler = loader.batch_sampler
         sampler = sampler.sampler if isinstance(sampler, _Order) else sampler
-        own = type(sampler).__module__ != "torch.utils.data.sampler"
-        mixed = sampler is not None and own
+        mixed = sampler is not None and type(sampler).__module__ != "torch.utils.data.sampler"
         order = _Order(sampled_indices(loader), endless=True, mixed=mixed)
         _set(traced, **{_order_name(loader): order})
     if not _patchable(loader.dataset):
@@ -263,39 +256,41 @@ def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
 
 def _inner(dataset: Any) -> list[Any]:
     """The dataset and those that it is made of (Subset, ConcatDataset)."""
-    parts, todo = [], [dataset]
+    parts: dict[int, Any] = {}
+    todo = [dataset]
     while todo:
         part = todo.pop()
-        if any(part is other for other in parts):
-            continue
-        parts.append(part)
-        below = getattr(part, "__dict__", {})
-        todo += [below["dataset"]] if "dataset" in below else []
-        more = below.get("datasets")
-        todo += list(more) if isinstance(more, (list, tuple)) else []
-    return parts
+        if id(part) not in parts:
+            parts[id(part)] = part
+            below = getattr(part, "__dict__", {})
+            more = below.get("datasets")
+            todo += [below["dataset"]] if "dataset" in below else []
+            todo += more if isinstance(more, (list, tuple)) else []
+    return list(parts.values())
 
 
 def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo) -> None:
-    """Name and wrap the steps of a Compose, or the one transform."""
+    """Name and wrap the steps of a Compose or `torch.nn.Sequential`, or the one transform."""
     label = name.removesuffix("s")
-    children = getattr(step, "_modules", None)
+    children = step._modules if type(step).__name__ == "Sequential" else {}
     steps = getattr(step, "transforms", None)
-    if isinstance(steps, (list, tuple)) and all(callable(part) for part in steps):
-        wrapped = [
-            _Step(part, f"{label} {number}: {_name(part)}", recorder)
-            for number, part in enumerate(steps, 1)
-        ]
-        step.transforms = type(steps)(wrapped) if type(steps) in (list, tuple) else wrapped
-        undo.append(lambda: setattr(step, "transforms", steps))
-    elif children and type(step).__name__ == "Sequential":
-        before = dict(children)
-        for number, (key, part) in enumerate(before.items(), 1):
-            children[key] = _Step(part, f"{label} {number}: {_name(part)}", recorder)
-        undo.append(lambda: children.update(before))
-    else:
+    steps = list(steps) if isinstance(steps, (list, tuple)) else list(children.values())
+    if not steps or not all(map(callable, steps)):
         setattr(owner, name, _Step(step, f"{label}: {_name(step)}", recorder))
         undo.append(lambda: setattr(owner, name, step))
+        return
+    wrapped = [
+        _Step(part, f"{label} {number}: {_name(part)}", recorder)
+        for number, part in enumerate(steps, 1)
+    ]
+    if children:
+        before = dict(children)
+        children.update(zip(before, wrapped, strict=True))
+        undo.append(lambda: children.update(before))
+    else:
+        transforms = step.transforms
+        step.transforms = type(transforms)(wrapped)
+        undo.append(lambda: setattr(step, "transforms", transforms))
 
 
 class _Step:

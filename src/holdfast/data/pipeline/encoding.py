@@ -6,8 +6,10 @@ type; any other type is refused, so that a cache never returns something slightl
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from pathlib import PurePath
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +29,14 @@ def encode(value: Any) -> bytes:
     return msgspec.msgpack.encode(_pack(value))
 
 
+def digest(value: Any) -> str:
+    """Hash of all values in a sample or batch, in their order.
+
+    Files that are named count with their size and time; objects that are not stored, with their attributes.
+    """
+    return hashlib.sha256(msgspec.msgpack.encode(_pack(value, _described))).hexdigest()
+
+
 def decode(data: bytes | memoryview) -> Any:
     """The sample that `encode` stored; arrays are fresh and writable."""
     return _unpack(msgspec.msgpack.decode(data))
@@ -35,36 +45,78 @@ def decode(data: bytes | memoryview) -> Any:
 # Every msgpack array is ``[tag, ...]``; scalars and bytes stand for themselves.
 
 
-def _pack(value: Any) -> Any:
+def _unsupported(value: Any) -> Any:
+    raise InputError(
+        "a value of this type cannot be cached on disk",
+        code="unsupported",
+        found=f"{type(value).__module__}.{type(value).__qualname__}",
+        expected="plain values, bytes, lists, tuples, dicts, NumPy arrays, CPU tensors, Pillow images",
+        remedy="place the cache at another stage, or return one of these types",
+    )
+
+
+def _pack(value: Any, other: Callable[[Any], Any] = _unsupported) -> Any:
+    """A tree that msgpack takes; of other types whatever `other` makes of them."""
     kind = type(value)  # exact types: a subclass would come back as its base
+    if kind in (str, Path) and other is not _unsupported:
+        return [str(value), _file_state(value)]
     if value is None or kind in (bool, float, str, bytes):
         return value
     if kind is int:
         return value if -(1 << 63) <= value < 1 << 63 else ["int", str(value)]
-    if kind is bytearray:
-        return ["bytearray", bytes(value)]
     if kind in (list, tuple):
-        return [kind.__name__, [_pack(part) for part in value]]
+        return [kind.__name__, [_pack(part, other) for part in value]]
     if kind is dict:
-        return ["dict", [_pack(part) for pair in value.items() for part in pair]]
-    if isinstance(value, np.generic) or kind is np.ndarray:
-        if value.dtype.hasobject or value.dtype.names:
-            raise _unsupported(f"array of {value.dtype}")
+        return ["dict", [_pack(part, other) for pair in value.items() for part in pair]]
+    plain = isinstance(value, np.generic) or kind is np.ndarray
+    if plain and not value.dtype.hasobject and not value.dtype.names:
         tag = "array" if kind is np.ndarray else "scalar"
         return [tag, value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
-    if isinstance(value, PurePath):
-        return ["path", str(value)]
-    if (torch := sys.modules.get("torch")) and kind is torch.Tensor:
-        if value.requires_grad or value.device.type != "cpu" or value.layout != torch.strided:
-            raise _unsupported("tensor that is sparse, needs gradients or is not on the CPU")
+    torch, pillow = sys.modules.get("torch"), sys.modules.get("PIL.Image")
+    if (
+        torch
+        and kind is torch.Tensor
+        and value.is_cpu
+        and value.layout is torch.strided
+        and not value.requires_grad
+    ):
         # As bytes: NumPy has no bfloat16.
         flat = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), flat]
-    if (pillow := sys.modules.get("PIL.Image")) and isinstance(value, pillow.Image):
-        if value.mode not in _MODES:
-            raise _unsupported(f"image of mode {value.mode}")
-        return ["image", value.mode, list(value.size), value.tobytes(), _pack(dict(value.info))]
-    raise _unsupported(f"{kind.__module__}.{kind.__qualname__}")
+    if pillow and isinstance(value, pillow.Image) and value.mode in _MODES:
+        info = _pack(dict(value.info), other)
+        return ["image", value.mode, list(value.size), value.tobytes(), info]
+    return other(value)
+
+
+def _described(value: Any) -> Any:
+    """What tells apart values of types that are not stored."""
+    if hasattr(
+        value, "as_subclass"
+    ):  # a tensor with gradients, on a device, or of a class of its own
+        import torch
+
+        return _pack(value.detach().cpu().to_dense().as_subclass(torch.Tensor), _described)
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=repr)
+    elif isinstance(value, Mapping):
+        value = {repr(key): part for key, part in value.items()}
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        value = list(value)
+    elif isinstance(value, np.ndarray):
+        value = value.tolist()
+    else:  # a class of the user's
+        value = dict(vars(value)) if hasattr(value, "__dict__") else repr(value)
+    return _pack(value, _described)
+
+
+def _file_state(path: str | Path) -> list[int] | None:
+    """Size and time of a file that a text names; a folder's time is not that of the files in it."""
+    try:
+        state = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return [state.st_size, state.st_mtime_ns] if state.st_mode & 0o100000 else None
 
 
 def _unpack(tree: Any) -> Any:
@@ -74,8 +126,6 @@ def _unpack(tree: Any) -> Any:
     match tag:
         case "int":
             return int(parts[0])
-        case "bytearray":
-            return bytearray(parts[0])
         case "list":
             return [_unpack(part) for part in parts[0]]
         case "tuple":
@@ -87,10 +137,6 @@ def _unpack(tree: Any) -> Any:
             dtype, shape, data = parts
             array = np.frombuffer(data, dtype).reshape(shape)
             return array.copy() if tag == "array" else array[()]
-        case "path":
-            from pathlib import Path
-
-            return Path(parts[0])
         case "tensor":
             import torch
 
@@ -105,13 +151,3 @@ def _unpack(tree: Any) -> Any:
             image = Image.frombytes(mode, tuple(size), data)
             image.info = _unpack(info)
             return image
-
-
-def _unsupported(what: str) -> InputError:
-    return InputError(
-        "a value of this type cannot be cached on disk",
-        code="unsupported",
-        found=what,
-        expected="plain values, bytes, lists, tuples, dicts, NumPy arrays, CPU tensors, Pillow images",
-        remedy="place the cache at another stage, or return one of these types",
-    )

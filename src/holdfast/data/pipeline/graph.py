@@ -28,9 +28,8 @@ import numpy as np
 
 from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import Store
-from holdfast.data.pipeline.encoding import encode
+from holdfast.data.pipeline.encoding import digest, encode
 from holdfast.data.pipeline.machine import resources
-from holdfast.data.pipeline.randomness import digest
 from holdfast.data.pipeline.retuning import Climb
 from holdfast.data.pipeline.running import (
     MOST_FAILURES,

@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.pipeline.accounting import account, batch_costs, read_records
+from holdfast.data.pipeline.accounting import account, new_trace, read_records
 from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.loaders import Again, Place, rewrite
-from holdfast.data.pipeline.machine import resources
-from holdfast.data.pipeline.measuring import FEWEST, Consumer, epochs, measure, rate_error
+from holdfast.data.pipeline.measuring import FEWEST, Consumer, epochs, measure
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Trace
 from holdfast.errors import InputError
@@ -61,10 +60,6 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
         _run_stages(pipeline.private(), seconds / 2, Path(folder))
         records = read_records(Path(folder))
     run = measure(loader, seconds / 2, consumer)
-    if run.batches < 2 or len(records) < 2:
-        raise InputError(
-            "the pipeline gave too few batches to trace", code="no-data", found=f"{run.batches}"
-        )
     *stages, sink = account(records, run, workers=0)
     random = {step.name for step in pipeline.steps if step.random}
     stages = [
@@ -77,18 +72,8 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
     moving = replace(
         sink, name=ENGINE, group=ENGINE, cpu_s=engine, gil_s=engine, blocked_s=0.0, out_bytes=0.0
     )
-    return Trace(
-        stages=(*stages, moving, sink),
-        seconds=run.seconds,
-        batches=run.batches,
-        rate=run.batches / run.seconds,
-        rate_error=rate_error(run.moments),
-        starved=min(1.0, run.waited_s / run.seconds),
-        resources=resources(),
-        settings={place.group: place.parallelism for place in places.values()},
-        batch_bytes=run.batch_bytes,
-        costs=batch_costs(records),
-    )
+    settings = {place.group: place.parallelism for place in places.values()}
+    return new_trace(run, records, (*stages, moving, sink), settings)
 
 
 def _places(pipeline: Pipeline) -> dict[str, Place]:

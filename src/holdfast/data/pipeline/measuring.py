@@ -108,7 +108,7 @@ def measure(
             return measure(loader, seconds, consumer, Path(name), timing, digest, digests, warm_up)
     with (
         random_state_restored(*dataloader.generators(loader)),
-        dataloader.recorded(loader, folder, timing, endless=True) as traced,
+        dataloader.recorded(loader, folder, timing) as traced,
         warnings.catch_warnings(),
     ):
         # Workers that wait need no cores: their number is the model's to choose.

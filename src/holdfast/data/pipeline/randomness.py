@@ -1,12 +1,10 @@
-"""Random generators: whether a stage draws from one, and their states; hashes of what comes out."""
+"""Random generators: whether a stage draws from one, and their states."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import itertools
-import pickle
 import random
 import sys
 import sysconfig
@@ -14,10 +12,11 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+
+from holdfast.data.pipeline.encoding import digest
 
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 _BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
@@ -26,7 +25,6 @@ _NAMES = frozenset(
     " default_rng shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
 )
 _GENERATORS = frozenset({"Generator", "RandomState", "Random", "SystemRandom"})
-_OPAQUE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError)
 _MOST = 1000
 """Elements of a container that are looked at."""
 
@@ -129,7 +127,7 @@ def _copy(sample: Any) -> Any:
         return sample
 
 
-# --- States and contents -------------------------------------------------------------------------
+# --- States -------------------------------------------------------------------------
 
 
 @contextmanager
@@ -159,47 +157,3 @@ def random_states() -> str:
     if torch is not None:
         state.update(torch.get_rng_state().numpy())
     return state.hexdigest()
-
-
-class _Content(pickle.Pickler):
-    """Writes values, with no trace of which of them are one object; it is hashed and never loaded."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.fast = True  # no memo
-
-    def persistent_id(self, part: Any) -> Any:
-        """Files that are named count with their size and time; sets have an order."""
-        if isinstance(part, (set, frozenset)):
-            return sorted(part, key=repr)
-        state = _file_state(part) if isinstance(part, str | PurePath) else None
-        return (str(part).encode(), state) if state else None
-
-    def reducer_override(self, part: Any) -> Any:
-        """Tensors by their values."""
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(part, torch.Tensor):
-            return NotImplemented
-        plain = part.detach().cpu().to_dense().as_subclass(torch.Tensor).contiguous()
-        content = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-        return tuple, (str(part.dtype), tuple(part.shape), content)
-
-
-def digest(value: Any) -> str:
-    """Hash of all values in a sample or batch, in their order; its text where it cannot be looked into."""
-    file = io.BytesIO()
-    try:
-        _Content(file).dump(value)
-    except _OPAQUE:
-        return repr(value)
-    return hashlib.sha256(file.getvalue()).hexdigest()
-
-
-def _file_state(path: str | PurePath) -> tuple[int, int] | None:
-    """Size and time of a file that a text names."""
-    try:
-        state = Path(path).stat()
-    except (OSError, ValueError):
-        return None
-    # A folder's time is not that of the files in it.
-    return (state.st_size, state.st_mtime_ns) if state.st_mode & 0o100000 else None

@@ -252,7 +252,7 @@ class Recorder:
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
-        if type(sample) is int:
+        if type(sample) is int and 0 <= sample < 1 << 63:
             self._place[1] = sample
         else:
             text = repr(sample).encode()[: POSITION // 2 - 1]

@@ -16,16 +16,14 @@ from holdfast.data.pipeline.accounting import (
     SEND,
     Record,
     account,
-    batch_costs,
     cpu_ratio,
+    new_trace,
     queued_share,
     read_records,
     shared_bandwidth,
 )
-from holdfast.data.pipeline.machine import resources
-from holdfast.data.pipeline.measuring import Consumer, Run, measure, rate_error
+from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.stages import Sharing, Stage, Trace
-from holdfast.errors import InputError
 
 OTHER_COST = 0.15
 WARM_UP = 20
@@ -62,27 +60,11 @@ def trace(
         return trace_graph(loader, seconds, consumer)
     workers = loader.num_workers
     run, records = _recorded(loader, seconds, consumer)
-    if run.batches == 0 or not records:
-        raise InputError(
-            "the loader gave too few batches to trace",
-            code="no-data",
-            expected="at least two batches per worker",
-            remedy="trace longer, or use smaller batches",
-        )
     stages = account(records, run, workers)
-    traced = Trace(
-        stages=tuple(stages),
-        seconds=run.seconds,
-        batches=run.batches,
-        rate=run.batches / run.seconds,
-        rate_error=rate_error(run.moments),
-        starved=min(1.0, run.waited_s / run.seconds),
-        resources=resources(),
-        settings=dataloader.settings_of(loader),
-        batch_bytes=run.batch_bytes,
+    traced = replace(
+        new_trace(run, records, stages, dataloader.settings_of(loader)),
         epoch_batches=dataloader.epoch_batches(loader),
         queued=queued_share(records),
-        costs=batch_costs(records),
         sharing=(_sharing(workers, 1.0, stages),) if workers else (),
     )
     if calibration_s <= 0 or dataloader.is_iterable(loader):

@@ -16,6 +16,7 @@ import numpy as np
 from holdfast.answer import Answer, ColumnFormat, How, Section, Value
 from holdfast.config import parse_config
 from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.prediction import (
@@ -28,7 +29,7 @@ from holdfast.data.pipeline.prediction import (
     predict,
     relative_error,
 )
-from holdfast.data.pipeline.randomness import digest, random_state_restored
+from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.stages import Trace
 from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace
@@ -118,14 +119,10 @@ class Tuning(Answer):
             f"{brief(self.before)} -> {brief(self.after)} batches per second "
             f"({number(self.after / self.before, 2)} times) with {in_words(self.settings)}: {self.reason}."
         )
+        shown = ("interval", "measured", "data")
         rows = [
-            {
-                "change": in_words(trial.settings),
-                "rate": trial.predicted,
-                "interval": trial.interval,
-                "measured": trial.measured,
-                "data": trial.data,
-            }
+            {"change": in_words(trial.settings), "rate": trial.predicted}
+            | {name: getattr(trial, name) for name in shown}
             for trial in self.trials
         ]
         more = {
@@ -185,7 +182,7 @@ def tune(
         candidates = [
             settings
             for settings in candidates + _next(traced, trial)
-            if settings not in (*done, dict(traced.settings))
+            if settings not in (*done, traced.settings)
         ]
     start = traced.rate
     if any((trial.measured or 0.0) >= start * (1 + GAIN) for trial in attempts):
@@ -233,7 +230,6 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
             "the settings of this loader are changed by hand",
             code="unsupported",
             found=type(loader).__name__,
-            expected="a torch DataLoader or a Pipeline",
         )
     workers = {name: count for name, count in settings.items() if not name.endswith(EXECUTOR)}
     executors = {
@@ -276,20 +272,16 @@ def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
 def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
     """The settings of the plan; none where the start is as good."""
     settings = [plan_settings(traced, plan(traced))]
-    if not is_graph(traced):
-        if dataloader.is_iterable(loader):
-            # Each worker decides what it reads of a stream: more of them might read it several times.
-            settings[0]["num_workers"] = max(1, traced.settings["num_workers"])
-    elif free := loader.free_executors():
-        processes = plan_settings(traced, plan(traced, free))
+    if is_graph(traced):
+        processes = plan_settings(traced, plan(traced, loader.free_executors()))
         if predict(traced, processes)[0] > PROCESSES_GAIN * predict(traced, settings[0])[0]:
             settings.insert(0, processes)
+    elif dataloader.is_iterable(loader):
+        # Each worker decides what it reads of a stream: more of them might read it several times.
+        settings[0]["num_workers"] = max(1, traced.settings["num_workers"])
     worth = traced.rate * (1 + GAIN)
-    return [
-        candidate
-        for candidate in settings
-        if candidate != dict(traced.settings) and predict(traced, candidate)[0] >= worth
-    ]
+    others = [candidate for candidate in settings if candidate != traced.settings]
+    return [candidate for candidate in others if predict(traced, candidate)[0] >= worth]
 
 
 def _try(
@@ -340,22 +332,23 @@ def outcome(
         key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
         default=None,
     )
-    settings, after, data = dict(traced.settings), start, "not tried"
     faster = best is not None and (best.measured or 0.0) >= start * (1 + GAIN)
-    if not attempts:
-        reason = "no other setting is predicted to gain anything"
-    elif faster and best is not None:
+    settings, after = dict(traced.settings), start
+    data: Data = "identical" if attempts else "not tried"
+    if faster and best is not None:
         settings, after, data = best.settings, best.measured or 0.0, best.data
         reason = f"verified, data {data}"
+    elif not attempts:
+        reason = "no other setting is predicted to gain anything"
     elif all(trial.measured is None for trial in attempts):
         reason = "other settings change the data (random draws that depend on the worker)"
-        data = "identical"
     else:
-        reason, data = "what was tried is not faster", "identical"
+        reason = "what was tried is not faster"
     rate, ends = (attempts[0].predicted, attempts[0].interval) if attempts else predict(traced, {})
     if output is not None:
-        lines = [f"{_key(key)} = {value}" for key, value in settings.items()]
-        write_whole(output, ("\n".join(lines) + "\n").encode())
+        # Stages may have any name.
+        lines = [f"{json.dumps(key)} = {value}\n" for key, value in settings.items()]
+        write_whole(output, "".join(lines).encode())
     return Tuning(
         before=start,
         predicted=rate,
@@ -364,13 +357,8 @@ def outcome(
         settings=settings,
         rolled_back=bool(attempts) and not faster,
         trials=list(attempts),
-        data=data,  # type: ignore[arg-type]
+        data=data,
         seconds=seconds,
         reason=reason,
         output=output,
     )
-
-
-def _key(name: str) -> str:
-    """A key of TOML: stages may have any name."""
-    return name if name.isidentifier() else json.dumps(name)
