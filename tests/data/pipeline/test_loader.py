@@ -174,7 +174,7 @@ def test_batches_sorted_by_length_are_traced_in_another_order() -> None:
     batches = [[number] * (1 + number) for number in range(40)]
     loader = DataLoader(list(range(40)), batch_sampler=batches)
     seen: list[int] = []
-    measure(loader, 0.0, lambda batch: seen.append(len(batch)), digest=digest, digests=40)
+    measure(loader, 0.0, lambda batch: seen.append(len(batch)), warm_up=40)
     assert seen != sorted(seen)
     assert sorted(seen) == list(range(1, 41))
     assert [len(batch) for batch in loader] == list(range(1, 41))

@@ -45,10 +45,6 @@ class CachePlan:
 
     candidates: tuple[Candidate, ...]
     """From the source to the root."""
-    memory_bytes: float
-    """Budget in memory."""
-    disk_bytes: float
-    """Budget on disk."""
     stage: str | None
     """The stage whose output is cached; None: no cache."""
     store: Literal["memory", "disk", ""]
@@ -90,9 +86,9 @@ def plan_cache(
     # The last one saves the work of all before it.
     best = next((part for part in reversed(candidates) if not part.excluded), None)
     if best is None or best.bytes is None:
-        return CachePlan(tuple(candidates), memory_bytes, disk_bytes, None, "")
+        return CachePlan(tuple(candidates), None, "")
     store: Literal["memory", "disk"] = "memory" if best.bytes <= memory_bytes else "disk"
-    return CachePlan(tuple(candidates), memory_bytes, disk_bytes, best.stage, store)
+    return CachePlan(tuple(candidates), best.stage, store)
 
 
 def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:

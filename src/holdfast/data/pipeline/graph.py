@@ -205,23 +205,21 @@ class Pipeline:
         self, parallelism: Mapping[str, int], executors: Mapping[str, Executor] | None = None
     ) -> Pipeline:
         """The same pipeline with other numbers of workers, and executors, by the name of the stage."""
+        names = [step.name for step in self.steps]
         for name in parallelism:
-            if name not in {step.name for step in self.steps}:
+            if name not in names:
+                expected = ", ".join(names)
                 raise InputError(
-                    "no such stage",
-                    code="unknown-name",
-                    place=name,
-                    expected=", ".join(step.name for step in self.steps),
+                    "no such stage", code="unknown-name", place=name, expected=expected
                 )
         steps = []
         for step in self.steps:
+            source = step.kind == "source"
             workers = _at_least_one(parallelism.get(step.name, step.concurrency))
-            kind = (executors or {}).get(step.name, step.executor)
-            executor = "process" if kind == "process" and step.kind != "source" else "thread"
-            if step.kind == "source" and not self.indexed:
-                workers = 1
+            executor = "thread" if source else (executors or {}).get(step.name, step.executor)
             if executor == "process":
                 _check_picklable(step.function)
+            workers = workers if self.indexed or not source else 1
             steps.append(dataclasses.replace(step, concurrency=workers, executor=executor))
         return self._with(steps=tuple(steps))
 

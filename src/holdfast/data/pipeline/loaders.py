@@ -8,6 +8,7 @@ neither library is imported; tested with torchdata 0.11 and Grain 0.2.18.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.data.pipeline.graph import Pipeline
@@ -83,12 +84,14 @@ def _torchdata(loader: Any) -> tuple[Any, Place, Nodes]:
             if node.num_workers:
                 executor: Executor = "process" if node.method == "process" else "thread"
                 place = Place(f"mapper {number}", executor, node.num_workers, False)
-            nodes.append((_map(getattr(node.map_fn, "map_fn", node.map_fn)), place))
+            function = getattr(node.map_fn, "map_fn", node.map_fn)
+            nodes.append((partial(Pipeline.map, function=function), place))
             # The batches that `prebatch` makes are undone again.
             node = node.source.source if node.prebatch else node.source
             continue
         if kind == "Batcher":
-            nodes.append((_batch(node.batch_size, None, node.drop_last), place))
+            add = partial(Pipeline.batch, size=node.batch_size, drop_last=node.drop_last)
+            nodes.append((add, place))
         node = node.source
     inner = node
     return Again(lambda: (inner.reset(), iter(inner))[1]), reader, nodes
@@ -111,29 +114,19 @@ def _grain(dataset: Any) -> tuple[Any, Place, Nodes]:
             break
         match kind.replace("IterDataset", "MapDataset"):
             case "MapMapDataset":
-                nodes.append((_map(dataset._map_fn), place))
+                nodes.append((partial(Pipeline.map, function=dataset._map_fn), place))
             case "RandomMapMapDataset":
-                nodes.append((_map(dataset._map_fn, random=True), place))
+                add = partial(Pipeline.map, function=dataset._map_fn, random=True)
+                nodes.append((add, place))
             case "FilterMapDataset":
-                nodes.append((_filter(dataset._filter_fn), place))
+                nodes.append((partial(Pipeline.filter, function=dataset._filter_fn), place))
             case "BatchMapDataset":
                 size, last = dataset._batch_size, dataset._drop_remainder
-                nodes.append((_batch(size, dataset._batch_fn, last), place))
+                add = partial(Pipeline.batch, size=size, collate=dataset._batch_fn, drop_last=last)
+                nodes.append((add, place))
             case "PrefetchMapDataset":
                 place = Place("read", "thread", max(1, dataset._read_options.num_threads), False)
             case name if not name.startswith(("_WithSeed", "WithOptions")):
                 break  # shuffles, slices, mixtures: what they read is the source
         dataset = parents[0]
     return dataset, place, nodes
-
-
-def _map(function: Callable[..., Any], random: bool | None = None) -> Add:
-    return lambda graph: graph.map(function, random=random)
-
-
-def _filter(function: Callable[..., Any]) -> Add:
-    return lambda graph: graph.filter(function)
-
-
-def _batch(size: int, collate: Callable[..., Any] | None, drop_last: bool) -> Add:
-    return lambda graph: graph.batch(size, collate, drop_last=drop_last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,14 +51,10 @@ def _groups(root: Path) -> Iterator[Path]:
 def _quota(folder: Path) -> float:
     """Cores that the group may use; infinite without a limit."""
     words = _text(folder / "cpu.max").split()  # version 2: "150000 100000" or "max 100000"
-    if len(words) == 2 and words[0] != "max":
-        return int(words[0]) / int(words[1])
-    quota, period = (
-        _text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    )
-    if quota and period and int(quota) > 0:  # version 1: -1 is no limit
-        return int(quota) / int(period)
-    return float("inf")
+    for name in () if words else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):  # version 1
+        words += _text(folder / name).split()
+    limited = len(words) == 2 and words[0] not in ("max", "-1")
+    return int(words[0]) / int(words[1]) if limited else math.inf
 
 
 def _memory_left(folder: Path) -> float:
@@ -68,14 +65,14 @@ def _memory_left(folder: Path) -> float:
         bound = _text(folder / limit).strip()
         if bound.isdigit():
             return float(int(bound) - int(_text(folder / used).strip() or 0))
-    return float("inf")
+    return math.inf
 
 
 def _available(root: Path) -> float:
     for line in _text(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return 1024.0 * int(line.split()[1])
-    return float("inf")
+    return math.inf
 
 
 def _text(path: Path) -> str:

@@ -48,7 +48,6 @@ class Run:
     consumer_cpu_s: float
     consumer_s: float
     batch_bytes: float
-    digests: tuple[str, ...] = ()
     cpu_s: float = 0.0
     """CPU of this process."""
 
@@ -83,8 +82,6 @@ def measure(
     consumer: Consumer | None = None,
     folder: Path | None = None,
     timing: bool = False,
-    digest: Callable[[Any], str] | None = None,
-    digests: int = 0,
     warm_up: int = 1,
 ) -> Run:
     """Run a loader for some seconds after the warm-up, or for the whole epochs that fit into them.
@@ -97,15 +94,13 @@ def measure(
         consumer: called with every batch.
         folder: where workers record; None: a temporary one.
         timing: whether stages are timed.
-        digest: fingerprint of a batch.
-        digests: of so many first batches.
         warm_up: batches before the clocks start, if these are more.
     """
     if not dataloader.is_loader(loader):
-        return _consume(loader, seconds, consumer, max(1, digests), FEWEST, digest, digests)
+        return _consume(loader, seconds, consumer, warm_up, FEWEST)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
-            return measure(loader, seconds, consumer, Path(name), timing, digest, digests, warm_up)
+            return measure(loader, seconds, consumer, Path(name), timing, warm_up)
     with (
         random_state_restored(*dataloader.generators(loader)),
         dataloader.recorded(loader, folder, timing) as traced,
@@ -113,10 +108,10 @@ def measure(
     ):
         # Workers that wait need no cores: their number is the model's to choose.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-        warm_up = max(warm_up, loader.num_workers, digests)
+        warm_up = max(warm_up, loader.num_workers)
         epoch = dataloader.epoch_batches(loader)
         try:
-            return _consume(traced, seconds, consumer, warm_up, 0, digest, digests, epoch)
+            return _consume(traced, seconds, consumer, warm_up, 0, epoch)
         except Exception as error:
             raise _explained(error, folder) from error
 
@@ -127,13 +122,10 @@ def _consume(
     consumer: Consumer | None,
     warm_up: int,
     least: int,
-    digest: Callable[[Any], str] | None,
-    digests: int,
     epoch: int | None = None,
 ) -> Run:
     """Take at least so many batches, epoch after epoch of so many; other arguments as of `measure`."""
     moments: list[float] = []
-    prints: list[str] = []
     waited = receiving = opening = consuming = consumer_cpu = started_cpu = 0.0
     size = arrived = 0
     began = start = time.perf_counter()
@@ -142,8 +134,6 @@ def _consume(
         for batch in batches:
             now, cpu = time.perf_counter(), time.thread_time()
             arrived += 1
-            if digest is not None and len(prints) < digests:
-                prints.append(digest(batch))
             done, done_cpu = now, cpu
             if consumer is not None:
                 consumer(batch)
@@ -170,17 +160,7 @@ def _consume(
             opened[0] = 0.0
             start, start_cpu = done, done_cpu  # to free the memory of a batch takes time too
         cpu_s = time.process_time() - started_cpu
-    return Run(
-        np.array(moments),
-        waited,
-        receiving,
-        opening,
-        consumer_cpu,
-        consuming,
-        size,
-        tuple(prints),
-        cpu_s,
-    )
+    return Run(np.array(moments), waited, receiving, opening, consumer_cpu, consuming, size, cpu_s)
 
 
 @contextlib.contextmanager

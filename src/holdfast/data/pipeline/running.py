@@ -8,6 +8,7 @@ the others continue.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import threading
@@ -116,16 +117,14 @@ class Gate:
             self._changed.notify_all()
 
 
+@dataclass(slots=True)
 class Sample:
     """A sample, or the value of a batch, on its way."""
 
-    __slots__ = ("cached", "position", "value")
-
-    def __init__(self, position: int, value: Any, cached: bool = False) -> None:
-        self.position = position
-        self.value = value
-        self.cached = cached
-        """It came out of the cache: the stages below the cache pass it on."""
+    position: int
+    value: Any
+    cached: bool = False
+    """It came out of the cache: the stages below the cache pass it on."""
 
 
 class Workers:
@@ -249,18 +248,11 @@ class Run:
     def serial(self) -> Iterator[Any]:
         """The same elements, one after another in this thread: for probes, and to compare with."""
         _refuse_in_bootstrap()
-
-        def stream(place: int) -> Iterator[Sample]:
-            step = self.steps[place]
-            below = stream(place - 1) if place else self._source()
-            if step.kind == "batch":
-                below = _batches(below, step)
-            for sample in below:
-                if self._process(place, step, sample):
-                    yield sample
-
-        for sample in stream(len(self.steps) - 1):
-            yield sample.value
+        samples = self._source()
+        for place, step in enumerate(self.steps):
+            below = _batches(samples, step) if step.kind == "batch" else samples
+            samples = filter(functools.partial(self._process, place, step), below)
+        return (sample.value for sample in samples)
 
     def _source(self) -> Iterator[Sample]:
         """The elements of the epoch; a source that raises ends it, and the rest is delivered."""
@@ -292,23 +284,20 @@ class Run:
     def _process(self, place: int, step: Step, sample: Sample) -> bool:
         """Advance a sample in place; False if it goes no further."""
         try:
-            if self.store is not None and place == 0 and place <= self.cached:
+            if self.store is not None and place == 0:
                 hit = self.call(step.name, self.store.get, sample.position)
-                sample.cached = hit is not None
                 if hit is not None:
-                    sample.value = hit[0]
+                    sample.value, sample.cached = hit[0], True
             if sample.cached and place <= self.cached:
                 return True
             seed = (*self.seed, place, sample.position)
-            workers = self.workers.get(step.name)
-            if workers is None:
-                value = self.call(step.name, call_stage, sample.value, step, seed)
-            else:
+            if workers := self.workers.get(step.name):
                 value = workers.call(sample.value, seed)
-            if step.kind == "filter":
-                if not value:
-                    return False
             else:
+                value = self.call(step.name, call_stage, sample.value, step, seed)
+            if step.kind == "filter" and not value:
+                return False
+            if step.kind != "filter":
                 sample.value = value
             if self.store is not None and place == self.cached:
                 self.store.put(sample.position, sample.value)

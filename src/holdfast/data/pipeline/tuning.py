@@ -166,7 +166,7 @@ def tune(
     loader, consumer = built(make_loader)
     traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.5, seconds / 20))
     require_precise(traced)
-    original = _first_batches(loader)
+    _, original = _run(loader, {}, 0.0)
     fixed = draws == "keep" and not is_graph(traced) and _seeded(make_loader, original)
     attempts: list[Trial] = []
     candidates = _candidates(traced, loader)
@@ -240,21 +240,22 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
 
 def _run(
     loader: Any, settings: Mapping[str, int], seconds: float, consumer: Consumer | None = None
-) -> tuple[Run, list[str]]:
+) -> tuple[Run, FirstBatches]:
     """A run, with the hashes of its first batches and the samples that they are made of."""
     samples: list[str] = []
+    hashes: list[str] = []
+
+    def compared(batch: Any) -> None:
+        if len(hashes) < COMPARED:
+            hashes.append(digest(batch))
+        if consumer is not None:
+            consumer(batch)
+
     changed = apply(loader, settings)
-    if dataloader.is_loader(loader):
-        changed = dataloader.observed(changed, samples)
-    else:
-        changed = changed.private()
-    run = measure(changed, seconds, consumer, digest=digest, digests=COMPARED)
-    return run, samples[:COMPARED]
-
-
-def _first_batches(loader: Any) -> FirstBatches:
-    run, samples = _run(loader, {}, 0.0)
-    return list(run.digests), samples
+    is_loader = dataloader.is_loader(loader)
+    changed = dataloader.observed(changed, samples) if is_loader else changed.private()
+    run = measure(changed, seconds, compared, warm_up=COMPARED)
+    return run, (hashes, samples[:COMPARED])
 
 
 def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
@@ -266,7 +267,7 @@ def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
         random.seed()
         np.random.seed()  # noqa: NPY002
         loader, _ = built(make_loader)
-        return _first_batches(loader)[0] == original[0]
+        return _run(loader, {}, 0.0)[1][0] == original[0]
 
 
 def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
@@ -296,10 +297,10 @@ def _try(
     """Measure, and compare the data."""
     rate, ends = predict(traced, settings)
     trial = Trial(settings, rate, ends, None, "different")
-    run, samples = _run(loader, settings, seconds, consumer)
-    if list(run.digests) == original[0]:
+    run, first = _run(loader, settings, seconds, consumer)
+    if first[0] == original[0]:
         data: Data = "identical"
-    elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
+    elif first[1] == original[1] and not fixed and any(part.random for part in traced.stages):
         data = "other random draws"
     else:
         return trial
