@@ -4,9 +4,12 @@
 
 Five pipelines and a store that answers after 50 ms. For each: `tune` from PyTorch's defaults; then the rate
 of every num_workers and prefetch_factor of a grid, in turns; SPDL with 1, 2, 4, 8 threads where it is
-installed (Grain is not run: its loader takes another kind of source). Writes
-`benchmarks/results/pipeline_tune.json`; --quick measures briefly and writes nothing. To be run on a machine
+installed (Grain is not run: its loader takes another kind of source). Takes about ten minutes, on a machine
 that is otherwise idle.
+
+The result of each pipeline is written at once, to `results/pipeline_tune.partial.json`: a run that was
+stopped, or one with --only, is continued by the next. With all six, it becomes
+`results/pipeline_tune.json`. --quick measures briefly and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import importlib.util
 import itertools
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -33,6 +37,8 @@ from measuring import limited, machine
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "pipeline_tune.json"
+PARTIAL = RESULT.with_suffix(".partial.json")
+LOADERS = {**pipeline_loaders.PIPELINES, "store": pipeline_loaders.store}
 DEFAULTS = {"num_workers": 0, "prefetch_factor": 2}
 
 
@@ -81,6 +87,9 @@ def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
     took = time.perf_counter() - started
     loader = make()
     trace = pipeline.trace(loader, 3.0 if quick else 8.0)
+    epoch_s = (trace.epoch_batches or math.inf) / trace.rate
+    if epoch_s < 3.0:  # batches that differ: whole epochs
+        seconds = max(seconds, 2 * epoch_s)
     workers = (0, 1, 2, 4)
     grid = [
         {"num_workers": count, "prefetch_factor": prefetch}
@@ -145,22 +154,24 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="short runs, a small grid, no result file"
     )
-    parser.add_argument("--only", nargs="+", default=[*pipeline_loaders.PIPELINES, "store"])
+    parser.add_argument("--only", nargs="+", choices=LOADERS, help="measure these again")
     options = parser.parse_args()
     where = machine()
     print(where)
-    results, refused = [], []
-    for name in options.only:
-        make = {**pipeline_loaders.PIPELINES, "store": pipeline_loaders.store}[name]
+    done = json.loads(PARTIAL.read_text()) if PARTIAL.exists() and not options.quick else {}
+    for name in options.only or [name for name in LOADERS if name not in done]:
         try:
-            results.append(examine(name, make, options.quick))
+            done[name] = examine(name, LOADERS[name], options.quick)
+            show(done[name])
         except InputError as error:  # such as a rate that varies too much to tune by
             print(f"{name}: refused: {error}")
-            refused.append(name)
-            continue
-        show(results[-1])
-    if options.quick or len(options.only) < 6:
+            done[name] = None
+        if not options.quick:
+            PARTIAL.write_text(json.dumps(done, indent=1))
+    if options.quick or set(done) != set(LOADERS):
         return
+    results = [done[name] for name in LOADERS if done[name]]
+    refused = [name for name in LOADERS if not done[name]]
     errors = [abs(r[key]) for r in results for key in ("error_before", "error_after")]
     comparisons = [
         {
@@ -220,6 +231,7 @@ def main() -> None:
         ],
     }
     RESULT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    PARTIAL.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -21,7 +22,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.data import pipeline as room
 from holdfast.data.pipeline import recording, tuning
-from holdfast.data.pipeline.accounting import account, shared_bandwidth
+from holdfast.data.pipeline.accounting import (
+    account,
+    batch_costs,
+    read_records,
+    send_costs,
+    shared_bandwidth,
+)
 from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.measuring import Run, WorkerDiedError, measure
 from holdfast.data.pipeline.model import bottleneck
@@ -90,6 +97,30 @@ def test_slow_consumer_is_named() -> None:
     stages = account(records("cpu", "source"), consumed(0.03), workers=2)
     stage, kind = bottleneck(stages, cores=2.0)
     assert (stage.name, kind) == ("consumer", "consumer")
+
+
+def test_what_reading_clocks_takes_is_not_charged(tmp_path: Path) -> None:
+    """Batches of 1 ms, of which every tenth is traced and takes 2 ms: 20 calls, 50 us each."""
+    stages = {"source": [20, 1_400_000, 0, 0, 0, 0], "collate": [1, 200_000, 0, 0, 0, 0]}
+    lines = [
+        {
+            "batch": 10 * number + 1,
+            "samples": 20,
+            "detailed": False,
+            "stages": stages,
+            "process_cpu": 2_050_000,
+            "plain": [9 * number, 9 * number * 1_000_000],
+            "clocks": [30_000, 20_000],
+            "details": {},
+            "held": {},
+        }
+        for number in range(20)
+    ]
+    (tmp_path / "worker-1-7.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    taken = read_records(tmp_path, workers=2)
+    assert [record["number"] for record in taken[:2]] == [21, 41]
+    assert batch_costs(taken)[:, 0] == pytest.approx(0.00097)  # 1.6 ms less 21 x 30 us
+    assert send_costs(taken) == pytest.approx(0.00003)
 
 
 def test_shared_bandwidth_is_seen_by_more_workers() -> None:

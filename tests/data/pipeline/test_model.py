@@ -12,7 +12,7 @@ from synthetic_traces import loader_trace, stage
 
 from holdfast.data.pipeline.model import bottleneck, groups, rate_limits, solve
 from holdfast.data.pipeline.prediction import plan, predict, relative_error
-from holdfast.data.pipeline.stages import Resources
+from holdfast.data.pipeline.stages import Resources, Sharing
 from holdfast.errors import InputError
 
 # --- The program ---------------------------------------------------------------------------------
@@ -140,6 +140,30 @@ def test_consumer_and_unequal_batches_lower_the_rate() -> None:
     # more batches in flight even them out
     more = predict(loader_trace(0.001, 0.03, spread=1), {"num_workers": 4, "prefetch_factor": 8})
     assert more[0] > 1.03 * uneven
+
+
+def test_handing_over_is_charged_to_the_worker_and_to_the_consumer() -> None:
+    """One thread takes all batches: its waiting bounds the rate, whatever the number of workers."""
+    base = loader_trace(cpu=0.001, workers=1, cores=16.0)
+    points = (Sharing(1, 1.0, 0.002, 0.0004, 0.0006), Sharing(4, 2.0, 0.002, 0.0004, 0.0016))
+    trace = replace(base, sharing=points)
+    # 1 ms and 2 ms to send; then 0.4 + 0.6 ms to receive while the next one is computed
+    assert predict(trace, {"prefetch_factor": 4})[0] == pytest.approx(1 / 0.003, rel=0.01)
+    assert predict(trace, {"num_workers": 8})[0] == pytest.approx(1 / 0.002, rel=0.01)
+    # Between the points: slowed by a third.
+    two = predict(trace, {"num_workers": 2})[0]
+    assert two == pytest.approx(2 / (0.001 * (1 + 1 / 3) + 0.002), rel=0.01)
+    few_cores = replace(trace, resources=Resources(2.0, 1e12))
+    assert predict(few_cores, {"num_workers": 8})[0] == pytest.approx(2 / 0.0044, rel=0.01)
+
+
+def test_whole_epochs_have_no_sampling_error() -> None:
+    trace = replace(loader_trace(spread=1.0, batches=100), rate_error=20.0)
+    errors = [relative_error(replace(trace, epoch_batches=n)) for n in (None, 200, 101, 100, 30)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 0.3
+    assert errors[1] == pytest.approx(errors[0] * math.sqrt(0.5))
+    assert errors[-1] == errors[-2] < 0.05
 
 
 def test_plan_takes_no_more_workers_than_gain() -> None:

@@ -87,14 +87,20 @@ class Explanation(Answer):
     def to_dict(self) -> dict[str, Any]:
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
-        measured = ("rate", "starved", "settings", "batches", "seconds")
         result: dict[str, Any] = plain(
-            {name: getattr(trace, name) for name in measured}
-            | {
-                name: getattr(self, name)
-                for name in ("interval", "bottleneck", "kind", "predicted")
+            {
+                "rate": trace.rate,
+                "interval": self.interval,
+                "stages": self._costs(),
+                "bottleneck": self.bottleneck,
+                "kind": self.kind,
+                "starved": trace.starved,
+                "predicted": self.predicted,
+                "settings": trace.settings,
+                "cores": trace.resources.cores,
+                "batches": trace.batches,
+                "seconds": trace.seconds,
             }
-            | {"stages": self._costs(), "cores": trace.resources.cores}
         )
         return result
 

@@ -16,6 +16,13 @@ from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
 TRACEABLE = "a torch DataLoader, a Pipeline, a torchdata loader or a Grain dataset"
+ADVICE = {
+    "ray": "ds.stats() names the slowest operator: raise its concurrency or batch_size in map_batches, and "
+    "prefetch_batches in iter_batches if the consumer waits",
+    "tensorflow": "set num_parallel_calls and prefetch to tf.data.AUTOTUNE, and cache() before the first "
+    "random map; the TensorFlow Profiler names the slowest one",
+}
+"""Settings of libraries whose loaders run where no stage can be wrapped."""
 
 
 class Place(NamedTuple):
@@ -57,9 +64,7 @@ def rewrite(loader: Any) -> tuple[Pipeline, dict[str, Place]]:
             code="unsupported",
             found=type(loader).__name__,
             expected=TRACEABLE,
-            remedy="Ray Data: ds.stats(); tf.data: tf.data.AUTOTUNE and the TensorFlow Profiler"
-            if library in ("ray", "tensorflow")
-            else None,
+            remedy=ADVICE.get(library),
         )
     source, place, nodes = _torchdata(loader) if library == "torchdata" else _grain(loader)
     graph, places = Pipeline(source), {"source": place}

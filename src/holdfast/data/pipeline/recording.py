@@ -32,7 +32,9 @@ OVERHEAD = 0.01
 CALLS = 50
 """Calls of a stage by which the cost of reading clocks is measured."""
 DETAIL = 3
-"""Every so many traced batches are examined for bytes and random draws."""
+"""Every so many traced batches are examined for bytes and random draws,"""
+DENSE = 60
+"""until there were so many; then one in so many."""
 POSITION = 256
 """Bytes of the file that says what a worker does right now."""
 
@@ -154,7 +156,8 @@ class Recorder:
             self._adapt()
         if self.timing:
             self.active = self.batch % self.every == 0
-            self.detailed = self.active and self.traced % DETAIL == 1
+            period = DETAIL if self.traced < DENSE else DENSE
+            self.detailed = self.active and self.traced % period == 1
             if self.active:
                 self.restart()
             if self.detailed:
