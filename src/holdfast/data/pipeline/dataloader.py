@@ -296,11 +296,13 @@ def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo
 class _Step:
     """One transform; everything but calling it is the transform's own."""
 
-    def __init__(self, function: Any, name: str, recorder: Recorder) -> None:
-        self.__dict__.update(function=function, run=recorder.wrap(name, function))
+    def __new__(cls, function: Any, name: str, recorder: Recorder) -> Any:
+        # A call goes straight to the recorder: samples may take microseconds.
+        run = staticmethod(recorder.wrap(name, function))
+        return super().__new__(type(cls.__name__, (cls,), {"__call__": run}))
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self.run(*arguments, **named)
+    def __init__(self, function: Any, name: str, recorder: Recorder) -> None:
+        self.__dict__["function"] = function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["function"], name)
@@ -310,12 +312,12 @@ class _Step:
 
 
 def _reading(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
-    run = recorder.wrap(SOURCE, method)
+    run, begin, stack = recorder.wrap(SOURCE, method), recorder.begin, recorder.stack
 
     def read(self: Any, index: Any) -> Any:
-        if SOURCE in recorder.stack:  # a dataset that reads through itself
+        if stack and SOURCE in stack:  # a dataset that reads through itself
             return method(self, index)
-        recorder.begin(index)
+        begin(index)
         return run(self, index)
 
     return read

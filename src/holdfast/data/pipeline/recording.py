@@ -35,6 +35,7 @@ DETAIL = 3
 """Every so many traced batches are examined for bytes and random draws,"""
 DENSE = 60
 """until there were so many; then one in so many."""
+LARGEST = 1 << 63
 POSITION = 256
 """Bytes of the file that says what a worker does right now."""
 
@@ -88,14 +89,16 @@ class Recorder:
             self._position.with_suffix(".stages").write_text("\n".join(self._numbers))
         number, place = self._numbers[name], self._place
 
+        thread, current = self.thread, threading.get_ident
+
         def stage(*arguments: Any, **named: Any) -> Any:
+            # Samples may take microseconds: mostly nothing but the place is noted. Threads of the
+            # user's own are in their caller's time.
             place[0] = number
             try:
-                # Samples may take microseconds: mostly nothing but the place is noted. Threads of the
-                # user's own are in their caller's time.
-                if not self.active or self.thread != threading.get_ident():
-                    return function(*arguments, **named)
-                return self._timed(name, function, arguments, named)
+                if self.active and thread == current():
+                    return self._timed(name, function, arguments, named)
+                return function(*arguments, **named)
             except StopIteration:
                 raise
             except Exception as error:
@@ -255,7 +258,7 @@ class Recorder:
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
-        if type(sample) is int and 0 <= sample < 1 << 63:
+        if type(sample) is int and 0 <= sample < LARGEST:
             self._place[1] = sample
         else:
             text = repr(sample).encode()[: POSITION // 2 - 1]

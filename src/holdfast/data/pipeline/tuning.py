@@ -347,8 +347,9 @@ def outcome(
         reason = "what was tried is not faster"
     rate, ends = (attempts[0].predicted, attempts[0].interval) if attempts else predict(traced, {})
     if output is not None:
-        # Stages may have any name.
-        lines = [f"{json.dumps(key)} = {value}\n" for key, value in settings.items()]
+        # Stages may have any name; TOML wants quotes around most.
+        keys = {key: key if key.isidentifier() else json.dumps(key) for key in settings}
+        lines = [f"{keys[key]} = {value}\n" for key, value in settings.items()]
         write_whole(output, "".join(lines).encode())
     return Tuning(
         before=start,
