@@ -173,8 +173,8 @@ def batch_costs(records: Sequence[Record]) -> FloatArray:
 def send_costs(records: Sequence[Record]) -> FloatArray:
     """CPU seconds of each traced batch in a worker outside of its stages: pickling, queues."""
     timed = _timed(records)
-    whole = np.array([record["process_cpu"] for record in timed], dtype=np.float64) / 1e9
-    return whole - batch_costs(records)[:, 0]
+    process = np.array([record["process_cpu"] for record in timed], dtype=np.float64) / 1e9
+    return process - batch_costs(records)[:, 0]
 
 
 def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:

@@ -73,16 +73,16 @@ def plan_cache(
         if not random and stage.random is not False:
             # A stage that nobody examined may be random: it is no place for a cache.
             random = f"{'not examined' if stage.random is None else 'random'}: {stage.name}"
-        whole = stage.out_bytes * total if total < math.inf else None
+        epoch = stage.out_bytes * total if total < math.inf else None
         if random:
             excluded = random
-        elif whole is None:
+        elif epoch is None:
             excluded = "the length of an epoch is unknown"
         elif stage.out_bytes <= 0:
             excluded = "its size is unknown"
         else:
-            excluded = f"larger than the budget of {size(most)}" if whole > most else ""
-        candidates.append(Candidate(stage.name, whole, excluded))
+            excluded = f"larger than the budget of {size(most)}" if epoch > most else ""
+        candidates.append(Candidate(stage.name, epoch, excluded))
     # The last one saves the work of all before it.
     best = next((part for part in reversed(candidates) if not part.excluded), None)
     if best is None or best.bytes is None:

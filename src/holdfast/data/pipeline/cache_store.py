@@ -74,7 +74,7 @@ class Store:
                 code="conflict",
                 path=folder,
                 found=foreign[0],
-                remedy="name a folder of its own, which need not exist",
+                remedy="name a separate folder, which need not exist",
             )
         for path in others:
             self.stale += path.suffix == SUFFIX

@@ -83,8 +83,8 @@ def generators(loader: Any) -> list[Any]:
     import torch
 
     parts = (loader, loader.sampler, loader.batch_sampler)
-    held = [getattr(part, "generator", None) for part in parts]
-    return list({id(g): g for g in held if isinstance(g, torch.Generator)}.values())
+    drawn = [getattr(part, "generator", None) for part in parts]
+    return list({id(g): g for g in drawn if isinstance(g, torch.Generator)}.values())
 
 
 @contextlib.contextmanager

@@ -194,7 +194,7 @@ class Run:
     order: Iterator[Sample]
     """What the source stage gets, in the order of the epoch."""
     seed: tuple[int, ...]
-    """Of random stages; includes the epoch."""
+    """Seed of random stages; includes the epoch."""
     prefetch: int
     """Elements that wait for the consumer."""
     workers: dict[str, Workers]

@@ -117,9 +117,9 @@ def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: 
 
 
 def _sharing(workers: int, slowdown: float, stages: Sequence[Stage]) -> Sharing:
-    named = {part.name: part for part in stages}
-    receive = named[RECEIVE]
-    return Sharing(workers, slowdown, named[SEND].cpu_s, receive.cpu_s, receive.blocked_s)
+    by_name = {part.name: part for part in stages}
+    receive = by_name[RECEIVE]
+    return Sharing(workers, slowdown, by_name[SEND].cpu_s, receive.cpu_s, receive.blocked_s)
 
 
 def _numbers_of_workers(traced: Trace) -> list[int]:

@@ -119,10 +119,10 @@ class Tuning(Answer):
             f"{brief(self.before)} -> {brief(self.after)} batches per second "
             f"({number(self.after / self.before, 2)} times) with {in_words(self.settings)}: {self.reason}."
         )
-        shown = ("interval", "measured", "data")
+        columns = ("interval", "measured", "data")
         rows = [
             {"change": in_words(trial.settings), "rate": trial.predicted}
-            | {name: getattr(trial, name) for name in shown}
+            | {name: getattr(trial, name) for name in columns}
             for trial in self.trials
         ]
         more = {
