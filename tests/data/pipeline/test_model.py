@@ -112,6 +112,11 @@ def test_bottleneck_is_the_stage_with_the_lowest_limit() -> None:
     assert bottleneck(stages)[1] == "latency"
     # 4 workers on one core compute no faster than one
     assert bottleneck(stages, cores=1.0)[0].name == "work"
+    for locked, name, kind in [(0.019, "work", "gil"), (0.0, "receive", "latency")]:
+        waiting = stage("receive", 0.001, 0.03, **main)
+        work = stage("work", 0.02, gil_s=locked, **shared)
+        assert bottleneck([work, waiting])[0].name == name
+        assert bottleneck([work, waiting])[1] == kind
     slow = [*stages[:2], stage("consumer", 0.0, 0.1, **main)]
     assert bottleneck(slow)[1] == "consumer"
 

@@ -205,6 +205,11 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
     slowest = min(groups(stages), key=limit)
     inside = [stage for stage in stages if stage.group == slowest.name]
     stage = min(inside, key=lambda part: limit_of(part, cores))
+    if stage.name == "receive":
+        # Workers hand their batches over in a thread: it waits for the stage that holds their lock.
+        holder = max(stages, key=lambda part: part.gil_s)
+        if holder.kind == "gil" and 2 * holder.gil_s > stage.blocked_s:
+            stage = holder
     return stage, "consumer" if stage.name == "consumer" else stage.kind
 
 
