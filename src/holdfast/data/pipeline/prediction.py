@@ -30,7 +30,9 @@ MOST_PROCESSES = 32
 FEWEST_BATCHES = 4
 """Batches of an epoch that a worker must have."""
 DRAWN = 160
-"""Batches that are drawn again, and a few more per worker."""
+"""Batches that are drawn again, and a few more per worker,"""
+ROUNDS = 4
+"""so many times, each time in another order."""
 WORTH = 0.01
 """A larger setting must gain this share."""
 PREFETCH = (2, 4, 8)
@@ -174,8 +176,13 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
     receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)
     main = consumer.service_s + receive + now.wait_s * _change(trace, stages, "blocked_s", RECEIVE)
     cores = trace.resources.cores / max(cpu * slow + send + receive + consumer.cpu_s, 1e-9)
-    drawn = np.random.default_rng(0).integers(len(costs), size=DRAWN + 10 * workers * prefetch)
-    services = costs[drawn] @ [slow, 1.0] + send
+    # Batches from short to long as often as they come, in some order; a few long ones may be most of it.
+    size = DRAWN + 10 * workers * prefetch
+    ordered = np.sort(costs @ [slow, 1.0])
+    drawn = ordered[((np.arange(size) + 0.5) * len(costs) / size).astype(int)]
+    drawn *= ordered.mean() / max(float(drawn.mean()), 1e-12)
+    random = np.random.default_rng(0)
+    services = np.concatenate([random.permutation(drawn) for _ in range(ROUNDS)]) + send
     return float(min(in_order(services, workers, prefetch, main), cores, shared))
 
 
@@ -203,14 +210,14 @@ def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -
     Batch k goes to worker k mod W once batch k - W prefetch was received; batches are received in order.
 
     Args:
-        services: seconds of each batch in its worker, shape [batches].
+        services: seconds of each batch in its worker, shape [batches]; the first round is a warm-up.
         workers: W.
         prefetch: batches in flight per worker.
         main_s: seconds from receiving a batch to asking for the next.
     """
     done, received = [0.0] * workers, [0.0] * (workers * prefetch)
     free = started = 0.0
-    warm_up = len(services) // 4
+    warm_up = len(services) // ROUNDS
     for number, service in enumerate(services):
         worker, slot = number % workers, number % len(received)
         done[worker] = max(done[worker], received[slot]) + service
