@@ -56,13 +56,13 @@ class Description:
     olabels: int
     """Different output labels, epsilon left out."""
     most_arcs: int
-    """Of a state."""
+    """Maximum number of arcs of a state."""
     isymbols: dict[str, Any] | None
     """Name and size of the table of input symbols."""
     osymbols: dict[str, Any] | None
     """Name and size of the table of output symbols."""
     bytes: int
-    """Of the arrays in memory."""
+    """Size of the arrays in memory."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""

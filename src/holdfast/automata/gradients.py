@@ -45,9 +45,9 @@ def forward_score(structure: Fst, weight: Tensor, final: Tensor) -> Tensor:
     """The logarithm of the summed probability of all paths; differentiable once.
 
     Args:
-        structure: states and arcs; of its own weights only the semiring counts.
-        weight: [E] of the arcs.
-        final: [V] of the states.
+        structure: states, arcs and semiring; its weights are ignored.
+        weight: [E] weights of the arcs.
+        final: [V] final weights of the states.
 
     Raises:
         InputError: if the sum diverges, or a weight is NaN.

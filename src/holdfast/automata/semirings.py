@@ -36,9 +36,9 @@ class Semiring:
 
     name: SemiringName
     code: int
-    """What compiled code (`_kernels.plus`, `_kernels.times`) knows it by: TROPICAL, LOG, ..."""
+    """Number in compiled code (`_kernels.plus`, `_kernels.times`): TROPICAL, LOG, ..."""
     dtype: npt.DTypeLike
-    """Of every array of its weights."""
+    """Data type of its weights."""
     zero: float
     """The weight of no path; a state whose final weight is zero is not final."""
     one: float

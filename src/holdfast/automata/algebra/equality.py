@@ -29,7 +29,7 @@ DELTA = 1 / 1024
 SPARE_LENGTH = 100
 MOST_DELAYS = 20_000_000
 WITNESSES = 100
-"""Of each machine: so many of its shortest paths, and as many at random, may show a difference."""
+"""Number of shortest paths of each machine searched for a difference, and of random paths."""
 
 Strings = tuple[tuple[int, ...], tuple[int, ...]]
 """Input and output labels."""

@@ -18,13 +18,13 @@ from holdfast.errors import LimitError
 
 MOST_STATES = 500
 MOST_VECTORS = 50_000
-"""States times labels: so many vectors are compared with the basis at the most, in some seconds."""
+"""Maximum of states times labels: vectors compared with the basis, which takes some seconds."""
 NOISE = 1e-11
-"""Of what was subtracted: a smaller rest is rounding. Too small a value costs time, never an answer."""
+"""Relative to what was subtracted: a smaller rest is rounding. Too small a value only costs time."""
 LARGE = 4.0
 """A coefficient above this makes a vector a better one for the basis."""
 CHANGES = 100
-"""Of the basis per state, at the most; 3 were the most in hundreds of random machines."""
+"""Maximum number of changes of the basis per state; hundreds of random machines needed at most 3."""
 LEAST = 700.0
 """The cost, above the least of a vector, that a float64 still holds as a probability."""
 

@@ -41,7 +41,7 @@ def intersect(
         max_states: see `compose`.
 
     Raises:
-        InputError: if a machine is no acceptor, or semirings or symbol tables differ.
+        InputError: if a machine is not an acceptor, or semirings or symbol tables differ.
         LimitError: see `compose`.
     """
     for name, machine in (("A", a), ("B", b)):
@@ -61,7 +61,7 @@ def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:
         connect: leave out states from which no final state can be reached.
 
     Raises:
-        InputError: if a machine is no acceptor, B has weights, or semirings or symbol tables differ.
+        InputError: if a machine is not an acceptor, B has weights, or semirings or symbol tables differ.
         LimitError: if B would be too large as a deterministic machine.
     """
     check_acceptor(a, "A")
@@ -108,7 +108,7 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
         labels: the alphabet, L labels; arcs of F with others are left out.
 
     Raises:
-        InputError: if F is no acceptor or has weights, or a label is below 1.
+        InputError: if F is not an acceptor or has weights, or a label is below 1.
         LimitError: if F would be too large as a deterministic machine, or V * L arcs for the memory.
     """
     alphabet = np.unique(np.array(list(labels), np.int64))
@@ -175,7 +175,7 @@ def language(f: Fst, name: str) -> Fst:
     """The strings of an unweighted acceptor, as a deterministic machine of the boolean semiring.
 
     Raises:
-        InputError: if it is no acceptor or has weights.
+        InputError: if it is not an acceptor or has weights.
         LimitError: if it would be too large.
     """
     check_acceptor(f, name)

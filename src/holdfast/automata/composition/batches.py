@@ -85,7 +85,7 @@ def compose_batch(
 
 
 def paired(a: Left | Sequence[Left], b: Right | Sequence[Right]) -> tuple[list[Left], list[Right]]:
-    """Two lists of the same length; what is no list stands beside each of the other.
+    """Two lists of the same length; a single machine is paired with every machine of the other side.
 
     Raises:
         InputError: if two sequences differ in length.

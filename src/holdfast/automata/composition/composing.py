@@ -1,13 +1,13 @@
-"""`compose`: the weighted transducer that does what A does, and then B.
+"""`compose`: the weighted transducer that applies A, then B.
 
-The states of the result are those (a, b, f) that a breadth-first search from the start finds, f being the
-memory of the epsilon filter; the arcs of a state stand in a fixed order: A alone, B alone, both epsilon,
-then the common labels ascending, the arcs of A before those of B. So the answer is one, bit for bit,
-whatever the number of threads. The search expands states in batches of three steps: `join` finds which
-arcs pair, `expand` writes them out, `number` gives the states they enter their numbers.
+The states of the result are the triples (a, b, f) that a breadth-first search from the start reaches;
+f is the state of the epsilon filter. The arcs of a state have a fixed order: A alone, B alone, both
+epsilon, then the common labels ascending, the arcs of A before those of B. So the result is the same, bit
+for bit, for any number of threads. The search expands states in batches of three steps: `join` finds the
+matching arcs, `expand` writes them out, `number` numbers their target states.
 
 Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state transducers", 2021
-(arXiv:2110.02848); what differs is told in the documentation.
+(arXiv:2110.02848); the documentation lists the differences.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class Search:
         return min(len(self.keys) - 1, self.table.most_states, self.known + share, self.max_states)
 
     def _make_room(self, why: int, stuck: bool) -> None:
-        """Let the search go on after it met a limit, if it may."""
+        """Enlarge the arrays so that a search that filled them can continue, within the limits."""
         room = len(self.arcs.ilabel)
         if why == kernels.FULL_ARCS and self._arc_limit() == room and self._room_allowed > room:
             self.arcs = Arcs(*self._longer(self.arcs, room + 1, self._room_allowed))

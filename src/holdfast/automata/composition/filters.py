@@ -1,8 +1,8 @@
 """Epsilon filters: which of several equal paths through a composition is kept.
 
 A pair of paths whose inner labels are `x eps` and `eps x` can be matched in several orders. Each order is a
-path of its own in the composition; a filter lets exactly one through, which the tropical semiring does not
-need and every other does. The states of a composition are (a, b, f), where f is the filter's memory.
+separate path in the composition; a filter lets exactly one through. Only the tropical semiring gives the
+same result without one. The states of a composition are (a, b, f), where f is the state of the filter.
 
 Names, states and transitions are those of OpenFST's filters, so trimmed compositions have as many states
 and arcs (Allauzen, Riley, Schalkwyk, Skut, Mohri, "OpenFst", 2007; for the filter called match: Mohri,

@@ -119,18 +119,18 @@ def sides(a: Fst, b: Fst, mapped: bool) -> tuple[Side, Side, Buckets]:
 
 
 class Plan(NamedTuple):
-    """What the steps of a composition must know beside its sides."""
+    """Parameters of a composition's steps, besides the two sides."""
 
     exact: bool
     """Whether a bucket holds a single label."""
     moves: npt.NDArray[np.int8]
     """[KINDS * KINDS * 4 * MOVES] the filter's transitions."""
     code: int
-    """Of the semiring."""
+    """Code of the semiring."""
     longest: int
-    """How many segments one state can have."""
+    """Maximum number of segments of a state."""
     filters: int
-    """How many states of the filter can be reached."""
+    """Number of reachable filter states."""
 
 
 def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Side, Plan]:

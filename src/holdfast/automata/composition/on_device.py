@@ -177,9 +177,9 @@ class _Found(NamedTuple):
     keys: Tensor
     """[V] by state number."""
     blocks: list[Block]
-    """Of all states, in order."""
+    """Blocks of all states, in order."""
     kept: Tensor | None = None
-    """bool[V] the states that are part of the result, if not all are."""
+    """bool[V] states that are part of the result; None: all."""
 
 
 def _search(

@@ -1,9 +1,9 @@
-"""Where the states, labels and curves of a picture go: a layered layout from left to right.
+"""Positions of the states, labels and curves of a picture: a layered layout from left to right.
 
 The method of Sugiyama, Tagawa and Toda ("Methods for visual understanding of hierarchical system
 structures", 1981): break cycles, put states into layers, order each layer so that few lines cross, then
-place. States stand in even layers; the label of an arc is a box of its own in an odd layer, so no label
-can lie on another. A line that passes a layer has a point there that takes part in the ordering.
+place. States are in even layers; the label of an arc is a separate box in an odd layer, so labels never
+overlap. A line that passes a layer has a point there that takes part in the ordering.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 Kind = Literal["int32", "int64", "uint64"]
 _FORMATS = {"int32": "<i", "int64": "<q", "uint64": "<Q"}
 _LONGEST = 1 << 20
-"""Bytes of a symbol or name: more is no name but another file, or a damaged one."""
+"""Maximum bytes of a symbol or name; a longer one means a damaged file or another format."""
 
 
 @dataclass

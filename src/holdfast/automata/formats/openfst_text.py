@@ -48,21 +48,21 @@ def parse(
     renumber: bool = False,
     path: str | None = None,
 ) -> Fst:
-    """A machine from OpenFST's text.
+    """Parse a machine in OpenFST's text format.
 
     Args:
         text: the lines; blank ones are skipped. A state's last final weight counts; one that is the
             semiring's zero (Infinity) makes a state that is not final.
-        semiring: of the weights.
+        semiring: semiring of the weights.
         isymbols: names of the input labels; without it the labels are numbers.
-        osymbols: names of the output labels, and not needed in an acceptor.
+        osymbols: names of the output labels; not needed for an acceptor.
         acceptor: arcs have one label.
-        renumber: number states as the text first names them, as `fstcompile` does unless told otherwise.
+        renumber: number states in the order in which the text names them, the default of `fstcompile`.
         path: the file, for messages.
 
     Raises:
-        InputError: naming the line: too many or few columns, a label or state that is no number of at
-            least 0, a symbol that the table has not, a weight that is none of the semiring.
+        InputError: with the line: too many or too few columns, a label or state that is not a number of
+            at least 0, a symbol that is not in the table, an invalid weight.
     """
     ring = semiring_of(semiring)
     if acceptor and osymbols is None:
@@ -150,17 +150,17 @@ def _machine(
 
 
 def render(f: Fst, acceptor: bool | None = None) -> str:
-    """A machine as `fstprint` writes it: the start state's lines, then the others' in order.
+    """Format a machine as `fstprint` does: the start state's lines, then the others' in order.
 
-    Weights have as many digits as it takes to read the same number again. Labels are written as symbols
-    where the machine has tables.
+    Weights have enough digits to be read back exactly. Labels are written as symbols where the machine has
+    symbol tables.
 
     Args:
         f: the machine.
-        acceptor: one label a line; None and False write both, as `fstprint` does unless told otherwise.
+        acceptor: one label per line; None and False write both, the default of `fstprint`.
 
     Raises:
-        InputError: if a label has no symbol, or the machine is no acceptor and should be written as one.
+        InputError: if a label has no symbol, or `acceptor` is set and the machine is not an acceptor.
     """
     if acceptor and not f.is_acceptor:
         raise InputError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAGIC = 2125658996
 """The first number of a binary table."""
 _LEAST_BYTES = 12
-"""Of a symbol: two numbers, and no character."""
+"""Minimum size of a symbol: two numbers and no characters."""
 
 
 def read_symbols(path: str | Path) -> SymbolTable:

@@ -49,7 +49,7 @@ class Lines:
         """The whole numbers of a column.
 
         Raises:
-            InputError: naming the line, if one is no whole number from `low` to 2^31 - 2.
+            InputError: with the line, if one is not a whole number from `low` to 2^31 - 2.
         """
         tokens = self.column(lines, at)
         numbers = _cast(tokens, pa.int64(), int, -(2**62))
@@ -69,7 +69,7 @@ class Lines:
         """The weights of a column.
 
         Raises:
-            InputError: naming the line, if one is no number, or NaN or -Infinity.
+            InputError: with the line, if one is not a number, or is NaN or -Infinity.
         """
         return self._numbers(lines, at, 1, "a number, or Infinity")
 
@@ -77,7 +77,7 @@ class Lines:
         """The scores of a column with their sign changed.
 
         Raises:
-            InputError: naming the line, if one is no number, or NaN or Infinity.
+            InputError: with the line, if one is not a number, or is NaN or Infinity.
         """
         return self._numbers(lines, at, -1, "a log probability: a number, or -Infinity")
 

@@ -11,7 +11,7 @@ from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.structure.connecting import connect
 
 ROUNDING = 2.0**-45
-"""Of the size of what is added up: by so much sums may differ that are equal."""
+"""Relative rounding error of a sum: sums closer than this are equal."""
 
 
 def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:

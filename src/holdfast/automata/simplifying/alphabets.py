@@ -50,7 +50,7 @@ class Alphabet(NamedTuple):
 
     def expanded(self, offsets: I64, group: I32, nextstate: I32, weight: Weights) -> Expanded:
         """Arcs by group become arcs by label, ascending in each state; each group once in a state."""
-        if len(self.members) == len(self.offsets) - 1:  # every label is a group of its own
+        if len(self.members) == len(self.offsets) - 1:  # every label is a separate group
             return Expanded(
                 offsets,
                 self.labels[group],

@@ -11,7 +11,7 @@ from holdfast.automata._kernels import graph_walk
 
 @graph_walk
 def accessible(offsets: Any, nextstate: Any, start: int) -> Any:
-    """Which states a path from `start` reaches: bool[V]; none if `start` is -1."""
+    """States reachable from `start`: bool[V]; none if `start` is -1."""
     states = len(offsets) - 1
     reached = np.zeros(states, np.bool_)
     if start < 0:
@@ -38,7 +38,7 @@ MOST_LOOKS = 4  # at each arc, on average, before the rest is walked backwards
 
 @graph_walk
 def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
-    """Which states reach a final one: bool[V]."""
+    """States from which a final state can be reached: bool[V]."""
     marked = is_final.copy()
     waiting = np.empty(len(marked) + 1, np.int32)
     count = mark_leading(offsets, nextstate, 0, len(marked), marked, waiting)

@@ -18,7 +18,7 @@ class Components(NamedTuple):
     of: I32
     """[V] the component of each state; no arc leads to a component of lower number."""
     number: int
-    """How many there are; a state on no cycle is one of its own."""
+    """Number of components; a state on no cycle is a component by itself."""
 
 
 def strong_components(f: Fst) -> Components:

@@ -1,4 +1,4 @@
-"""Which states lie on a path: from the start, to a final state, against the arcs."""
+"""Reachability of states: from the start, to a final state, and against the arcs."""
 
 from __future__ import annotations
 

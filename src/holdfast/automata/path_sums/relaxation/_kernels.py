@@ -101,7 +101,7 @@ def _relax_in_turn(
             if component[target] != inside:
                 continue
             cost = low[state] + weight[arc]
-            # Rounding on a cycle of cost zero is no improvement.
+            # Rounding on a cycle of cost zero is not an improvement.
             slack = 4 * EPSILON * (abs(cost) + abs(weight[arc]))
             if low[target] == np.inf or cost < low[target] - slack:
                 if cost == np.inf:

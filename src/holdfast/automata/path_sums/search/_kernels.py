@@ -175,7 +175,7 @@ def advance(
 def _heir(
     offsets: Any, nextstate: Any, weight: Any, final: Any, ahead: Any, steps: Any, state: int
 ) -> int:
-    """The arc with which a best path goes on with the fewest arcs to go; -1 if it ends."""
+    """The next arc of a best path, the one with the fewest arcs to the end; -1 if the path ends."""
     best, fewest, heir = np.inf, MOST_STEPS, -1
     for arc in range(offsets[state], offsets[state + 1]):
         target = nextstate[arc]

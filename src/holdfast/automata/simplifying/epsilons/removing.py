@@ -21,7 +21,7 @@ from holdfast.automata.structure.connecting import connect
 from holdfast.automata.structure.reachability import Bools
 
 ARC_BYTES = 80
-"""Of each arc of the result at the most: while it grows, is gathered, and is trimmed."""
+"""Maximum memory per arc of the result, while it is built and trimmed."""
 ROUNDING = 1e-7
 """Relative to the highest cost of a component: what the float32 weights of a cycle of cost 0 may lack."""
 

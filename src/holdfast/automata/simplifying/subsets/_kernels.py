@@ -118,22 +118,22 @@ def advance(
     delta: float,
     max_states: int,
 ) -> int:
-    """Go on with the construction, breadth first and labels ascending, until it is done or room is short.
+    """Continue the construction, breadth first and labels ascending, until it is done or an array is full.
 
-    A subset that finds no room is begun again; what it made until then is found again. The loop over the
-    arcs calls nothing that takes many arrays: Numba counts references at each such call.
+    A subset that does not fit is started again later; its earlier results are found, not duplicated. The
+    loop over the arcs avoids calls with many array arguments, where Numba counts references.
 
     Args:
-        machine: the given machine.
-        made: what there is, and room for more.
-        scratch: room.
+        machine: the input machine.
+        made: the subsets so far, with spare capacity.
+        scratch: working memory.
         counters: i64[COUNTERS], continued.
         code: how costs add.
         delta: residual costs that round to the same multiple of this are equal.
-        max_states: how many subsets there may be.
+        max_states: maximum number of subsets.
 
     Returns:
-        How it ended: DONE, or FULL with what room is needed in the counters, or why it cannot go on.
+        DONE, or FULL with the required capacity in the counters, or the reason why it cannot continue.
     """
     offsets, label, olabel, nextstate, weight, final = machine
     (

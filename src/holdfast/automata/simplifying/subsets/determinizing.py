@@ -118,7 +118,7 @@ def _encoded(f: Fst, costs: Costs, encode_labels: bool) -> _Encoded:
     if encode_labels and not f.is_acceptor:
         columns = np.stack((f.ilabel, f.olabel), axis=1).astype(np.int64)
         pairs, label = np.unique(columns, axis=0, return_inverse=True)
-    value = (costs.arc + 0.0).view(np.int64)  # no -0.0, which has bits of its own
+    value = (costs.arc + 0.0).view(np.int64)  # turns -0.0 into 0.0, which has other bits
     if owes:
         value = value + f.olabel.astype(np.int64) * 0x5851F42D4C957F2D  # hashed with the cost
     return _Encoded(alphabet_of(label, f.source, f.nextstate, value), owes, pairs)
