@@ -32,20 +32,20 @@ from holdfast.report.figures import lines
 from holdfast.stats import wilson_interval
 
 WEIGHT = 0.98
-"""Of accuracy in the score; the rest is for the share of the budget that is kept."""
+"""Weight of accuracy in the score; the rest is the weight of the unspent share of the budget."""
 RIDGE = 4.0
 """Ridge of the squared loss that matches a logistic regression with C = 1, whose curvature is about 1/4."""
 STEPS = (40, 80, 160, 320)
 """Parts of the budget that change hands in one step, one size after another."""
 ROUNDS = 8
-"""Of the fixed point of the effective ridge."""
+"""Iterations of the fixed point of the effective ridge."""
 FRONTIER = (0.25, 0.5, 0.75)
 """Shares of the budget that plans are also made for."""
 _BUY = [("seller", pa.string()), ("rows", pa.int64()), ("cost", pa.float64())]
 
 
 def score(accuracy: float, cost: float, budget: float) -> float:
-    """0.98 accuracy + 0.02 of the share of the budget that is kept."""
+    """0.98 times the accuracy plus 0.02 times the unspent share of the budget."""
     kept = (budget - cost) / budget if budget > 0 else 0.0
     return WEIGHT * accuracy + (1 - WEIGHT) * kept
 
@@ -83,7 +83,7 @@ class Forecast:
 
     @property
     def label_covariances(self) -> FloatArray:
-        """Of each seller's columns with the label, in the principal axes: ``[sellers, d]``."""
+        """Covariances of each seller's columns with the label, in principal axes: ``[sellers, d]``."""
         return np.asarray(self._with_label - self._first * self._label[:, None])
 
     def project(self, x: FloatArray) -> FloatArray:
@@ -287,7 +287,7 @@ class _Work:
     rng: np.random.Generator
 
     def cost(self, quantities: FloatArray) -> float:
-        """Of a purchase."""
+        """Cost of a purchase."""
         pairs = zip(self.market.sellers, quantities, strict=True)
         return float(sum(seller.costs[int(q)] for seller, q in pairs))
 

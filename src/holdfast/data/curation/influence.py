@@ -74,7 +74,7 @@ class Classifier:
         return np.asarray(x @ self.weights[:, :-1].T + self.weights[:, -1])
 
     def probabilities(self, x: FloatArray) -> FloatArray:
-        """Of each class: ``[n, classes]``."""
+        """Probability of each class: ``[n, classes]``."""
         z = self.decision(x)
         if z.shape[1] == 1:
             z = np.concatenate([np.zeros_like(z), z], axis=1)

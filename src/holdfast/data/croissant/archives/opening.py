@@ -42,10 +42,10 @@ _ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 
 
 def says_archive(formats: Sequence[str], name: str) -> bool:
-    """Whether a file is to be looked into, by its encoding formats or, failing those, its name.
+    """Whether a file is to be opened as an archive, by its encoding formats or, failing those, its name.
 
-    What is compressed on its own (``train.csv.gz``) is looked into only where its format says so: as a
-    table it is read as it is. A zip of a format of its own (``.xlsx``, ``.npz``) is none.
+    A single compressed file (``train.csv.gz``) is opened as an archive only where its format says so: a
+    table is read directly. File formats based on zip (``.xlsx``, ``.npz``) are not archives.
     """
     if any(text.partition(";")[0].strip().lower() in _FORMATS for text in formats):
         return True

@@ -79,7 +79,7 @@ class ArchivePool:
         """An archive; None where the file is none."""
         key = (location, chain)
         with self._lock:
-            if self._process != os.getpid():  # a fork reads through files of its own
+            if self._process != os.getpid():  # a fork opens its own files
                 self._process = os.getpid()
                 self._readers.clear()
                 self.close()

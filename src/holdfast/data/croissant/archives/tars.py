@@ -217,7 +217,7 @@ class _Headers:
         return self._last
 
     def check_end(self) -> None:
-        """A tar ends with blocks of zeros; `tarfile` stops silently at anything that is no header."""
+        """Check for the closing blocks of zeros: `tarfile` stops silently at an invalid header."""
         if not self._last:
             raise damaged(
                 self._where,
@@ -231,7 +231,7 @@ class _Headers:
 
 
 def starts_tar(block: bytes, name: str) -> bool:
-    """Whether a file that starts so is a tar; one that holds nothing is told by its name."""
+    """Whether a file that starts with `block` is a tar; an empty archive is recognized by its name."""
     if len(block) < BLOCK:
         return False
     if not block.strip(b"\0"):

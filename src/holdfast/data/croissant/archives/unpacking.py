@@ -57,12 +57,12 @@ class Scratch:
         return self._folder
 
     def keep(self, name: str, parts: Iterable[bytes], check: hashlib._Hash | None = None) -> Path:
-        """A new file of these bytes, whose name ends as `name` does; none if they cannot be had to the end.
+        """Write a new file whose name ends as `name` does; it is removed if the bytes cannot be read fully.
 
         Args:
-            name: what to call it; only harmless characters of it are used.
+            name: suggested name; unsafe characters are replaced.
             parts: its bytes.
-            check: is told the bytes.
+            check: hash that is updated with the bytes.
 
         Raises:
             StoreError: if it cannot be written.

@@ -77,24 +77,24 @@ def describe(
 ) -> Description:
     """Describe data in Croissant 1.1: files, columns and their types, keys, references, splits, labels.
 
-    Nothing is invented: what neither the data nor a file beside them says is left out, and noted. The same
+    Fields that cannot be inferred from the data or from files beside them are left out, and noted. The same
     folder gives the same description.
 
     Args:
-        folder: a folder of data, one file of data, or an archive.
-        name: of the dataset; what a card or citation in the folder says without one, or the folder's name.
-        description: of the dataset.
+        folder: a folder of data, one data file, or an archive.
+        name: name of the dataset (default: from a card or citation in the folder, else the folder's name).
+        description: description of the dataset.
         license: an SPDX id, a URL, or several.
         url: the dataset's page.
         creators: people, by name; organisations as ``{"@type": "Organization", "name": ...}``.
-        date_published: as ISO 8601 has it.
+        date_published: date in ISO 8601.
         cite_as: how to cite it.
-        keywords: for those who search.
-        version: of the data.
-        checksums: hash every file that has an entry of its own.
-        sample_rows: look at so many rows of each table only. Types may then not hold for the others, and
-            neither keys nor references are looked for.
-        encoding: of CSV, TSV and text files that are not UTF-8, such as ``"latin-1"``.
+        keywords: keywords for search.
+        version: version of the data.
+        checksums: hash every file that has a separate entry.
+        sample_rows: read only this many rows of each table. Types may then not hold for the other rows, and
+            keys and references are not detected.
+        encoding: encoding of CSV, TSV and text files that are not UTF-8, such as ``"latin-1"``.
 
     Raises:
         InputError: if there is nothing to describe, or the encoding is unknown.

@@ -40,14 +40,14 @@ class Group:
     """Files that one record set takes its records from.
 
     Attributes:
-        kind: of all of them.
+        kind: kind of all files.
         places: the files, sorted.
         name: a name for the record set.
-        split: None where nothing tells one.
-        labels: the classes that the files' folders are named for, sorted; empty where they are for none.
-        numbered: file names hold a number that is no mere count of shards, such as a year.
-        partitions: columns that folders such as ``year=2024`` give, each with the values of the files.
-        remark: what could not be told about the folders; "" for nothing.
+        split: the split; None if unknown.
+        labels: classes named by the files' folders, sorted; empty if the folders are not classes.
+        numbered: file names contain a number other than a shard number, such as a year.
+        partitions: columns from folders such as ``year=2024``, each with the values of the files.
+        remark: what could not be determined about the folders; "" for nothing.
     """
 
     kind: Kind

@@ -90,7 +90,7 @@ _ENDINGS = {
     for ending in endings.split()
 }
 _COMPRESSED_TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")
-# Text files about the data, which are no data themselves.
+# Text files about the data, which are not data themselves.
 _ABOUT = ("readme", "license", "licence", "copying", "notice", "citation", "changelog", "changes",
           "requirements", "authors", "contributing", "datasheet")  # fmt: skip
 

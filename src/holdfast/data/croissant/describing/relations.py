@@ -26,7 +26,7 @@ KEYLIKE = IDS | {
     "name", "label", "title", "file", "filename", "path",
 }  # fmt: skip
 _COUNTERS = frozenset({"unnamed", "index", "number", "no", "num", "nr", "row"})
-_ENOUGH = 10  # rows for which it is no accident that all values differ
+_ENOUGH = 10  # rows from which all values being different is not a coincidence
 _MOST_PAIRED = 6  # columns of which pairs are tried
 _SUFFIXES = IDS | {"fk", "ref", "code", "hash"}
 # Words that say of a table no more than that it is one.

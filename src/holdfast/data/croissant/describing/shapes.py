@@ -93,7 +93,7 @@ class Table:
 
 
 def _path_of(keys: tuple[str, ...]) -> str:
-    """Keys as a JSONPath below a value: ``a.b``, or ``$.a['b c']`` where a key is no plain word."""
+    """Keys as a JSONPath below a value: ``a.b``, or ``$.a['b c']`` where a key needs quoting."""
     if all(map(_PLAIN.fullmatch, keys)):
         return ".".join(keys)
     return "$" + "".join(map(step, keys))

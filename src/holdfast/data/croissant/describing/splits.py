@@ -53,7 +53,7 @@ def is_split(folder: str) -> bool:
 
 
 def split_in(name: str) -> re.Match[str] | None:
-    """Where a file's or archive's name says its split: once, as a word of its own."""
+    """The match of a split in a file's or archive's name: exactly one, as a separate word."""
     found = list(_IN_NAME.finditer(name))
     return found[0] if len(found) == 1 else None
 
@@ -83,7 +83,7 @@ def without_split(name: str) -> str:
 
 
 def splits_in(names: Iterable[str]) -> Around | None:
-    """Names cut at their splits; None where one names none, they differ elsewhere too, or are no splits."""
+    """Names cut at their splits; None if one has no split, they differ elsewhere, or are not splits."""
     around, values = set(), []
     for name in names:
         if not (found := split_in(name)):

@@ -135,14 +135,14 @@ def text_types(
     *,
     strings: bool = False,
 ) -> dict[str, TextType]:
-    """The types of text columns; every row is looked at.
+    """Infer the types of text columns from all rows.
 
     Args:
         connection: where `relation` can be read.
-        relation: what stands after FROM.
+        relation: SQL after FROM.
         columns: name -> SQL expression of the text.
-        strings: the texts are strings of a format that also knows numbers and null: what is no date stays
-            text, and so does a column in which any word stands for no value.
+        strings: the texts are strings of a format that also has numbers and null: whatever is not a date
+            stays text, and so does a column in which a word stands for a missing value.
     """
     tests = [name for name in _TESTS if not strings or name.startswith(_OF_STRINGS)]
     found: dict[str, TextType] = {}
@@ -172,7 +172,7 @@ def _possible(texts: Sequence[str], tests: Sequence[str], strings: bool) -> tupl
 
 @dataclass(frozen=True)
 class _Count:
-    """Rows of a column: with a value, with one that is no word for none, and passing each test."""
+    """Rows of a column: with a value, with one that does not mean "missing", and passing each test."""
 
     values: int
     meant: int

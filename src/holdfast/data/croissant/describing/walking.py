@@ -126,7 +126,7 @@ class Files(AbstractContextManager["Files"]):
         return self._resources
 
     def _walk(self) -> Iterator[str]:
-        """Paths of the folder's files; hidden ones and those of version control are no data."""
+        """Paths of the folder's files, without hidden ones and those of version control."""
 
         def fail(error: OSError) -> None:
             where = Path(error.filename).relative_to(self.folder).as_posix()

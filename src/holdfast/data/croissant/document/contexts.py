@@ -1,7 +1,7 @@
-"""What the keys of a description mean: JSON-LD contexts, as far as datasets use them.
+"""Meaning of a description's keys: JSON-LD contexts, as far as datasets use them.
 
 Source: https://www.w3.org/TR/json-ld11/ (context processing and IRI expansion). Nothing is ever fetched:
-the contexts of schema.org and MLCommons are known here, and any other remote one is told as a slip.
+the contexts of schema.org and MLCommons are built in, and any other remote one is reported as a slip.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class _Reading:
 
 
 def _joined(base: str, text: str) -> str:
-    """A relative address in full; as it is where the base is no address."""
+    """A relative URL, resolved; unchanged if the base is not a URL."""
     try:
         return urljoin(base, text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""JSON that remembers where everything stands, and reads on after a mistake.
+"""JSON reader that keeps positions, and continues after a mistake.
 
-`json.loads` forgets positions and stops at the first mistake. This reader takes one pass over the text with
-a stack of its own, so that no nesting can exhaust Python's; it gives the values that `json.loads` gives,
-the offset of every key and value, and all slips at once.
+`json.loads` drops positions and stops at the first mistake. This reader makes one pass over the text with
+an explicit stack, so that deep nesting cannot exhaust Python's; it returns the values that `json.loads`
+returns, the offset of every key and value, and all slips at once.
 """
 
 from __future__ import annotations

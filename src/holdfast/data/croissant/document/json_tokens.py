@@ -1,4 +1,4 @@
-"""The words of a JSON text: strings, numbers and literals, and what stands in their places by mistake."""
+"""Tokens of a JSON text: strings, numbers and literals, and common mistakes in their place."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _FOREIGN_WORDS: dict[str, tuple[Any, str]] = {
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NOTHING = object()  # where a value could not be read
 
-# Tells of a mistake: kind, offset, message.
+# Called with every mistake: kind, offset, message.
 Tell = Callable[[str, int, str], None]
 
 
 class Tokens:
-    """Reads single words of a text.
+    """Reads single tokens of a text.
 
     Args:
         text: the whole text.
-        tell: is told of every mistake.
+        tell: called with every mistake.
     """
 
     def __init__(self, text: str, tell: Tell) -> None:
@@ -56,7 +56,7 @@ class Tokens:
         self._tell = tell
 
     def skip(self, at: int) -> int:
-        """Past white space, and past what is none but harmless."""
+        """Skip white space, and comments and odd spaces, which are reported."""
         text = self._text
         while True:
             at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string

@@ -137,7 +137,7 @@ class FileObject(Resource):
 
     @property
     def is_repository(self) -> bool:
-        """Whether this names a git repository: a folder of files, without bytes of its own."""
+        """Whether this names a git repository: a folder of files, which has no bytes itself."""
         return "git+https" in self.encoding_formats or "git+http" in self.encoding_formats
 
 

@@ -214,7 +214,7 @@ def located(metadata: Metadata, base: Path | str) -> Metadata:
 
 
 def _beside(base: str, url: str | None) -> str | None:
-    """A contentUrl as a URL; one with a scheme of its own stays as it is."""
+    """Resolve a contentUrl; one that already has a scheme is unchanged."""
     if not url or is_remote(url) or url.startswith("file:"):
         return url
     # "%" stays: published paths are percent-encoded already. "#" and "?" are part of a file's name.

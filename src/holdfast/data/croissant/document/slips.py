@@ -1,4 +1,4 @@
-"""Mistakes of spelling: where the text is no JSON, or its terms cannot be understood."""
+"""Mistakes of spelling: text that is not valid JSON, or terms that cannot be understood."""
 
 from __future__ import annotations
 

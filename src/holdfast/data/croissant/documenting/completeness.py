@@ -57,13 +57,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class GroupScore:
-    """How a use case is documented.
+    """How completely a use case is documented.
 
     Attributes:
         group: the use case.
-        counts: standing -> how many of its own and borrowed properties have it.
+        counts: standing -> number of its properties, own or borrowed, with that standing.
         dataset: canonical property of the dataset -> whether it is stated.
-        cited: how many sentences on provenance or use conditions belong to it.
+        cited: number of sentences on provenance or use conditions that belong to it.
     """
 
     group: Group

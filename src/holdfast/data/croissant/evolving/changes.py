@@ -100,7 +100,7 @@ class Difference:
 
     @property
     def said(self) -> Said:
-        """Which number the descriptions' own versions raised."""
+        """The part of the version number that the descriptions' authors raised."""
         return versions.said(self.old_version, self.new_version)
 
     @property

@@ -98,7 +98,7 @@ def _field(old: Field, new: Field, pair: Pair) -> Iterator[Change]:
             new_at=new.where(term),
         )
 
-    # Below a record set that was renamed, an id that changed with it is no second change.
+    # An id that changed only because its record set was renamed is not a second change.
     if old.short != new.short:
         renamed = "records no longer have a field of the name it had"
         yield change(

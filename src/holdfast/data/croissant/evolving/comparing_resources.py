@@ -114,7 +114,7 @@ def _file(old: FileObject, new: FileObject, names: Names, *, live: bool) -> Iter
 def _size(
     old: FileObject, new: FileObject, *, same_bytes: bool, explained: bool, live: bool
 ) -> Change:
-    """Another size: other bytes, unless it is said less exactly or the checksum knows better."""
+    """A changed size: the bytes changed, unless a size is inexact or the checksum shows otherwise."""
     before, after = parse_size(old.content_size), parse_size(new.content_size)
     other_bytes = before is not None and after is not None and before.exact and after.exact
     bump: Bump = "major" if other_bytes else "patch"

@@ -40,7 +40,7 @@ def compare_rows(
         return
     before = _rows(old.data, old.fields, names)
     after = _rows(new.data, new.fields, {})
-    # A field that came or went is a change of its own, and no edit of every record.
+    # An added or removed field is a separate change, not an edit of every record.
     shared = {key for row in before for key in row} & {key for row in after for key in row}
     wanted = shared if before and after else {key for row in (*before, *after) for key in row}
     left, right = (

@@ -1,4 +1,4 @@
-"""Which part of the older description is which part of the newer one, also where its id changed."""
+"""Match the parts of the older description with those of the newer one, also if their ids changed."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class References:
 
 
 def nodes_of(metadata: Metadata) -> dict[str, Node]:
-    """Every node of the model that stands for an object of its own, by pointer."""
+    """Every node of the model that is a separate JSON object, by pointer."""
     found: list[Node] = [*metadata.file_objects, *metadata.file_sets, *metadata.record_sets]
     for resources in (metadata.file_objects, metadata.file_sets):
         for part in resources:

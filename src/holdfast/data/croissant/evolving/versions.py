@@ -29,7 +29,7 @@ def numbers(version: str) -> Numbers | None:
 
 
 def said(old: str | None, new: str | None) -> Said:
-    """Which number went up from one version to the next."""
+    """The part of the version number that was raised from one version to the next."""
     if old is None or new is None:
         return "missing"
     if old.strip() == new.strip():

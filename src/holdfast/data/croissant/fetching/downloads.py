@@ -69,15 +69,15 @@ class _Crew:
 
 
 def download(fetcher: Fetcher, wanted: Sequence[Wanted], bar: Tracker) -> None:
-    """Bring files into the cache.
+    """Download files into the cache.
 
     Args:
-        fetcher: whose cache and connections are used, and which is told of every file.
-        wanted: files of which no two have the same key.
-        bar: told of bytes.
+        fetcher: provides cache and connections, and records every file.
+        wanted: files, no two with the same key.
+        bar: progress bar of bytes.
 
     Raises:
-        InputError: the first error; what arrived of the other files is kept, to be resumed.
+        InputError: the first error; partial downloads of the other files are kept, to be resumed.
     """
     crew, waiting = _Crew(fetcher, bar), deque(wanted)
     ended: SimpleQueue[BaseException | None] = SimpleQueue()

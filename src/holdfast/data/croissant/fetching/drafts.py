@@ -79,7 +79,7 @@ class Draft:
         write_whole(self._state, json.dumps(state).encode())
 
     def checksums(self) -> dict[Algorithm, Checksum]:
-        """Of the bytes that are here."""
+        """Checksums of the bytes received so far."""
         return {name: Checksum(name, made.hexdigest()) for name, made in self._hashes.items()}
 
     def discard(self) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def is_remote(url: str) -> bool:
-    """Whether it must be fetched: it has a scheme (http, s3, gs ...) and is no file:// of this machine."""
+    """Whether it must be fetched: it has a scheme (http, s3, gs ...) other than file://."""
     scheme, separator, _ = url.partition("://")
     return bool(separator) and scheme.isascii() and scheme.isalnum() and scheme.lower() != "file"
 

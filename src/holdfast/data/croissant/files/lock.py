@@ -114,7 +114,7 @@ class Lock:
 
 
 def description_sha256(path: Path) -> str:
-    """Of the bytes of a description; hex."""
+    """SHA-256 of the bytes of a description; hex."""
     return hashlib.sha256(read_whole(path, "a description")).hexdigest()
 
 

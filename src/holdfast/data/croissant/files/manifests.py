@@ -16,18 +16,18 @@ def lines_of(
 ) -> Iterator[tuple[str, str | Path]]:
     """(path, location) of each line that is not empty.
 
-    A line is a URL, or a path relative to the manifest's folder. Where it begins with the folder in which
-    the manifest itself stands (``crawl-data/...`` in ``https://host/crawl-data/.../paths.gz``), it is
-    relative to the server's root, as in the manifests of Common Crawl.
+    A line is a URL, or a path relative to the manifest's folder. If it begins with the manifest's own
+    folder (``crawl-data/...`` in ``https://host/crawl-data/.../paths.gz``), it is relative to the server's
+    root, as in the manifests of Common Crawl.
 
     Args:
-        text: of the manifest.
+        text: text of the manifest.
         base: its URL or path.
-        folder: out of which no local path may lead.
+        folder: the folder that local paths must stay in.
         where: the manifest, for messages.
 
     Raises:
-        InputError: if it is no text, or a line leads out of the folder.
+        InputError: if it is not UTF-8 text, or a line leads out of the folder.
     """
     try:
         lines = text.decode("utf-8-sig").splitlines()

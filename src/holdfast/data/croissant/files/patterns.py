@@ -116,7 +116,7 @@ def _start(pattern: str) -> str:
 
 
 def _one_step(pattern: str) -> list[str]:
-    """A pattern with one of its own signs resolved; nothing where it has none."""
+    """A pattern with one of the signs that `fnmatch` lacks resolved; nothing if it has none."""
     for start in ("./", "/"):
         if pattern.startswith(start):
             return [pattern.removeprefix(start)]

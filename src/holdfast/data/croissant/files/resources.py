@@ -103,7 +103,7 @@ class Resources:
         is fetched and each of its lines names a file.
 
         Raises:
-            InputError: a missing file, an id that is no resource, an archive that is none or is hostile.
+            InputError: a missing file, an id that is not a resource, an invalid or hostile archive.
         """
         with self._lock:
             return list(self._listing.members(resource))

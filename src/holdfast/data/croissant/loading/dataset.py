@@ -90,7 +90,7 @@ class Dataset:
         return f"Dataset({str(self.path)!r}: {', '.join(self.record_sets) or 'no record sets'})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the description anew."""
+        """Pickle support: another process opens the description again."""
         source = self.path if isinstance(self.path, Path) else self.document
         return _again, (source, self._arguments)
 
@@ -165,11 +165,11 @@ class Dataset:
     def sql(self, query: str) -> LazyQuery:
         """A query over record sets, each a table under its id, with columns under their short names.
 
-        Only the record sets that the query names are looked at. Their rows have no order of their own
-        unless they come from one resource: say ORDER BY.
+        Only the record sets that the query names are read. Their rows have no defined order unless they
+        come from one resource: use ORDER BY.
 
         Raises:
-            InputError: a query that is no SQL, or names what is not there.
+            InputError: invalid SQL, or an unknown table or column.
         """
         return self.query(query, {})
 
@@ -182,7 +182,7 @@ class Dataset:
         return list(LazyRecordSet(self, records, Asked()).rows())
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the dataset's engine; the caller closes it."""
+        """A new connection to the dataset's engine; the caller closes it."""
         return self._engine.connect()
 
     @contextmanager

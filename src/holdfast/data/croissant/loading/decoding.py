@@ -73,7 +73,7 @@ def image(data: bytes, what: str = "") -> Any:
         what: the field, for messages.
 
     Raises:
-        InputError: bytes that are no image.
+        InputError: bytes that are not an image.
         MissingExtraError: Pillow, or for DICOM pydicom, is not installed.
     """
     if data[128:132] == b"DICM":
@@ -92,7 +92,7 @@ def dicom(data: bytes, what: str = "") -> Any:
     """The pixels of a DICOM image: [rows, columns], or with frames before and samples after them.
 
     Raises:
-        InputError: bytes that are no DICOM image.
+        InputError: bytes that are not a DICOM image.
         MissingExtraError: pydicom is not installed.
     """
     try:
@@ -106,15 +106,15 @@ def dicom(data: bytes, what: str = "") -> Any:
 
 
 def audio(data: bytes, rate: int | None = None, what: str = "") -> Samples:
-    """Sound as samples between -1 and 1, at its own rate or resampled to `rate`.
+    """Audio as samples between -1 and 1, at its own rate or resampled to `rate`.
 
     Args:
         data: its bytes: WAV, FLAC, Ogg, MP3 ...
-        rate: frames a second; None for its own.
+        rate: frames per second; None for its own.
         what: the field, for messages.
 
     Raises:
-        InputError: bytes that are no sound.
+        InputError: bytes that are not audio.
         MissingExtraError: soundfile is not installed.
     """
     try:

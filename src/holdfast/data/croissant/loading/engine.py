@@ -1,4 +1,4 @@
-"""The DuckDB of a dataset: one database in memory, and a connection of its own for every query."""
+"""The DuckDB of a dataset: one database in memory, and a separate connection for every query."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def filled(
         resources: reads them.
 
     Raises:
-        InputError: a file that cannot be read, or is no text where text is declared.
+        InputError: a file that cannot be read, or is not text where text is declared.
     """
     if not any(has_late(column.type) for column in batch.columns):
         yield batch

@@ -28,7 +28,7 @@ BATCH_ROWS = 65536
 
 @dataclass
 class Opened:
-    """A query whose scans are open, on a connection of its own.
+    """A query whose scans are open, on a separate connection.
 
     Attributes:
         connection: runs it.
@@ -44,9 +44,9 @@ class Opened:
 
 
 class LazyTable(ABC):
-    """A table that is read when it is asked for, as often as it is asked for.
+    """A table that is read on demand, any number of times.
 
-    Each reading is a query on a connection of its own, so several threads may read at once.
+    Each read is a query on a separate connection, so several threads may read at once.
     """
 
     @abstractmethod
@@ -181,7 +181,7 @@ class LazyTable(ABC):
             decode: images as `PIL.Image.Image`, audio as (samples, rate), DICOM as arrays, not as bytes.
 
         Raises:
-            InputError: as `batches`; a file that is no image or audio.
+            InputError: as `batches`; a file that is not an image or audio.
         """
         names = self.columns
         change = None
@@ -252,7 +252,7 @@ class LazyTable(ABC):
 
 
 def batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a query; its errors, which Arrow makes errors of its own, as DuckDB has them."""
+    """The batches of a query; DuckDB errors that Arrow wraps are raised as DuckDB errors again."""
     while True:
         try:
             batch = reader.read_next_batch()

@@ -24,12 +24,12 @@ class LazyQuery(LazyTable):
     """The result of a query, not yet computed; made by `Dataset.sql`.
 
     Args:
-        dataset: whose record sets are tables.
+        dataset: the dataset whose record sets are tables.
         query: one SELECT.
         tables: further tables, by name.
 
     Raises:
-        InputError: a query that is no SQL, or names a table that is not there.
+        InputError: invalid SQL, or an unknown table.
     """
 
     def __init__(self, dataset: Dataset, query: str, tables: Mapping[str, LazyRecordSet]) -> None:
@@ -92,7 +92,7 @@ class LazyQuery(LazyTable):
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process, or a copy, opens the dataset anew."""
+        """Pickle support: another process, or a copy, opens the dataset again."""
         return LazyQuery, (self.dataset, self.text, self.tables)
 
     def in_order(self) -> LazyTable:

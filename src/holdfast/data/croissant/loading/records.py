@@ -65,7 +65,7 @@ class LazyRecordSet(LazyTable):
                 conditions(connection, records, asked.filters)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process, or a copy, opens the dataset anew."""
+        """Pickle support: another process, or a copy, opens the dataset again."""
         return _again, (self.dataset, self.record_set.id, self.asked)
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class LazyRecordSet(LazyTable):
         """A query over these records, which are called ``records`` in it, columns by their short names.
 
         Raises:
-            InputError: a query that is no SQL, or names what is not there.
+            InputError: invalid SQL, or an unknown table or column.
         """
         return self.dataset.query(query, {"records": self})
 

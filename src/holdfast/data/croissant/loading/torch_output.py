@@ -32,8 +32,8 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
     Numbers and booleans are tensors of [batch], fixed-size arrays of [batch, *sizes]; everything else is a
     list: text, bytes (decoded, if asked for), lists of any length, structs. Missing floats are NaN.
 
-    Every process of a distributed run, and every worker of its DataLoader, gets batches of its own: of n
-    readers, reader i gets the batches i, i + n, ...; bytes of files are read for those alone.
+    Every process of a distributed run, and every worker of its DataLoader, gets separate batches: of n
+    readers, reader i gets the batches i, i + n, ...; bytes of files are read only for those.
     """
 
     def __init__(self, table: LazyTable, batch_size: int, decode: bool) -> None:
@@ -68,7 +68,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
 
 
 def _share() -> tuple[int, int]:
-    """Which reader this is, and of how many."""
+    """Index of this reader, and number of readers."""
     index, count = 0, 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         index, count = torch.distributed.get_rank(), torch.distributed.get_world_size()

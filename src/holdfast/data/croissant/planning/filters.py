@@ -63,11 +63,11 @@ def place(index: int) -> str:
 def conditions(
     connection: duckdb.DuckDBPyConnection, records: RecordSet, filters: Filters | None
 ) -> list[Condition]:
-    """What filters mean for the fields of a record set.
+    """Conditions on the fields of a record set.
 
     Raises:
-        InputError: a field that the record set does not have, a value that its type cannot take, or an
-            expression that is no SQL.
+        InputError: a field that the record set does not have, a value that does not fit its type, or an
+            expression that is not valid SQL.
     """
     if isinstance(filters, str):
         return list(_expression(connection, records, filters))

@@ -1,4 +1,4 @@
-"""Which tables a record set is made of, and along which references they are joined."""
+"""Tables of a record set, and the references along which they are joined."""
 
 from __future__ import annotations
 

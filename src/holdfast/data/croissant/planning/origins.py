@@ -172,7 +172,7 @@ class Fields:
 def leaves(records: RecordSet) -> Iterator[Field]:
     """The fields of a record set that hold values, each with the source it reads, groups left out.
 
-    A sub-field without a source takes the part of its own name out of its parent's value.
+    A sub-field without a source takes the part with its name from its parent's value.
     """
     for top in records.fields:
         yield from field_leaves(top)

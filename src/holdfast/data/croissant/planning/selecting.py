@@ -40,7 +40,7 @@ def equal(left: Column, right: Column) -> str:
     """A join's test: both values are the same; null and NaN equal nothing.
 
     Numbers that one side holds as text are compared as numbers, so that 7, "7" and "007" are the same key;
-    text that is no number equals none.
+    text that is not a number equals none.
     """
     one, other = left.type, right.type
     first, second = comparable(left.sql, one), comparable(right.sql, other)
@@ -57,9 +57,9 @@ def equal(left: Column, right: Column) -> str:
 
 
 def comparable(sql: str, kind: str) -> str:
-    """A key as joins compare it: NaN, which equals itself in DuckDB, is no key.
+    """A key as joins compare it: NaN, which equals itself in DuckDB, becomes null.
 
-    isnan, because of a Parquet column DuckDB takes ``= 'nan'`` to be false by its statistics.
+    Uses isnan: for a Parquet column, DuckDB evaluates ``= 'nan'`` to false from its statistics.
     """
     return f"CASE WHEN isnan({sql}) THEN NULL ELSE {sql} END" if kind in _FLOATS else sql
 

@@ -1,4 +1,4 @@
-"""Which files can hold the records asked for, told from their names alone; and what splits are called."""
+"""Select the files that can contain the requested records, by name alone; and names of splits."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ def apply_to(
 
 
 def reads_bytes(origin: Origin) -> bool:
-    """Whether a value is computed from a file's bytes, so that they cannot wait until after the query.
+    """Whether a value is computed from a file's bytes, which must then be read before the query.
 
-    True of an origin that is no file's bytes at all, where it would not matter.
+    Also true for some origins that are not a file's bytes, where it does not matter.
     """
     steps = list(origin.steps)
     if origin.table.kind == "resource":
@@ -122,10 +122,10 @@ def declared_type(
 def comes_as_declared(
     fields: Fields, records: RecordSet, wanted: Iterable[Field], trail: tuple[str, ...] = ()
 ) -> bool:
-    """Whether every value comes in its declared type, whatever the files hold.
+    """Whether every value has its declared type, whatever the files contain.
 
-    True of text (CSV, lines) but for times, of names and bytes of files, and of what the description holds
-    itself; a file with types of its own may hold a finer date, or lists that nobody declared.
+    True for text (CSV, lines) except times, for names and bytes of files, and for data in the description
+    itself; a typed file may contain a finer date, or lists that were not declared.
     """
     for field in wanted:
         if field.parent_field is not None:

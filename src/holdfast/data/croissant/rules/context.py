@@ -201,7 +201,7 @@ class Context:
         """Whether an object has none of some properties, under no spelling that was reported already."""
         thing = node if isinstance(node, Thing) else self.thing(node)
         if thing is None:
-            return False  # a value that is no object was reported
+            return False  # a value that is not an object was reported
         has = {
             entry.term
             for entry in thing.entries
@@ -269,9 +269,9 @@ def malformed(
 
 
 def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """The circles that a depth-first walk meets: each as its nodes in order, no two with a node in common.
+    """The cycles found by a depth-first search: each as its nodes in order, no two sharing a node.
 
-    Time grows with nodes and edges; there is no recursion. Edges to what is no node are passed over.
+    Linear in nodes and edges; no recursion. Edges to unknown nodes are ignored.
     """
     state: dict[str, int] = {}  # 1: on the path, 2: done
     found: list[list[str]] = []

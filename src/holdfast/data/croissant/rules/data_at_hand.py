@@ -154,10 +154,10 @@ class AtHand:
                         yield part, encoding, member, path
 
     def columns(self, resource: str) -> dict[str, str]:
-        """The columns of a table, with their types; none where it is no table or is not here.
+        """The columns of a table, with their types; none if it is not a table or its files are missing.
 
         Raises:
-            InputError: files that are not of their format.
+            InputError: files that do not have the declared format.
         """
         members = self.members(resource)
         if members and resource not in self._columns:

@@ -230,7 +230,7 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
         if not field.references or field.source is None:
             continue
         here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-        # A join of what cannot be compared is told by the static rules.
+        # The static rules report a join of types that cannot be compared.
         with suppress(InputError):
             [found] = _rows(
                 at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})

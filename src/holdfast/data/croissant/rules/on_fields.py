@@ -18,7 +18,7 @@ _ORIGINS = ("cr:source", "cr:value", "cr:subField")
 
 @rule("CR321", ERROR, FIELD, "Give source, value or subField.", must=True)
 def no_source(context: Context) -> Iterator[Breach]:
-    """A field says where its values come from."""
+    """A field states where its values come from."""
     for records in context.metadata.record_sets:
         for field in () if _is_inline(records) else context.fields_of(records):
             if context.lacks(field, *_ORIGINS, "cr:references"):
@@ -31,7 +31,7 @@ def _is_inline(records: RecordSet) -> bool:
 
 @rule("CR322", WARNING, FIELD, "Give it a source as well: the column that holds the key.")
 def only_references(context: Context) -> Iterator[Breach]:
-    """A field that references another one has a source of its own."""
+    """A field that references another one also has a source."""
     for records in context.metadata.record_sets:
         for field in context.fields_of(records) if records.data is None else ():
             if field.references and context.lacks(field, *_ORIGINS):
@@ -51,7 +51,7 @@ def source_and_value(context: Context) -> Iterator[Breach]:
     "CR324", ERROR, DATA_TYPE, "Give dataType, such as sc:Text, sc:Integer or sc:Float.", must=True
 )
 def no_type(context: Context) -> Iterator[Breach]:
-    """A field has a data type, of its own or that of the field its values come from."""
+    """A field has a data type, or takes that of the field its values come from."""
     for field in context.all_fields:
         # Of a field that is named wrongly or has no type, that is reported there.
         follows = any(part.kind in ("field", "unknown") and part.said for part in _named(field))
@@ -74,7 +74,7 @@ def unknown_type(context: Context) -> Iterator[Breach]:
 
 @rule("CR326", WARNING, DATA_TYPE, "Add an atomic type, such as sc:Text or sc:Integer.", must=True)
 def no_atomic_type(context: Context) -> Iterator[Breach]:
-    """Of a field's types, at least one says what its values are made of."""
+    """At least one of a field's types is a data type for its values."""
     for field in context.all_fields:
         stated = bool(field.data_types) and "cr:dataType" in field.written
         foreign = not any(

@@ -99,7 +99,7 @@ def text_for_reference(context: Context) -> Iterator[Breach]:
     """A reference is an object with an @id."""
     known = set(context.ids.values())
     for value in _references(context):
-        # A text that names nothing is told by the rule about what it should name.
+        # An unknown name is reported by the rule for its target.
         said = quoted(value.value)
         if isinstance(value.value, str) and value.value in known:
             right = '{"@id": ' + said + "}"

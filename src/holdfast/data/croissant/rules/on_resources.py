@@ -304,7 +304,7 @@ def odd_pattern(context: Context) -> Iterator[Breach]:
     "Take it out, or let it be a FileObject: includes finds a set's files.",
 )
 def address_of_set(context: Context) -> Iterator[Breach]:
-    """A set of files has patterns, and no address of its own."""
+    """A set of files has patterns, and no contentUrl."""
     for part in context.metadata.file_sets:
         if "sc:contentUrl" in part.written:
             yield about(part, "has a contentUrl, which nothing reads", "sc:contentUrl")

@@ -55,7 +55,7 @@ def dangling_source(context: Context) -> Iterator[Breach]:
         if source.target and source.kind == "unknown" and not context.is_told(source.target):
             homeless = source.said in _OF_FILES and not context.resources
             if homeless and distribution:
-                continue  # what stands there is no file, as another rule tells
+                continue  # not a file, which another rule reports
             missing.setdefault("" if homeless else source.target, []).append((field, role, source))
     for target, uses in missing.items():
         field, role, source = uses[0]

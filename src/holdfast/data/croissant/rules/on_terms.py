@@ -21,7 +21,7 @@ _NAMES = """
     recordSet field subField source fileObject fileSet extract column fileProperty jsonPath transform regex
     separator format data dataType references parentField"""
 _LOADED = frozenset(f"cr:{name}" for name in _NAMES.split())
-_FEW = 3  # terms that are told one by one
+_FEW = 3  # terms that are reported one by one
 
 CODES = frozenset({"CR001", "CR002", "CR003"})
 
@@ -68,7 +68,7 @@ def undeclared_prefix(context: Context) -> Iterator[Breach]:
     """Every prefix is declared in @context."""
     if not context.document.terms.declared or _has_remote_context(context):
         return
-    bare = len(_foreign(context)) > _FEW  # then it is told that the context lacks Croissant
+    bare = len(_foreign(context)) > _FEW  # then the context is reported as lacking Croissant
     places: dict[str, list[tuple[str, bool]]] = {}
     for at, text, key in _compact(context):
         places.setdefault(text.partition(":")[0], []).append((at, key))
@@ -161,7 +161,7 @@ def _elsewhere(entry: Entry) -> bool:
 @rule("CR013", WARNING, SPACES, "Correct the @context.")
 def odd_context(context: Context) -> Iterator[Breach]:
     """The @context is one that JSON-LD allows, with addresses that are whole."""
-    bare = len(_foreign(context)) > _FEW  # then that much is told already
+    bare = len(_foreign(context)) > _FEW  # then that is already reported
     for slip in context.document.syntax:
         whole = slip.kind == "context" and slip.at == "/@context"
         if slip.kind in _CONTEXTS and not (bare and whole):

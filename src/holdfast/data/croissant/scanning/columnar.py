@@ -55,8 +55,8 @@ def scan_parquet(opening: Opening) -> Scan:
     """Parquet files as one relation.
 
     Raises:
-        InputError: a column that a file does not have, or has as another type than the others; a file that
-            is no Parquet.
+        InputError: a column that is missing from a file, or has another type than in the others; a file
+            that is not Parquet.
     """
     opening.partly = True
     parts = _parquet_parts(opening)

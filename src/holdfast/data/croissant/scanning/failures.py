@@ -85,7 +85,7 @@ def explain(
 
 
 def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
-    """A line that is no CSV, a value that is no JSON, lists of different lengths."""
+    """The error of an invalid CSV line, an invalid JSON value, or lists of different lengths."""
     for scan, _ in parts:
         if (wrong := invalid_text(said, scan.paths, scan.members)) is not None:
             return wrong
@@ -154,7 +154,7 @@ def _first_misfit(
 
     if raw.late or value.late:
         return None
-    # A list of a null is no null, so only what fails is one.
+    # A list with a null is not null, so TRY returns null only for a failure.
     tried = f"TRY([{value.sql}])"
     try:
         return connection.execute(

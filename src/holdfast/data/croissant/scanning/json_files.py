@@ -1,7 +1,7 @@
 """JSON and JSON Lines: records by the names of their members, or lists by JSONPaths.
 
-Columns of JSON are read as JSON, or as text where it is known to become a single value; the query converts
-them, so that a number that turns up in the last record of a column of text is no surprise.
+Columns are read as JSON, or as text if they become a single value; the query converts them, so that a
+number in the last record of a text column causes no error.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _member(record: str, name: str) -> Column:
 
 
 def _arrays(opening: Opening, options: str) -> dict[str, set[str]]:
-    """Of the object in the first file: name of a list -> the members of its first record; "" -> its own."""
+    """Lists in the first file's object: name -> members of the first record; "" -> the object's own."""
     with read_as("JSON", opening):
         rows = opening.connection.execute(
             "WITH whole AS MATERIALIZED (SELECT json, json_keys(json) AS names "
@@ -197,11 +197,11 @@ def _arrays(opening: Opening, options: str) -> dict[str, set[str]]:
 
 
 def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -> Scan:
-    """What the paths find, one record for each place in the lists of what they find.
+    """Matches of the paths as columns, one record per position in the lists of matches.
 
-    Paths that share all up to their last ``[*]`` are read record by record: what one record lacks is null
-    there, and the others stay in line. Paths without ``[*]`` and ``..`` make one record of each value.
-    Where a field is a list, its path may go on from there: all that it finds in a record is the list.
+    Paths that are equal up to their last ``[*]`` are read record by record: a missing value is null, and
+    the columns stay aligned. Paths without ``[*]`` and ``..`` make one record per value. The path of a
+    list field may continue after ``[*]``: all its matches within a record form the list.
     """
     if layout == "array" and all(
         way and (way[0] is None or isinstance(way[0], Deep)) for way in steps.values()
@@ -291,7 +291,7 @@ def _refuse_unfound(
             f"bool_or({one}), bool_or({some}), {absent.format(lead)}"
             for one, some, lead in zip(found, lists, leads, strict=True)
         ]
-        # No row that is grouped where there are no values.
+        # HAVING: no row if there are no values.
         query = f"SELECT {', '.join(tests)} FROM {source} HAVING count(*) > 0"
         row = next(iter(opening.connection.execute(query).fetchall()), ())
     for path, (ever, some, lacking) in zip(ways, zip(*[iter(row)] * 3, strict=True), strict=False):

@@ -72,7 +72,7 @@ def _complete(path: Path, member: Member) -> None:
 
 
 def options_of(opening: Opening, layout: str) -> str:
-    """Of read_json and read_json_objects alike."""
+    """Options of both read_json and read_json_objects."""
     packed = {compression(*pair) for pair in zip(opening.paths, opening.members, strict=True)}
     largest = _SMALLEST
     if layout == "unstructured":

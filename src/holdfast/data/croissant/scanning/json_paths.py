@@ -46,10 +46,10 @@ Step = str | int | None | Deep
 
 
 def simple_steps(path: str) -> tuple[Step, ...] | None:
-    """The steps of a simple path; None of any other.
+    """The steps of a simple path; None for any other.
 
     Raises:
-        InputError: text that is no JSONPath.
+        InputError: text that is not a JSONPath.
     """
     rest = path.strip()
     steps: list[Step] = []

@@ -1,4 +1,4 @@
-"""Files as rows: one row a file, or one a line of them."""
+"""Files as rows: one row per file, or one per line."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def lines_of(path: Path, member: Member, first: int = 0) -> Iterator[pa.Array]:
     """The lines of a text file as Arrow arrays of large_string, a block of bytes at a time.
 
     Raises:
-        InputError: bytes that are no UTF-8.
+        InputError: bytes that are not UTF-8.
     """
     with unpacked(path, compression(path, member)) as file:
         rest = b""

@@ -21,7 +21,7 @@ from pathlib import Path
 from holdfast.data.croissant.scanning.sql_text import texts
 from holdfast.errors import InputError
 
-# Also what ends a line of DuckDB's messages, and bytes that are no UTF-8, which it does not take at all.
+# Also characters that end a line of DuckDB's messages, and bytes that are not UTF-8, which it rejects.
 _MISREAD = re.compile(r"[\[\]*?{}\\~\x00-\x1f\x7f\ud800-\udfff]")
 
 

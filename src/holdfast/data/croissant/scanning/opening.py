@@ -244,7 +244,7 @@ def keep(opening: Opening, name: str, batches: Any) -> None:
     def watched() -> Iterator[Any]:
         try:
             yield from batches
-        except InputError as error:  # DuckDB would bury it in a message of its own
+        except InputError as error:  # DuckDB would wrap it in another message
             refused.append(error)
             raise
 

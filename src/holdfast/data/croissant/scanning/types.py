@@ -13,7 +13,7 @@
 | sc:Time | TIME | time64[us] |
 | sc:ImageObject, sc:AudioObject, sc:VideoObject | BLOB | binary |
 | cr:BoundingBox | DOUBLE[4] | fixed_size_list<double>[4] |
-| cr:SegmentationMask that is no image: a polygon's points | DOUBLE[2][] | list of pairs |
+| cr:SegmentationMask that is not an image: a polygon's points | DOUBLE[2][] | list of pairs |
 
 Arrays: an unknown size is a list, a known one a fixed-size list, so that a batch becomes a tensor without a
 copy; ``arrayShape`` "-1,3" is a list of fixed-size lists of 3.

@@ -298,7 +298,7 @@ def _look_at_images(
     good: npt.NDArray[np.bool_],
     compare: Compare | None,
 ) -> None:
-    """Of the images whose pieces are good: whether they are what the metadata say, and the source."""
+    """Compare the images whose pieces are intact with the metadata, and with the source."""
     groups = scans_end(contents)
     if groups is None:
         found.say("metadata: its settings do not say which scans its groups end with")

@@ -125,7 +125,7 @@ def _local(url: str | Path) -> Path:
 
 
 class _Repair:
-    """One dataset while it is mended."""
+    """The repair of one dataset."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Repair:
         self._records: dict[str, Inspected] = {}
 
     def run(self, url: str) -> Repaired:
-        """Mend manifest and records, as far as they can be."""
+        """Repair the manifest and the records, as far as possible."""
         self._manifest, size, reason = read_manifest(self._store)
         self._look(size)
         if self._manifest is None:
@@ -160,7 +160,7 @@ class _Repair:
         )
 
     def _look(self, manifest_size: int) -> None:
-        """Inspect every record that the manifest names, or that lies there if there is no manifest."""
+        """Inspect every record in the manifest, or every record found if there is no manifest."""
         named: list[tuple[str, Index | None]]
         if self._manifest is not None:
             named = list(zip(self._manifest.paths, self._manifest.records, strict=True))

@@ -69,7 +69,7 @@ class Maker(Protocol):
 
 
 class Replica:
-    """Another copy of the dataset, of which the damaged ranges are read."""
+    """A second copy of the dataset, from which the damaged ranges are read."""
 
     name = "replica"
 

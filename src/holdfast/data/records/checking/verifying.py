@@ -51,9 +51,9 @@ class Verified:
     errors: tuple[Finding, ...]
     """What is wrong, in the order of the records; at most `MOST_NAMED`, or as many as were asked for."""
     error_count: int
-    """How many errors there are in all."""
+    """Total number of errors."""
     remarks: tuple[str, ...]
-    """What is no error: files that no manifest names, and what could not be looked at."""
+    """Notes that are not errors: files that no manifest names, and what could not be checked."""
 
     @property
     def ok(self) -> bool:

@@ -41,7 +41,7 @@ _COUNTS = ("images", "files", "bytes_read", "bytes_written", "resumed", "renamed
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was taken out of a dataset."""
+    """Result of an export."""
 
     path: Path
     """The folder that was made."""
@@ -52,9 +52,9 @@ class Extracted:
     files: int
     """Number of image files, or of tars."""
     bytes_read: int
-    """Of the dataset, in this run."""
+    """Bytes of the dataset read in this run."""
     bytes_written: int
-    """Of images or tars, in all."""
+    """Total size of the images or tars."""
     resumed: int
     """Images that an interrupted run had written already."""
     renamed: int

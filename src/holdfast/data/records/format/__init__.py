@@ -1,1 +1,1 @@
-"""The format on disk: one record a file, and the manifest that names them (`docs/formats/pcr.md`)."""
+"""The format on disk: one record per file, and the manifest that lists them (`docs/formats/pcr.md`)."""

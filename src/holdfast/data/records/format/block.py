@@ -1,8 +1,7 @@
-"""The metadata block of a record: an Arrow IPC stream with a row an image, packed by zstd.
+"""The metadata block of a record: an Arrow IPC stream with one row per image, compressed with zstd.
 
-A block may come from anywhere. So its messages are looked at before Arrow is given them: buffers that
-would grow when they are decompressed, dictionaries that change on the way and bytes after the end are
-refused, and so are columns whose rows take no room.
+Blocks are untrusted input, so messages are checked before Arrow reads them: compressed buffers, changing
+dictionaries, bytes after the end, and columns whose rows take no space are rejected.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OWN_COLUMNS: Mapping[str, pa.DataType] = {
 
 
 class LayoutError(ValueError):
-    """Bytes that are no record of this version, or contradict themselves.
+    """Bytes that are not a record of this version, or contradict themselves.
 
     Attributes:
         region: the region that is at fault (0: header and metadata), None for the footer.
@@ -151,10 +150,10 @@ def encode(
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Let a user's columns pass if a record can keep them.
+    """Check that a record can store a user's columns.
 
     Raises:
-        InputError: if a name is taken or stands twice, or a type is none that a record keeps.
+        InputError: if a name is reserved or occurs twice, or a type cannot be stored.
     """
     taken = {"id"}
     for column in schema:
@@ -177,7 +176,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def pack(stream: bytes) -> bytes:
-    """The block of a stream: a zstd frame; or the stream, if the frame is no shorter, or beyond belief."""
+    """The block of a stream: a zstd frame, or the stream itself if that is smaller or expands too far."""
     packed: bytes = pa.Codec("zstd", _LEVEL).compress(stream, asbytes=True)
     if len(packed) >= len(stream) or len(stream) > _most(len(packed)):
         return stream

@@ -4,8 +4,8 @@
 
 *Region* 0 is the header and the metadata block, region g is group g: the g-th pieces of all images, one
 after another. So the bytes [0, ends[g]) hold every image at fidelity g, and one sequential read gets them.
-The metadata block is a table with a row an image (`block.py`); the footer holds the ends and the sums of
-the regions, and is found from the end of the file.
+The metadata block is a table with one row per image (`block.py`); the footer holds the ends and the
+checksums of the regions, and is found from the end of the file.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def decode_footer(tail: bytes, size: int) -> Index:
         size: bytes of the whole file.
 
     Raises:
-        LayoutError: if this is no footer, it is damaged, or its ends lie outside the file.
+        LayoutError: if this is not a footer, it is damaged, or its ends lie outside the file.
     """
     if len(tail) < TRAILER.size or tail[-len(END_MAGIC) :] != END_MAGIC:
         raise LayoutError("the file does not end as a record does: it is cut, or no record")

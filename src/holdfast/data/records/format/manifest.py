@@ -155,10 +155,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Manifest:
-        """Read what `to_bytes` wrote. Its seal is checked first: a flip of any bit of the file breaks it.
+        """Read what `to_bytes` wrote. Its checksum is verified first: it detects a flip of any bit.
 
         Raises:
-            LayoutError: if it is no manifest of this version, is damaged, or contradicts itself.
+            LayoutError: if it is not a manifest of this version, is damaged, or contradicts itself.
         """
         data = bytes(data)
         try:

@@ -21,7 +21,7 @@ class _Place:
 
     at: int
     size: int
-    """Bytes of it; 0 if it is of a type that is no number."""
+    """Size in bytes; 0 if its type is not an integer."""
     order: Literal["little", "big"]
 
 

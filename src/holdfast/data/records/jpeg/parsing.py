@@ -120,7 +120,7 @@ class Jpeg:
     metadata: tuple[Segment, ...]
     """APPn and COM segments, except JFIF's APP0 and Adobe's APP14, which say how to decode."""
     end: int
-    """Where the image ends, EOI included; what follows is no part of it."""
+    """End of the image, including EOI; what follows does not belong to it."""
     frame: int
     """Where the frame header's marker stands."""
     dnl: int | None

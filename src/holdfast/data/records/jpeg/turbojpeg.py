@@ -86,7 +86,7 @@ class DamagedData(TranscodeError):
 
 
 class NotPerfect(TranscodeError):
-    """An operation that would drop or misplace blocks at an edge: the size is no multiple of the MCU."""
+    """An operation would drop or misplace blocks at an edge: the size is not a multiple of the MCU."""
 
 
 def transcode(

@@ -24,7 +24,7 @@ _AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
 _CENTER_SHARE = 224 / 256
-"""Of the shorter side that a center crop keeps if no `resize` is given, as ImageNet is evaluated."""
+"""Share of the shorter side kept by a center crop without `resize`, as in ImageNet evaluation."""
 
 
 @dataclass(frozen=True)

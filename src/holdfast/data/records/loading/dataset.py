@@ -174,7 +174,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
     @property
     def seed(self) -> int:
-        """Of the order and of a mixture."""
+        """Seed of the order and of mixtures."""
         return self._epochs.seed
 
     @property
@@ -231,10 +231,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._board.fidelity = fidelity
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration in this process is, for `load_state_dict`; JSON.
+        """Position of the iteration in this process, for `load_state_dict`; JSON.
 
-        It counts the images that were delivered here. Workers of a `DataLoader` read ahead of what its
-        consumer sees: `Loader` has a state of its own.
+        It counts the images that were delivered here. Workers of a `DataLoader` read ahead of its
+        consumer: `Loader` keeps a separate state.
         """
         return self.encode_state(self._cursor)
 
@@ -312,7 +312,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         deal, cursor = self.deal(workers), self._cursor
         legs, delivered = cursor.begin(self.epoch, deal)
         left = remaining(self.images, legs)
-        # In a leg that goes on, the worker whose turn it is is this loader's first.
+        # In a resumed leg, the first worker of this loader is the one whose turn it is.
         turn = (worker + delivered[rank]) % workers
         cuts = deal.cuts(length(left), rank, turn, delivered[rank])
         places = within(left, int(cuts[0]), int(cuts[-1]))

@@ -1,4 +1,4 @@
-"""Which images come when, where they lie, and at which fidelity they are served."""
+"""Order of the images in an epoch, their location, and the fidelity at which they are served."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.data.records.tuning.mixture import Mixture
 
 @dataclass
 class Epochs:
-    """What is known of the dataset's images before any record is read.
+    """The dataset's images, as known before any record is read.
 
     Args:
-        manifest: of the dataset.
-        seed: of the order and of mixtures.
-        window: about how many images are shuffled together.
-        shuffle: whether they are.
+        manifest: manifest of the dataset.
+        seed: seed of the order and of mixtures.
+        window: approximate number of images shuffled together.
+        shuffle: whether to shuffle.
     """
 
     manifest: Manifest
@@ -47,7 +47,7 @@ class Epochs:
         )
 
     def identity(self) -> dict[str, Any]:
-        """What the order depends on besides the seed and the epoch, as JSON."""
+        """Parameters of the order besides the seed and the epoch, as JSON."""
         return {
             "images": self.manifest.images,
             "records": xxhash.xxh3_64_hexdigest(self._first.astype("<i8").tobytes()),
@@ -56,7 +56,7 @@ class Epochs:
         }
 
     def plan(self, images: Int64s, epoch: int, fidelity: int | Mixture) -> Plan:
-        """Where some images lie, and at which fidelity each is served.
+        """Location of some images, and the fidelity at which each is served.
 
         Args:
             images: [n] numbers in the dataset.

@@ -48,7 +48,7 @@ class DamageBudget:
         Raises:
             TooManyDamaged: if more have been left out than may be.
         """
-        if self._seen >= self._images:  # a sampler goes on: its next epoch begins
+        if self._seen >= self._images:  # the sampler continues with its next epoch
             self._seen = self._left_out = 0
         self._seen, self._left_out = self._seen + seen, self._left_out + left_out
         if self._left_out <= self._allowed:

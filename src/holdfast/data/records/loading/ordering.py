@@ -24,7 +24,7 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 Uneven: TypeAlias = Literal["keep", "pad", "drop"]
 
 _WORD = (1 << 64) - 1
-_RECORDS, _IMAGES = 1, 2  # what is permuted: each has random numbers of its own
+_RECORDS, _IMAGES = 1, 2  # what is permuted: each has separate random numbers
 
 
 class Stretch(NamedTuple):

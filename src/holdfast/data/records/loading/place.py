@@ -1,4 +1,4 @@
-"""Which of the processes that read a dataset this one is."""
+"""Index of this process among those that read a dataset."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ VERSION = 1
 
 @dataclass
 class Cursor:
-    """The legs of an epoch that are behind, and how far the present one is."""
+    """The finished legs of an epoch, and the position in the current one."""
 
     epoch: int = 0
     legs: tuple[Leg, ...] = ()
-    """Of `epoch`, when the iteration began."""
+    """Legs of `epoch` when the iteration began."""
     steps: int = 0
     """Batches delivered since then."""
     _present: tuple[tuple[Leg, ...], Deal, tuple[int, ...]] | None = field(default=None, repr=False)
@@ -26,11 +26,11 @@ class Cursor:
     def begin(self, epoch: int, deal: Deal) -> tuple[tuple[Leg, ...], tuple[int, ...]]:
         """Start to iterate.
 
-        If the last leg was run with the same deal it goes on, batch for batch; otherwise what is left
-        is dealt anew.
+        If the last leg used the same deal it is resumed, batch for batch; otherwise the rest is dealt
+        again.
 
         Returns:
-            The legs whose places are gone, and [ranks] how many batches of the deal were delivered.
+            The finished legs, and [ranks] the number of batches of the deal already delivered.
         """
         if epoch != self.epoch:
             self.epoch, self.legs = epoch, ()
@@ -42,7 +42,7 @@ class Cursor:
         return before, delivered
 
     def finish(self) -> None:
-        """The epoch has come to its end."""
+        """End the epoch."""
         self.load(self.epoch + 1, ())
 
     def load(self, epoch: int, legs: Sequence[Leg]) -> None:
@@ -89,7 +89,7 @@ def decode(state: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[int, int
     """Seed, epoch and legs of a state.
 
     Raises:
-        InputError: if it is no state, or of a dataset or order other than this.
+        InputError: if it is not a state, or belongs to another dataset or order.
     """
     try:
         version, found = state["version"], dict(state["order"])

@@ -108,11 +108,11 @@ class Stream:
     """Items in the order of the stretches; iterate once, and `close` to end early.
 
     Args:
-        plans: of the stretches, made when they are needed.
+        plans: plans of the stretches, created on demand.
         size: (record, fidelity) -> bytes to read.
-        fetch: (record, fidelity) -> what items are made from; called on threads of its own.
+        fetch: (record, fidelity) -> the data of items; called on separate threads.
         make: (read, number in the record, fidelity) -> item; called on the threads that make items. It
-            decides what comes of a read that failed.
+            decides how to handle a failed read.
         pace: how much is done at once.
     """
 
@@ -167,11 +167,11 @@ class Stream:
             self.close()
 
     def close(self) -> bool:
-        """End all threads: those that make items after the item in hand, readers after their request.
+        """End all threads: workers after their current item, readers after their current request.
 
         Returns:
-            Whether this process goes on with them ended. A forked process has neither the threads nor
-            whoever would let go of the lock.
+            Whether the threads were ended. A forked process does not have them, and cannot take the lock,
+            as its holder may not exist there.
         """
         if not self.owner or self.owner != os.getpid():
             return False

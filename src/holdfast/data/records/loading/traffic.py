@@ -34,9 +34,9 @@ class Traffic(NamedTuple):
     degraded: float = 0
     """Images served below their fidelity for damage."""
     storage_s: float = 0
-    """Seconds for which a process could not go on because bytes had not arrived; summed over processes."""
+    """Seconds for which a process waited for bytes from storage; summed over processes."""
     decode_s: float = 0
-    """Seconds for which it could not go on because images were not decoded (or otherwise made) yet."""
+    """Seconds for which it waited for images to be decoded (or otherwise processed)."""
     reading_s: float = 0
     """Seconds from the start of iterating to the latest images; summed over processes."""
     waited_s: float = 0

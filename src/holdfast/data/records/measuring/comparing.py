@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.jpeg.parsing import Buffer
 
 LARGEST_SIDE = 4096
-"""Of a larger image the middle alone is compared: the statistics of all would fill the memory."""
+"""Larger images are compared in their center only, to limit memory."""
 
 _SEVERAL_AT_ONCE = 2**22  # pixels; a larger image takes 50 bytes for each and is measured alone
 _alone = threading.Lock()

@@ -91,11 +91,11 @@ class Quality:
     suggested: int | None
     """The lowest fidelity whose mean MS-SSIM reaches the threshold; None if none was measured."""
     seed: int
-    """Of the sample."""
+    """Seed of the sample."""
     decoder: str
-    """What decoded: partial images differ between decoders."""
+    """Decoder used: partial images differ between decoders."""
     frame: pa.Table
-    """A row for each measured image and fidelity: `id`, `group`, `bytes` (of the image up to this group),
+    """One row for each measured image and fidelity: `id`, `group`, `bytes` (of the image up to this group),
     `fraction` (of its full bytes), `msssim`, `ssim_luma`."""
     strips: tuple[Strip, ...] = field(default=(), repr=False)
     """Cuttings of some images at every fidelity, for the contact sheet."""

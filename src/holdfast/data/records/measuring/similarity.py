@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """[H, W * C] pixels less 128."""
 
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Of the scales, from the finest."""
+"""Weights of the scales, finest first."""
 WINDOW = 11
 
 

@@ -118,13 +118,13 @@ class Cache:
                 self.not_kept += 1
 
     def _stem(self, index: Index) -> Path:
-        """A record's chunks are named by what it holds, wherever it lies."""
+        """Path stem of a record's chunks: named by its content, not by its location."""
         told = struct.pack(f"<{2 * len(index.ends)}Q", *index.ends, *index.sums)
         name = xxhash.xxh3_128_hexdigest(told)
         return self.folder / name[:3] / name
 
     def _chunk_with(self, stem: Path, region: int) -> Path | None:
-        """Of the chunks with a region the one that goes farthest."""
+        """The chunk that contains a region and extends farthest."""
         best, farthest = None, region
         try:
             with os.scandir(stem.parent) as entries:

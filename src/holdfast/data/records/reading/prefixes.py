@@ -188,7 +188,7 @@ def holds(index: Index, region: int, buffer: Buffer) -> bool:
 def trace(
     path: str, contents: Contents, group: int, buffer: Buffer, bad: npt.NDArray[np.bool_]
 ) -> list[Fault]:
-    """Which images a damaged group hits; marks them in `bad` [N]."""
+    """Find the images that a damaged group affects; marks them in `bad` [N]."""
     view, starts = memoryview(buffer), contents.starts[:, group - 1].tolist()
     faults = []
     for image, crc in enumerate(contents.piece_sums[:, group - 1].tolist()):

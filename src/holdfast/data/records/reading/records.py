@@ -281,7 +281,7 @@ class Records:
     def _vanished(self, path: str) -> MissingFile:
         """The error of a record that the manifest names and the store does not have.
 
-        It is no damage of single images, which a training may pass over: the dataset itself is gone.
+        This is not damage to single images, which training may skip: the dataset itself is gone.
         """
         return MissingFile(
             path=self.store.where(path),

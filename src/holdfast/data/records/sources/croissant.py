@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _FILES, _BYTES = 256, 16
 """Records in memory at a time: where images are files, and where they stand in the records."""
 _MOST_WAITING = 4
-"""Passes through the records that wait for who goes on with them."""
+"""Maximum number of idle passes through the records, kept to be continued."""
 
 
 class Croissant:
@@ -213,7 +213,7 @@ class Croissant:
                 self._waiting.remove(going)
         if going is None:
             going = _Pass(self._images, self._others)
-        yield going  # one that failed, or was left half-way, is not gone on with
+        yield going  # a pass that failed or was interrupted is not continued
         with self._lock:
             self._waiting = sorted([*self._waiting, going], key=lambda one: one.at)[-_MOST_WAITING:]
 

@@ -1,4 +1,4 @@
-"""Which description, which record set, and which of its fields are the image, the label and the columns."""
+"""Choose the description, the record set, and its fields for the image, the label and the columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.document.model import Field, Metadata, RecordSet
 
 NAMES = ("croissant.json", "metadata.json")
-"""Of a description in a folder."""
+"""File names of a description in a folder."""
 _BEGINNING = 65536  # of a file, in which a description says its @context
 _IMAGE = "sc:ImageObject"
 _LABEL = "cr:Label"

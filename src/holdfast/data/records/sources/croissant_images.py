@@ -103,7 +103,7 @@ def _is_plain(image: Image) -> bool:
 def _each(
     images: Sequence[Image], read: Callable[[Sequence[Member]], Iterator[Any]]
 ) -> Iterator[Any]:
-    """What `read` gives for each file, beside what needs no reading; goes on behind what fails."""
+    """Values of the images, with files read by `read`; continues after a file that fails."""
     at = 0
     while at < len(images):
         values = read([one for one in images[at:] if isinstance(one, Member)])

@@ -65,22 +65,22 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say about a source; each reader takes what applies to its format."""
+    """User options of a source; each reader uses those that apply to its format."""
 
     image: str | None = None
-    """Which column or suffix holds the image, where several could."""
+    """Column or suffix of the image, if several are possible."""
     label: str | None = None
-    """Which column becomes `label`."""
+    """Column that becomes `label`."""
     id: str | None = None
-    """Which column holds the id."""
+    """Column of the id."""
     drop: frozenset[str] = field(default_factory=frozenset)
     """Columns to leave out."""
     record_set: str | None = None
-    """Of a Croissant description: which records, where several have images."""
+    """Record set of a Croissant description, if several have images."""
 
 
 def image_kind(start: bytes) -> str | None:
-    """The usual suffix of an image whose file begins so, None if it is no image that can be decoded.
+    """The usual suffix of an image whose file begins so; None if it is not a decodable image.
 
     Args:
         start: its first `MAGIC_BYTES` bytes.

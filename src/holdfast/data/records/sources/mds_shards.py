@@ -151,7 +151,7 @@ def _inside(name: str, path: Path, place: str) -> str:
 
 
 class ShardBytes:
-    """Opens shards; the last one decompressed is kept, for whoever goes on with it."""
+    """Opens shards; keeps the last decompressed one for further reads."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -16,7 +16,7 @@ _WORD = 1 << 64
 
 
 class WireError(ValueError):
-    """Bytes that are no message of the expected kind."""
+    """Bytes that are not a message of the expected kind."""
 
 
 @dataclass

@@ -28,10 +28,10 @@ def members(path: Path, ignored: list[tuple[str, str]]) -> Iterator[Member]:
 
     Args:
         path: an uncompressed tar.
-        ignored: takes the names of what is no regular file, with the reason.
+        ignored: receives the names of members that are not regular files, with the reason.
 
     Raises:
-        InputError: if it is compressed, no tar, cut short, damaged, or names a file outside itself.
+        InputError: if it is compressed, not a tar, truncated, damaged, or names a file outside itself.
     """
     _refuse_compressed(path)
     try:
@@ -96,7 +96,7 @@ def _refuse_compressed(path: Path) -> None:
 
 
 def _check_end(path: Path, offset: int) -> None:
-    """A tar ends with blocks of zeros; `tarfile` stops silently at anything that is no header."""
+    """Check for the closing blocks of zeros: `tarfile` stops silently at an invalid header."""
     with path.open("rb") as file:
         file.seek(offset)
         block = file.read(_BLOCK)

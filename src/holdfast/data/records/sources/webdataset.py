@@ -53,9 +53,9 @@ class _Sample:
 class WebDataset:
     """The samples of one or more tars, in their order; the id is the key, or a column called `id`.
 
-    A sample's ``.cls`` is its label, ``.json`` its columns (what has parts of its own as JSON text),
-    ``.txt`` its text. Where shards use the same keys, every id begins with its shard's name. A tar that
-    holds nothing but images in folders is read as the folder would be: the first level is the class.
+    A sample's ``.cls`` is its label, ``.json`` its columns (nested values as JSON text), ``.txt`` its text.
+    Where shards use the same keys, every id begins with its shard's name. A tar that contains only images
+    in folders is read like the folder: the first level is the class.
     """
 
     def __init__(self, where: str, options: Options) -> None:

@@ -20,14 +20,14 @@ class Evidence:
     current: int | None
     """The fidelity chosen last; None before the first choice."""
     scores: tuple[Score, ...] = ()
-    """Of this epoch's probe, ascending by fidelity; empty for policies that do not probe."""
+    """Scores of this epoch's probe, ascending by fidelity; empty for policies that do not probe."""
     losses: tuple[float, ...] = ()
     """Training losses of the epochs since the fidelity changed last, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a policy asks for; the tuner's hysteresis makes a choice of it."""
+    """Request of a policy; the tuner's hysteresis turns it into a choice."""
 
     needed: int
     """The lowest fidelity that will do: anything below is left at once."""

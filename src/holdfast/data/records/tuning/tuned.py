@@ -31,13 +31,13 @@ SMALLEST_SIDE = 16
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a trial told."""
+    """Result of a trial."""
 
     url: str
     groups: int
     """G: full fidelity."""
     threshold: float | None
-    """Of the scores (or of MS-SSIM); None for a policy without one."""
+    """Threshold of the scores (or of MS-SSIM); None for a policy without one."""
     epochs: list[dict[str, Any]]
     """One row per epoch: epoch, fidelity, bytes, bytes_full, loss, reason."""
     scores: list[dict[str, Any]]
@@ -45,19 +45,19 @@ class Tuned:
     fidelities: list[dict[str, Any]]
     """One row per fidelity: fidelity, scans_end, bytes (of one pass), cumulative_fraction, msssim."""
     images: int
-    """In the training part."""
+    """Number of training images."""
     tested: int
-    """Held-out images."""
+    """Number of held-out images."""
     correct: int
-    """Of them, those whose class was found at the end."""
+    """Held-out images classified correctly at the end."""
     bytes_read: int
-    """For training, over all epochs."""
+    """Bytes read for training, over all epochs."""
     probe_bytes: int
-    """For the images on which gradients were compared; read once."""
+    """Bytes read for the images on which gradients were compared; read once."""
     correct_full: int | None
-    """Held-out images found by a second training at full fidelity, if it was asked for."""
+    """Held-out images classified correctly by a second training at full fidelity, if requested."""
     bytes_full: int
-    """What training at full fidelity reads: measured where it was done, else computed."""
+    """Bytes that training at full fidelity reads: measured if it was run, else computed."""
     skipped: dict[str, str]
     """Image -> why it was left out: it is damaged."""
     settings: dict[str, Any]

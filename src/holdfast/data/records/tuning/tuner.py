@@ -23,9 +23,9 @@ class Choice:
     fidelity: int
     reason: str
     scores: tuple[Score, ...] = ()
-    """Of this epoch's probe; empty if none was due."""
+    """Scores of this epoch's probe; empty if none was due."""
     bound: bool | None = None
-    """Whether the job waited for storage; None where nobody asked."""
+    """Whether the job waited for storage; None if not measured."""
 
     def to_dict(self) -> dict[str, Any]:
         """The choice as JSON."""

@@ -18,7 +18,7 @@ from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import LimitError
 
 CHUNK_IMAGES, CHUNK_BYTES = 16, 1 << 20
-"""What one task of a thread is: small images in batches, for a task costs some time of its own."""
+"""Maximum images and bytes of a thread's task: batching small images amortizes its overhead."""
 _DIGITS = 6  # of MS-SSIM: the last bits of a sum must not change a file
 
 

@@ -5,7 +5,7 @@
     OUT/records-<16 hex>/NNNNNN.pcr
     OUT/.writing.lock             held by the writer, removed when it is done
 
-A generation is a folder of records. While a new one is written, the manifest goes on naming the old one;
+A generation is a folder of records. While a new one is written, the manifest still names the old one;
 when the manifest names the new one, the old one is removed.
 """
 

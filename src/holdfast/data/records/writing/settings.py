@@ -23,15 +23,15 @@ class Settings:
     """
 
     record_size: int = 64
-    """Images a record; the last one may have fewer."""
+    """Images per record; the last one may have fewer."""
     scans_end: tuple[int, ...] = scripts.DEFAULT_GROUPS
     """[G] the last scan of each group."""
     orientation: OrientationPolicy = "keep"
     """Whether an EXIF orientation stays a tag, or is baked into the picture where that loses nothing."""
     metadata: MetadataPolicy = "orientation"
-    """Which of the source's metadata stay in the first piece: nothing but the orientation, or all."""
+    """Source metadata kept in the first piece: only the orientation, or all."""
     quality_images: int = 32
-    """How many images of the dataset are measured for the quality of each group."""
+    """Number of images measured for the quality of each group."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scans_end", scripts.check_groups(self.scans_end))

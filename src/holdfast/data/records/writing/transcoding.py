@@ -142,7 +142,7 @@ def _metadata(data: bytes, source: Jpeg, *, turned_upright: bool) -> bytes:
 
 
 def _describes_other_images(data: bytes, segment: Segment) -> bool:
-    """Whether a segment is the index of the pictures that follow EOI, which are no part of the image."""
+    """Whether a segment is the index of pictures after EOI, which do not belong to the image."""
     start = segment.start + 4
     return segment.marker == _APP2 and data[start : start + 4] == _MULTI_PICTURE
 

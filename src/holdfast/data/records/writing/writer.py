@@ -2,8 +2,8 @@
 
     list the source -> for each record: read, transcode (in threads), encode, put in place -> manifest
 
-What is there already is not made again: a record whose images are the source's now is kept. So a writer
-that was killed goes on where it stopped, and the dataset comes out the same, byte for byte.
+Existing output is reused: a record whose images still match the source is kept. So a writer that was
+killed resumes where it stopped, and the dataset is the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -57,34 +57,34 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Written:
-    """What was written."""
+    """Result of a write."""
 
     path: str
     """The dataset's folder."""
     images: int
     records: int
     bytes_in: int
-    """Of the source's images that are in the dataset."""
+    """Size of the source's images that are in the dataset."""
     stripped_bytes: int
     """The same without their metadata segments."""
     bytes_out: int
-    """Of records and manifest."""
+    """Size of records and manifest."""
     opaque: int
-    """Images stored whole, for nothing lossless could be made of them."""
+    """Images stored whole because they could not be transcoded losslessly."""
     reasons: Mapping[str, int]
-    """Why -> how many of them."""
+    """Reason -> number of opaque images."""
     not_upright: int
     """Images that still have an orientation to be applied to their pixels."""
     rejected: int
-    """Images that were set aside: `rejected.jsonl` beside the manifest lists them."""
+    """Images that were rejected: `rejected.jsonl` beside the manifest lists them."""
     ignored: int
-    """What else the source holds that is no image."""
+    """Number of other entries of the source, which are not images."""
     passed_over: tuple[str, ...]
     """The first of those, and why."""
     reused: int
-    """Records that were in place already."""
+    """Existing records that were kept."""
     groups: tuple[Group, ...]
-    """[G] what each fidelity costs and shows."""
+    """[G] size and quality of each fidelity."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
