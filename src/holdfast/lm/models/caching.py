@@ -60,10 +60,10 @@ class Cached:
         self.answers = Answers(budget_bytes)
 
     def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
-        """The distribution after each prefix; only those not known are asked, each once.
+        """The distribution after each prefix; only unknown prefixes are evaluated, each once.
 
         Raises:
-            ModelStopped: if the model cannot go on.
+            ModelStopped: if the model cannot continue.
         """
         known: dict[Prefix, NextToken] = {}
         unknown: list[Prefix] = []

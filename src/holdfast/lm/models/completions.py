@@ -1,13 +1,13 @@
-"""What servers answer to ``/v1/completions`` with ``logprobs``, read into distributions over token ids.
+"""Parse responses of ``/v1/completions`` with ``logprobs`` into distributions over token ids.
 
 Three forms are in use:
 
 - ``logprobs.top_logprobs[0]``, a map from the text of a token to its log-probability (OpenAI, SGLang,
-  llama-cpp-python). A text may stand for several ids, and bytes that are no UTF-8 are lost in it.
-- the same with keys such as ``token_id:123`` (vLLM, when asked by ``return_tokens_as_token_ids``).
+  llama-cpp-python). A text may stand for several ids, and bytes that are not UTF-8 are lost.
+- the same with keys such as ``token_id:123`` (vLLM, with ``return_tokens_as_token_ids``).
 - ``logprobs.content[0].top_logprobs``, a list of entries with ``id`` and ``bytes`` (llama.cpp's server).
 
-An entry that could be more than one id is not used: its probability stays in `NextToken.rest`.
+An ambiguous entry is not used: its probability stays in `NextToken.rest`.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ class TokenNames:
 
     @cached_property
     def _by_text(self) -> dict[str, int | None]:
-        """Text -> id, or None for a text by which a server may mean several.
+        """Text -> id, or None for an ambiguous text.
 
-        A server decodes the token alone: it may drop or replace bytes that are no UTF-8, and SentencePiece
-        drops a leading space. A text stands for an id only if no other id can read the same in any way.
+        A server decodes each token separately: it may drop or replace bytes that are not UTF-8, and
+        SentencePiece drops a leading space. A text identifies a token only if no other token can be
+        decoded to it in any of these ways.
         """
         found: dict[str, int | None] = {}
         for token, piece in enumerate(self._tokenizer.pieces):

@@ -57,9 +57,9 @@ class Settings:
     context: int | None = None
     """The server's longest prompt and completion together; else what ``/v1/models`` tells, if anything."""
     end: str | None = None
-    """The text by which a server without token ids lists the end of text, such as ``<|endoftext|>``."""
+    """End-of-text token of a server that returns no token ids, such as ``<|endoftext|>``."""
     seed: int = 0
-    """Of the random part of pauses."""
+    """Seed of the jitter of retry pauses."""
 
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {

@@ -240,7 +240,7 @@ class HuggingFaceModel:
         missing = self.tokenizer.size - self.width
         rows = []
         for row in values:
-            whole = np.concatenate([row, np.full(missing, -np.inf)])  # a copy of its own
+            whole = np.concatenate([row, np.full(missing, -np.inf)])  # a separate copy
             whole.flags.writeable = False
             rows.append(whole)
         return rows

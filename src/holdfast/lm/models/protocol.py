@@ -79,6 +79,6 @@ class LanguageModel(Protocol):
         """The distribution after each prefix, in order.
 
         Raises:
-            ModelStopped: if the model cannot go on.
+            ModelStopped: if the model cannot continue.
         """
         ...

@@ -31,9 +31,9 @@ def mass_compiled(
 ) -> Mass:
     """Bounds of the mass of a compiled query, best first on the mass of token prefixes.
 
-    What is accepted is the lower bound; with what is open it is the upper: prefixes not expanded, tokens
-    that the model does not list, sequences past `max_tokens` or the model's context. With a prefix both are
-    divided by the bounds of its own probability.
+    The accepted mass is the lower bound; adding the open mass gives the upper one: prefixes not expanded,
+    tokens that the model does not list, sequences past `max_tokens` or the model's context. With a prefix,
+    both are divided by the bounds of the prefix's probability.
 
     Args:
         model: the model to ask.
@@ -41,7 +41,7 @@ def mass_compiled(
         tol: gap between the bounds at which to stop.
         budget: evaluated tokens after which to stop; None for 100,000.
         batch: prefixes given to the model together.
-        state: file in which the tree is kept; found there, it goes on from it.
+        state: file that stores the tree; if it exists, the search resumes from it.
         watch: called after every step.
 
     Raises:

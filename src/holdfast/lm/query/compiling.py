@@ -52,8 +52,8 @@ class Prompt:
     head: bytes = b""
     """What the special tokens at the end of `context` stand for: `text` starts with it."""
     accepts: Check | None = None
-    """A last check of a whole token sequence (after `tokens`): set where canonical is told by encoding
-    again."""
+    """Final check of a token sequence (after `tokens`); set if canonical sequences are verified by
+    re-encoding."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
-"""Many queries of many models: each pair a task of its own, its answer kept in a file once it is there.
+"""Run many queries on many models: each pair is a separate task, its answer stored in a file when done.
 
-The file holds a JSON object a line: ``name``, ``model``, ``ask``, ``options`` and ``query`` (where it
-departs from the defaults) say what was asked; ``answer`` is the result, or ``error`` what went wrong. A
-pair that is in the file with an answer is not asked again. One that failed is, and one whose query, options
-or model changed.
+The file holds one JSON object per line: ``name``, ``model``, ``ask``, ``options`` and ``query`` (values
+that differ from the defaults) identify the pair; ``answer`` is the result, or ``error`` the error. A pair
+with an answer in the file is skipped. One that failed, or whose query, options or model changed, is run
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS: Mapping[Ask, frozenset[str]] = {
     "search": frozenset({"n", "batch", "budget"}),
     "count": frozenset({"longest"}),
 }
-"""What may be set for each question."""
+"""Options of each question."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Pair:
     """One query of one model."""
 
     name: str
-    """Of the query."""
+    """Name of the query."""
     model: str
-    """As `load` takes it."""
+    """Model, as `load` accepts it."""
     query: Query
     ask: Ask
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of it: what a record says of the question."""
+        """The question as JSON, as stored in a record."""
         changed = {
             one.name: getattr(self.query, one.name)
             for one in fields(Query)
@@ -164,7 +164,7 @@ def _opened(name: str) -> LanguageModel:
 
 
 def _interrupted(record: Mapping[str, Any]) -> bool:
-    """Whether the answer was cut short by the user: it is no answer, and the user wants to end."""
+    """Whether the user interrupted the query: its answer is not stored, and the run ends."""
     return (record.get("answer") or {}).get("stopped") == "interrupted"
 
 

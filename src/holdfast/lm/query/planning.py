@@ -1,4 +1,4 @@
-"""What a query is before a model is asked: its language, its automata, its prompts."""
+"""Explain a query without running a model: its language, automata and prompts."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ class PromptPlan:
     tokens: tuple[str, ...]
     """What the model is given."""
     given: str
-    """What is left of the prefix for the first tokens to spell."""
+    """Rest of the prefix, which the first tokens must spell."""
     first_tokens: int
-    """Tokens that may come next."""
+    """Number of tokens that may come next."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a query asks, before a model is asked."""
+    """Explanation of a query, computed without a model."""
 
     strings: Count
-    """Texts of the language, exact or ``"infinite"``."""
+    """Number of texts of the language, exact or ``"infinite"``."""
     examples: tuple[str, ...]
-    """The shortest of them."""
+    """The shortest texts."""
     states: int
-    """Of the minimal automaton over bytes."""
+    """States of the minimal automaton over bytes."""
     classes: int
-    """Bytes that the automaton tells apart."""
+    """Number of byte classes that the automaton distinguishes."""
     prompts: tuple[PromptPlan, ...]
     canonical_by: str | None
-    """How canonical sequences are told: ``automaton``, ``encoding again``; None where all count."""
+    """How canonical sequences are recognized: ``automaton``, ``encoding again``; None if all count."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
+        """The plan as JSON."""
         return {
             **{name: value for name, value in vars(self).items() if name != "prompts"},
             "prompts": [vars(prompt) for prompt in self.prompts],
@@ -62,11 +62,11 @@ class Plan:
 
 
 def plan(query: Query, tokenizer: Tokenizer | None = None) -> Plan:
-    """What a query is before a model is asked.
+    """Explain a query without running a model: language, automaton, prompts.
 
     Args:
-        query: the question.
-        tokenizer: without one, only the language is told.
+        query: the query.
+        tokenizer: without one, only the language is described.
 
     Raises:
         InputError: if the query cannot be compiled.

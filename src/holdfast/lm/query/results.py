@@ -10,7 +10,7 @@ from holdfast.lm.query.queries import Event
 
 
 def readable(text: bytes) -> str:
-    """A text for people and JSON; bytes that are no UTF-8 are written in hexadecimal."""
+    """A text for display and JSON; bytes that are not UTF-8 are written in hexadecimal."""
     return text.decode(errors="backslashreplace")
 
 

@@ -115,7 +115,7 @@ def _clusters(rows: Sequence[tuple[str, str, int]]) -> Clusters:
     """Items with a verdict and unsafe ones of each cluster, shape (k,) each.
 
     Args:
-        rows: cluster, state, items; an item without the name of a cluster is one of its own.
+        rows: cluster, state, items; an item without a cluster name is a cluster by itself.
     """
     items, unsafe, single = Counter[str](), Counter[str](), Counter[str]()
     for name, state, count in rows:

@@ -155,7 +155,7 @@ class Pace:
         As the server asks, else 0.5 x 2^(n-1), at most 60, less up to half of it at random.
         """
         if failure.wait_s is not None:
-            # Not all at the same moment, where all were told the same.
+            # Jitter: the server may have sent every client the same time.
             return min(failure.wait_s, _LONGEST_ASKED_S) + 0.1 * self._random.random()
         longest = min(_LONGEST_PAUSE_S, 0.5 * 2.0 ** (failures - 1))
         return longest * (1 - self._random.random() / 2)

@@ -36,7 +36,7 @@ class Reply:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     served_by: str = ""
-    """The server's fingerprint of its own backend, where it gives one."""
+    """Fingerprint of the server's backend, if the server sends one."""
 
 
 def is_blank(text: str) -> bool:
@@ -233,7 +233,7 @@ class LocalModel(Threads):
         self._model = load(name)
 
     async def fingerprint(self) -> str:
-        """Of the files of the model."""
+        """Fingerprint of the model's files."""
         model: Any = self._model
         return str(model.fingerprint)
 

@@ -64,11 +64,11 @@ def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
 
 
 def count_states(journal: Journal, cluster: str) -> list[tuple[str, str, str, int]]:
-    """(hazard, cluster, state, items) of a run; a complete prompt is a cluster of its own, without a name.
+    """(hazard, cluster, state, items) of a run; a complete prompt is an unnamed cluster by itself.
 
     Args:
-        journal: with the view of `make_states`.
-        cluster: the column of `item` that items of one cluster share: fragment or template; or none.
+        journal: the journal, with the view of `make_states`.
+        cluster: the column of `item` that defines clusters: fragment or template; or none.
     """
     name = "''" if cluster == "none" else cluster
     return [

@@ -31,13 +31,13 @@ def merged(tokens: list[int], pairs: dict[tuple[int, int], tuple[int, int]]) -> 
 
 
 def results_tell_merges(merges: Merges) -> bool:
-    """Whether merging any pair whose join is a token, by that token's rank, gives what the merges give.
+    """Whether merging pairs by the rank of the joined token gives the same result as the merges.
 
-    tiktoken does so, and takes a word that is a token as it is. Both are right if every token is made by
-    one merge, of tokens made before it, and if the bytes of every token encode to that token. Then two
-    tokens whose join is a token stand side by side only if they are its parts: had nothing crossed the
-    edges of their span so far, merging has gone inside it as it goes on those bytes alone. Trained merges
-    are so.
+    tiktoken does so, and keeps a word that is a token. Both are correct if every token has exactly one
+    merge, of tokens with lower ranks, and if the bytes of every token encode to that token. Then two
+    tokens whose join is a token are adjacent only if they are its parts: as long as nothing crosses the
+    edges of their span, merging inside it is the same as merging those bytes alone. Trained merges have
+    this property.
     """
     made = {
         token: (rank, left, right) for (left, right), (rank, token) in pair_table(merges).items()

@@ -52,17 +52,17 @@ class _Model:
 
 
 def read_sentencepiece(path: Path, name: str) -> Tokenizer:
-    """The tokenizer of a SentencePiece model file.
+    """Read the tokenizer of a SentencePiece model file.
 
-    Control, unknown and unused pieces spell nothing a query may use. Decoding strips one space from the
-    start where encoding puts one there. The encoder reads U+2581 in a text as a space, as SentencePiece
-    does; with byte fallback its three bytes spell it all the same.
+    Control, unknown and unused pieces are not available to queries. Decoding strips one space from the
+    start if encoding adds one. The encoder reads U+2581 in a text as a space, as SentencePiece does; with
+    byte fallback its three bytes still spell it.
 
-    Merges are told for BPE models that leave texts as they are, without pieces of the user's own; the rank
-    is by score, the highest first.
+    `merges` is set for BPE models without normalization and user-defined pieces; ranks follow the scores,
+    highest first.
 
     Raises:
-        InputError: if the file is missing, damaged, or puts its spaces behind words.
+        InputError: if the file is missing, damaged, or puts spaces after words.
     """
     content = read_bytes(path)
     try:
@@ -152,7 +152,7 @@ def byte_of(text: str, path: Path, place: str) -> int:
 def merges_of_scores(ids: Mapping[str, int], scores: np.ndarray) -> Merges | None:
     """Every pair of pieces whose concatenation is a piece, ranked by that piece's score, the highest first.
 
-    None if a character of some piece has no piece of its own: then a pair may merge that no ids can name.
+    None if a character of some piece is not a piece: then the ids cannot represent every merge.
 
     Args:
         ids: text -> id of the ordinary pieces.

@@ -49,10 +49,10 @@ class Tokenizer:
     bos: int | None = None
     eos: int | None = None
     lead: bytes = b""
-    """What the decoder strips once from the start: ``b" "`` for SentencePiece's dummy prefix."""
+    """Bytes that the decoder strips once from the start: ``b" "`` for SentencePiece's dummy prefix."""
     kind: Literal["bpe", "unigram", "wordpiece", "words"] = "bpe"
     merges: Merges | None = None
-    """Set for byte-pair encoders; without it, canonical encodings are told by encoding again."""
+    """Merges of a byte-pair encoder; without them, canonical encodings are checked by re-encoding."""
     splitter: str | None = None
     """Pattern that cuts a text into words before merging (leftmost match, first alternative, greedy), in
     the syntax of the `regex` library; None when the text is encoded whole."""

@@ -25,15 +25,15 @@ _USUAL_EOS = ("</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>", "[SEP]")
 
 
 def read_tokenizer_json(folder: Path, name: str) -> Tokenizer:
-    """The tokenizer of a folder with ``tokenizer.json``, or of such a file.
+    """Read the tokenizer of a folder with ``tokenizer.json``, or of such a file.
 
-    BOS and EOS come from tokenizer_config.json, special_tokens_map.json or config.json beside it, else by
-    their usual names. Special tokens spell nothing, and are encoded as ordinary text where a text holds
-    them; other added tokens spell their content. `merges` and `splitter` are told where they alone decide
-    how a text is encoded; else they are None.
+    BOS and EOS are taken from tokenizer_config.json, special_tokens_map.json or config.json beside it, else
+    from their usual names. Special tokens spell nothing, and in a text they are encoded as ordinary text;
+    other added tokens spell their content. `merges` and `splitter` are set if they alone determine how a
+    text is encoded; else they are None.
 
     Raises:
-        InputError: if the file is missing, damaged, or of a kind whose tokens have no bytes of their own.
+        InputError: if the file is missing, damaged, or of a kind whose tokens do not map to bytes.
         MissingExtraError: without the library `tokenizers`.
     """
     path = folder / "tokenizer.json" if folder.is_dir() else folder

@@ -20,9 +20,9 @@ from holdfast.lm.tokenizers.tokenizer import Tokenizer
 from holdfast.stats import wilson_interval
 
 NO_WORD = r"[^\pL\pM\pN_']"
-"""A character that no word goes on with: after it, or at the end of the text, the word was whole."""
+"""Pattern of a character that ends a word; the end of the text ends it too."""
 MOST_WORDS = 200
-"""Beginnings of words that are looked at for one answer."""
+"""Maximum number of word prefixes examined for one answer."""
 CLOSE = 1e-3
 """Gap of a word's bounds, as a share of its probability."""
 
@@ -66,8 +66,8 @@ class ClozeAudit:
 def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     """The most probable last word of every passage, under restrictions that grow from variant to variant.
 
-    A word counts with the probability that it comes next and is whole: a character that no word goes on
-    with, or the end of the text, follows. So a part of a word never wins over the word.
+    A word's probability is that of the complete word: a character that ends a word, or the end of the
+    text, follows. So a part of a word never wins over the word.
 
     Raises:
         InputError: if a query cannot be compiled.

@@ -34,9 +34,9 @@ class Cell:
     """Bounds of the probability of the text (all its encodings)."""
     upper: float
     samples: float
-    """Samples that fell here, as far as they count (effective sample size)."""
+    """Effective sample size of this cell."""
     share_of_outcome: float
-    """Of the samples with this outcome, the share of this group."""
+    """Share of this group among the samples with this outcome."""
     interval_low: float
     """95 % interval of that share (Wilson, effective sample size)."""
     interval_high: float

@@ -97,7 +97,7 @@ def audit_memorization(
     Args:
         model: the model to ask.
         template: the pattern, and the texts that were in the training data.
-        watch: called while the search goes on.
+        watch: called during the search.
 
     Raises:
         InputError: if the query cannot be compiled.

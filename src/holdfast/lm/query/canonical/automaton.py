@@ -29,12 +29,12 @@ Bools = npt.NDArray[np.bool_]
 Check = Callable[[tuple[int, ...]], bool]
 
 MOST_KEPT_ARCS = 1 << 25
-"""Arcs that an automaton keeps (8 bytes each); beyond, those asked for longest ago are made again."""
+"""Arcs that an automaton caches (8 bytes each); beyond, the least recently used are recomputed."""
 LOOKED_AHEAD_STATES, LOOKED_AHEAD_ARCS = 2_000, 200_000
-"""How far from the start an automaton is unfolded at once, to leave out what leads nowhere."""
+"""States and arcs unfolded in advance from the start, to drop dead ends."""
 NARROW_BYTES, NARROW_STATES = 4, 32
-"""Where the text goes on with so few bytes, most tokens spell nothing that ends: so many states are looked
-into before an arc leads there."""
+"""Where at most this many bytes can follow, most tokens lead to dead ends: this many states are examined
+before an arc leads there."""
 
 _UNKNOWN, _ALIVE, _DEAD = 0, 1, 2
 
@@ -139,22 +139,20 @@ def is_utf8(text: bytes) -> bool:
 
 
 class CanonicalAutomaton:
-    """The canonical sequences of a language, each state unfolded when it is first asked for.
+    """The canonical token sequences of a language, with states unfolded on demand.
 
-    A state is where the text stands (in the language and, for each way in which the text may go on,
-    among the cuts between words) together with the last token. A token goes on in the same word if the
-    pair filter keeps it apart from the last one, or begins a word at a cut; whether a cut was right may
-    show later only, so that both are followed at once. For every text at most one of its token
-    sequences is accepted.
+    A state combines the position in the text (in the language and, for each possible continuation, among
+    the cuts between words) with the last token. A token continues the same word if the pair filter keeps
+    it apart from the last one, or begins a word at a cut; whether a cut was right may show only later, so
+    both are followed in parallel. At most one token sequence per text is accepted.
 
-    From every state some text of the language can be completed, cuts and all. Whether tokens are left
-    that spell it apart from the last one is looked up in small automata, which have no dead ends, and
-    in larger ones near the start (`LOOKED_AHEAD_STATES`) and where the text has little choice
-    (`NARROW_STATES`). Elsewhere a sequence that no canonical one starts with may turn out so after some
-    more tokens: a state without arcs that is not final.
+    From every state some text of the language can be completed, including its cuts. Whether canonical
+    tokens can spell it is checked in small automata, which have no dead ends, and in larger ones near the
+    start (`LOOKED_AHEAD_STATES`) and where few bytes can follow (`NARROW_STATES`). Elsewhere a sequence
+    may reach a dead end some tokens later: a state without arcs that is not final.
 
-    Where anything may follow (the event ``prefix``), a sequence is accepted that is cut rightly so far,
-    some text completing it, and whose pairs are kept apart.
+    Where anything may follow (the event ``prefix``), a sequence is accepted if its cuts are right for some
+    completion, and its pairs are kept apart.
     """
 
     def __init__(
@@ -340,12 +338,12 @@ class CanonicalAutomaton:
         return (tokens, to) if kept.all() else (tokens[kept], to[kept])
 
     def _settle(self, states: list[int], most: int, narrow: bool) -> None:
-        """Find out which states lead nowhere, as far as that shows within `most` states.
+        """Find dead ends, by unfolding at most `most` states.
 
         Args:
-            states: where to begin, and so on to what follows.
-            most: states to unfold; what follows the others is taken to lead somewhere.
-            narrow: go on through narrow places only.
+            states: states to start from.
+            most: states to unfold; successors of the others count as alive.
+            narrow: continue through narrow places only.
         """
         unfolded: dict[int, tuple[I32, I32]] = {}
         waiting, seen, arcs = list(states), set(states), 0

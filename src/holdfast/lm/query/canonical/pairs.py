@@ -210,7 +210,7 @@ def _in_bytes(tokenizer: Tokenizer) -> tuple[I64, I32]:
 def _in_characters(tokenizer: Tokenizer, base: dict[str, int]) -> tuple[I64, I32]:
     """(where the characters of each token begin [V + 1], base token of each character).
 
-    The token of a byte stands for itself, unless it is a character that has a token of its own.
+    The token of a byte stands for itself, unless the byte is a character that has its own token.
     """
     begins, bases = [0], []
     for token, piece in enumerate(tokenizer.pieces):

@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Take:
-    """Take one character of a class and go on."""
+    """Take one character of a class and continue."""
 
     kind: int
     follows: int
@@ -38,7 +38,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Look:
-    """Go on if the next character is one of a class (`inside`) or is not; `at_end` if there is none."""
+    """Continue if the next character is in a class (`inside`) or is not; `at_end` if there is none."""
 
     kind: int
     inside: bool

@@ -150,13 +150,13 @@ def minimal(table: Any, final: Any, parted: bool) -> tuple[Any, Any]:
 
 @compiled
 def product(one: Any, other: Any, keep_one: bool, keep_other: bool) -> tuple[Any, Any, Any]:
-    """Both automata side by side, from the pair of their starts, breadth-first.
+    """Product of two automata, from the pair of their starts, breadth-first.
 
     Args:
         one: i32[states, symbols] -1 where dead.
         other: i32[states, symbols] over the same symbols.
-        keep_one: go on where the other automaton is dead.
-        keep_other: go on where the first is dead.
+        keep_one: continue where the other automaton is dead.
+        keep_other: continue where the first is dead.
 
     Returns:
         The table i32[pairs, symbols], and each pair's state in either automaton, -1 where dead.

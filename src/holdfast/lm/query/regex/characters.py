@@ -41,7 +41,7 @@ _CATEGORIES = {
     *("Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp"),
     *("C", "Cc", "Cf", "Co", "Cs"),
 }  # fmt: skip
-# RE2 leaves unassigned code points out of C; surrogates are no text.
+# RE2 leaves unassigned code points out of C; surrogates are not text.
 _ASSIGNED_OTHER = ("Cc", "Cf", "Co")
 # Beside K and k the Kelvin sign, beside S and s the long s: all that ASCII letters fold with.
 _ASCII_CASES = {75: 0x212A, 107: 0x212A, 83: 0x17F, 115: 0x17F}
@@ -92,7 +92,7 @@ def _all_text() -> str:
 def unicode_class(name: str) -> Ranges | None:
     r"""The characters of a general category (``Lu``) or a script (``Greek``); None if it is unknown.
 
-    Categories are told as Unicode writes them; scripts by their long names. The tables are those of the
+    Categories have their Unicode abbreviations, scripts their long names. The tables are those of the
     `regex` library.
     """
     import regex

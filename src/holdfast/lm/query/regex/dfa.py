@@ -19,9 +19,9 @@ class ByteDfa:
     """
 
     classes: npt.NDArray[np.uint8]
-    """[256] class of every byte; bytes of one class are never told apart."""
+    """[256] class of every byte; bytes of one class are equivalent."""
     next: npt.NDArray[np.int32]
-    """[states, classes] the state that follows, or -1 where no text of the language goes on."""
+    """[states, classes] the next state, or -1 if no text of the language continues so."""
     final: npt.NDArray[np.bool_]
     """[states] whether the text may end here."""
 

@@ -10,12 +10,12 @@ from holdfast.lm.query.regex.utf8_decoding import decoded
 
 
 def edited(dfa: ByteDfa, edits: int) -> ByteDfa:
-    """Texts that are at most `edits` insertions, deletions and replacements away from one of the language.
+    """Texts at most `edits` insertions, deletions and replacements away from a text of the language.
 
-    Edits are of whole characters, and an inserted character may be any of Unicode.
+    Edits apply to whole characters; an inserted character may be any of Unicode.
 
     Raises:
-        ValueError: if a string of the language is no UTF-8, or `edits` is negative.
+        ValueError: if a string of the language is not UTF-8, or `edits` is negative.
         LimitError: if the automaton becomes too large.
     """
     if edits < 0:

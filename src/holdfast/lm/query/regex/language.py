@@ -190,7 +190,7 @@ class _Translation:
         return subset_automaton(start, moves, itemgetter(1), len(reading))
 
     def inner(self, node: Node) -> CharacterDfa | None:
-        """The automaton of a part that is no matter of positions, made once."""
+        """The automaton of a part that is not built from positions; computed once."""
         if id(node) not in self.known:
             if isinstance(node, Choice):
                 made = word_list(node.branches, self.symbols_of, self.alphabet.size)

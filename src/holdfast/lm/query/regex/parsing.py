@@ -71,7 +71,7 @@ def parse(pattern: str, ignore_case: bool = False) -> Syntax:
     """The tree of a pattern.
 
     Raises:
-        InputError: at the first character that is no syntax of RE2, or that no automaton can follow.
+        InputError: at the first character that is not RE2 syntax, or that no automaton can express.
     """
     parser = _Parser(pattern, ignore_case)
     tree = parser.choice(0)

@@ -1,9 +1,9 @@
-"""From a tree to the places in it that read a character: which come first, last, and after which.
+"""Positions of a syntax tree that read a character: the first, the last, and what follows each.
 
 The position automaton (V. Glushkov, 1961; R. McNaughton and H. Yamada, 1960) has no empty moves and one
-position for each character of the pattern. Sets of positions are whole numbers, bit p for position p. An
-assertion speaks of the gap between two characters; for gaps of one kind it is a constant, so each kind of
-gap has positions of its own, which differ in nothing but what may follow.
+position for each character of the pattern. Sets of positions are integers, bit p for position p. An
+assertion depends on the gap between two characters; for gaps of one kind it is constant, so each kind of
+gap has separate positions, which differ only in what may follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRIME = (1 << 61) - 31
 Key = int | tuple[int, int]
 """What a set of positions is looked up by, from `key`."""
 Fragment = tuple[bool, int, int]
-"""Of a part of the pattern: whether it matches the empty text, its first and its last positions."""
+"""A part of the pattern: whether it matches the empty text, its first and its last positions."""
 
 
 class Positions:

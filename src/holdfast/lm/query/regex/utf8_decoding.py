@@ -12,12 +12,12 @@ from holdfast.lm.query.regex.utf8 import LENGTHS
 
 
 def decoded(dfa: ByteDfa) -> tuple[CharacterDfa, Runs]:
-    """The automaton over characters of the same texts, and the code points of its symbols.
+    """The automaton over characters that accepts the same texts, and the code points of its symbols.
 
-    Every character has a symbol, also those that stand in no text.
+    Every character has a symbol, including those that occur in no text.
 
     Raises:
-        ValueError: if a string of the language is no UTF-8.
+        ValueError: if a string of the language is not UTF-8.
     """
     reader = _Reader(dfa)
     numbers = {0: 0}
@@ -102,7 +102,7 @@ class _Reader:
 
 
 def _extend(runs: Runs, more: Runs, base: int) -> None:
-    """Append runs, moved up by `base`; one that goes on where the last ended is joined to it."""
+    """Append runs, moved up by `base`; a run that continues the last one is merged into it."""
     for first, last, value in more:
         if runs and runs[-1][2] == value and runs[-1][1] == base + first - 1:
             runs[-1] = (runs[-1][0], base + last, value)

@@ -48,7 +48,7 @@ class Crowd:
         return crowd
 
     def settle(self) -> None:
-        """Forget the nodes at which nobody stands, and let dead and cut samples weigh nothing."""
+        """Drop the nodes without samples, and set the weight of dead and cut samples to zero."""
         used, at = np.unique(self.at, return_inverse=True)
         nodes = [self.nodes[place] for place in used]
         lost = np.array([node.status in (Status.DEAD, Status.CUT) for node in nodes], bool)
@@ -56,7 +56,7 @@ class Crowd:
         self.nodes, self.at, self.log_weight = nodes, at, log_weight
 
     def is_open(self) -> npt.NDArray[np.bool_]:
-        """[n] whether each sample still goes on."""
+        """[n] whether each sample is still open."""
         return np.array([node.status == Status.OPEN for node in self.nodes], bool)[self.at]
 
     def status(self) -> npt.NDArray[np.int64]:
@@ -67,13 +67,12 @@ class Crowd:
 def advance(
     model: LanguageModel, walk: Walk, crowd: Crowd, rng: np.random.Generator, batch: int
 ) -> None:
-    """One token (or end) more for every open sample.
+    """Draw one more token (or the end) for every open sample.
 
-    As many random numbers are used as there are samples, so that what is drawn does not depend on the
-    size of batches.
+    Uses one random number per sample, so that the result does not depend on the batch size.
 
     Raises:
-        ModelStopped: if the model cannot go on; the crowd is then as it was before.
+        ModelStopped: if the model cannot continue; the samples are then unchanged.
     """
     uniforms = rng.random(len(crowd.at))
     turn = np.argsort(crowd.at, kind="stable")

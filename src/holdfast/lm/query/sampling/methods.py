@@ -28,13 +28,13 @@ from holdfast.lm.query.sampling.walking import Status, Walk
 
 Method = Literal["auto", "local", "exact"]
 LONGEST = 1024
-"""Tokens at which samples are cut when neither the query nor the model has a limit."""
+"""Maximum tokens of a sample if neither the query nor the model has a limit."""
 BATCH = 64
 FEW = 20
-"""Effective samples below which an estimate says that it is rough."""
+"""Effective sample size below which an estimate is marked as rough."""
 
 Watch = Callable[[int, int], None]
-"""Told after each step: (samples that ended, samples that still go on)."""
+"""Called after each step: (finished samples, open samples)."""
 
 
 def sample_compiled(

@@ -1,4 +1,4 @@
-"""How one sample goes on: what the automaton allows after a beginning, and how probable it is."""
+"""Next tokens of a sample: what the automaton allows after a prefix, and its probability."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from holdfast.lm.query.decoding import Rule, decode, log_sum
 from holdfast.lm.query.tokens.automaton import I32
 
 END = -1
-"""Stands for the end of the text among options; it is no token of a sample."""
+"""The end of the text among options; it is not a token of a sample."""
 
 
 class Status(IntEnum):
-    """Where a beginning stands."""
+    """Status of a sample."""
 
     OPEN = 0
     ENDED = 1
-    """The event came true."""
+    """The event occurred."""
     DEAD = 2
-    """Nothing that the model gives a probability leads on, or a last check refused the sequence."""
+    """No token with a nonzero probability can follow, or the final check rejected the sequence."""
     CUT = 3
-    """It reached the longest length, or the model's context, before its end."""
+    """It reached the maximum length, or the model's context, before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A beginning that samples share: a node of the trie of their token sequences."""
+    """A prefix that samples share: a node of the trie of their token sequences."""
 
     prompt: int
-    """Place in the prompts of the query."""
+    """Index of the prompt in the query."""
     tokens: tuple[int, ...]
-    """What was drawn so far, after the prompt's own tokens."""
+    """Tokens drawn so far, after the prompt's tokens."""
     state: int
-    """Of the prompt's automaton."""
+    """State of the prompt's automaton."""
     spelled: int
     """Bytes of `tokens`: those that start among the bytes given follow the model's own distribution."""
     logprob: float

@@ -92,28 +92,28 @@ def bound(
     limit: float,
     upper: Any,
 ) -> Any:
-    """What every text can have, at most, in units of exp(reference).
+    """Upper bound of the mass of every text, in units of exp(reference).
 
-    A piece adds its mass to every text that starts with its own; one of `longer` texts only, not to its
-    own. So the most that a text not found can have is the largest sum along a path of the trie.
+    A piece adds its mass to every text that starts with the piece's text; a `longer` piece only to longer
+    texts. So the most that a text not found can have is the largest sum along a path of the trie.
 
     Args:
         parent: i32[>= size] of every node of the trie; parents come first, -1 for the root.
         size: nodes.
         where: i32[>= count] the node of each piece.
-        log: f64[>= count] its mass; -inf for one that is gone.
+        log: f64[>= count] log of its mass; -inf for a removed piece.
         longer: bool[>= count].
-        count: pieces.
+        count: number of pieces.
         found_at: i32[n] the nodes of texts found.
-        found_log: f64[n] what they have; -inf for one that does not matter.
+        found_log: f64[n] log of their mass; -inf for one that does not matter.
         reference: see above.
-        tolerance: share of its own mass that a found text may still gain, once it stands equal.
-        limit: what a text must have more than, to matter.
-        upper: f64[n] filled with what the found texts can have.
+        tolerance: share of its mass that a found text may still gain, once it is equal.
+        limit: mass that a text must exceed to matter.
+        upper: f64[n] filled with the bounds of the found texts.
 
     Returns:
-        (pieces to look into: the largest of each path on which a text could have more than the limit; the
-        largest sum of a path).
+        (pieces to expand: the largest of each path on which a text could exceed the limit; the largest sum
+        of a path).
     """
     here = np.zeros(size)
     below = np.zeros(size)

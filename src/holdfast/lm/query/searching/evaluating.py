@@ -84,9 +84,9 @@ class Evaluator:
         return nodes
 
     def expand(self, tree: Tree, nodes: Sequence[int], hear: Hear | None = None) -> bool:
-        """Expand nodes; those that the model left without an answer wait on. False if it stopped.
+        """Expand nodes; those without an answer from the model keep waiting. False if it stopped.
 
-        With `hear`, every answer is told to it, and nothing is taken from what is known.
+        With `hear`, it is called with every answer, and no known answers are used.
         """
         replies: dict[int, Reply] = {}
         if hear is None and self.known:

@@ -29,9 +29,9 @@ probability 1 has infinitely many."""
 MOST_IN_LINE = 32
 """Texts that are resolved together."""
 EARLY = 1_000
-"""Evaluations after which a search says that the model goes on after the texts of its query,"""
+"""Evaluations after which a search notes that the model rarely ends after the texts of its query."""
 RARELY = 0.01
-"""if it ends less than this share of their probability."""
+"""Share of their probability below which that is so."""
 AHEAD = 0.3
 """Logarithm of how much less than the next text's probability is looked into ahead of time."""
 
@@ -159,7 +159,7 @@ class Search(Iterator[Match]):
         self.matches = [self._match(text) for text in self.texts.emitted]
 
     def _hint(self) -> None:
-        """Say that the model goes on after texts which the query wants to end; once."""
+        """Note once that the model rarely ends after texts that the query requires to end."""
         reached, ended = self.tree.reached, math.fsum(self.tree.accepted)
         if not self._hinted and ended < RARELY * reached:
             self.notes.append(

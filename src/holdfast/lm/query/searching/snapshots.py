@@ -1,4 +1,4 @@
-"""What a question has learned, in a file: stopped, it goes on from there."""
+"""Save the state of a search to a file, to resume it later."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Keeper:
 
     @staticmethod
     def _try(path: Path) -> None:
-        """A file that cannot be written is told before the model is asked."""
+        """Report a file that cannot be written before the model runs."""
         try:
             _beside(path).touch()
         except OSError as error:

@@ -208,16 +208,16 @@ class Texts:
     # --- What any other text can have ------------------------------------------------------------
 
     def rivals(self, text: bytes, tolerance: float, even: float) -> list[Item]:
-        """What keeps a text from being proven the next one.
+        """Open mass that keeps a text from being proven the next one.
 
         Args:
             text: the most probable text found, itself resolved.
-            tolerance: share of its own mass that another text found may still gain, once it stands equal.
-            even: what another text must have more, in logarithm, to come first.
+            tolerance: share of its mass that another text found may still gain, once it is equal.
+            even: log margin by which another text must exceed it to come first.
 
         Returns:
-            The pieces of open mass to look into, the largest of every path on which another text could have
-            more.
+            The pieces of open mass to expand: the largest of every path on which another text could exceed
+            it.
         """
         assert self.paths is not None
         reference, others = self.found[text].log, len(self._texts)

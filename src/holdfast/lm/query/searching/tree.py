@@ -90,7 +90,7 @@ class Tree:
         self.chances: list[F64 | None] = []
         """Probability of every child given the node; 0 once taken. None: waiting, or nothing is left."""
         self.columns: list[I32 | None] = []
-        """Which arcs of the automaton the children are; None: all."""
+        """Arcs of the automaton that the children follow; None: all."""
         self.best: list[tuple[float, int]] = []
         """(log mass, place) of the most probable child that is left."""
         self.waiting: set[int] = set()
@@ -103,7 +103,7 @@ class Tree:
         self.reached = 0.0
         """Event ``exact``: mass of the nodes at which a text is complete, ended there or not."""
         self.hits: list[tuple[int, float]] = []
-        """(node, log mass) of what was accepted, for whoever collects texts; he empties it."""
+        """(node, log mass) of accepted texts; the consumer empties it."""
         self.followed = False
         """Whether somebody notes, and empties:"""
         self.taken: list[tuple[int, int]] = []

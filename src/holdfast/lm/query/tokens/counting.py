@@ -57,7 +57,7 @@ def count_token_paths(
 
 
 def _useful_steps(automaton: TokenAutomaton) -> Steps:
-    """Of the states between the start and acceptance alone."""
+    """Transitions of the states that are on a path from the start to acceptance."""
     steps: Steps = {}
     before: dict[int, list[int]] = defaultdict(list)
     waiting = [automaton.start]

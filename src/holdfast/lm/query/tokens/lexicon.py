@@ -25,9 +25,9 @@ Trie = tuple[U8, U16, I32, I32, I32, int]
 class Lexicon:
     """The tokens of a vocabulary by their bytes: a trie of N nodes in preorder, the root left out.
 
-    A walk keeps what it knows of the nodes above by depth, goes on with node i + 1, and where a byte is
-    dead with node skip[i]: it needs no pointer to a child. Tokens without bytes are in no node; those with
-    the same bytes are at the same node.
+    A walk keeps its state of the nodes above by depth, and continues with node i + 1, or with node skip[i]
+    where a byte is dead: it needs no child pointers. Tokens without bytes are in no node; those with the
+    same bytes are at the same node.
     """
 
     byte: U8
@@ -46,7 +46,7 @@ class Lexicon:
     """V, the ids of the vocabulary."""
     eos: int | None
     held: npt.NDArray[np.bool_]
-    """[256] whether a byte is a token of its own."""
+    """[256] whether a single byte is a token."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Lexicon:

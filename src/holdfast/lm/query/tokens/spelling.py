@@ -1,4 +1,4 @@
-"""Which token sequences spell the texts of a language: all encodings, state by state or all at once."""
+"""Token sequences that spell the texts of a language: all encodings, state by state or all at once."""
 
 from __future__ import annotations
 
