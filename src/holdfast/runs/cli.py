@@ -265,7 +265,7 @@ def pairtest_solve(
     return Printed(found, terminal.solved, exit_code=int(failed))
 
 
-# --- A run that still goes on --------------------------------------------------------------------
+# --- Running runs ---------------------------------------------------------------------------------
 
 
 @app.command

@@ -81,15 +81,15 @@ class Checkpoints:
         recorder: Recorder | None = None,
         process_group: Any = None,
     ) -> None:
-        """Make it; the folder is made by the first save.
+        """Create the object; the first save creates the folder.
 
         Args:
-            folder: on a file system that all ranks share.
-            keep: how many of the last published checkpoints stay, at least 1; None: all. The last
-                complete one stays in any case, and one that is being loaded.
-            keep_every: checkpoints of steps that are a multiple of it stay for ever.
-            recorder: is told how long saves stop the training and run in the background.
-            process_group: the ranks that save together; None: all of the job.
+            folder: folder on a file system that all ranks share.
+            keep: number of recent published checkpoints to keep, at least 1; None: all. The last complete
+                one is always kept, and one that is being loaded.
+            keep_every: checkpoints of steps that are a multiple of it are never deleted.
+            recorder: records how long saves block the training and run in the background.
+            process_group: the ranks that save together; None: all ranks of the job.
 
         Raises:
             InputError: if `keep` or `keep_every` is below 1.
@@ -125,19 +125,19 @@ class Checkpoints:
     # --- Saving ------------------------------------------------------------------------------------
 
     def save(self, step: int, state_dict: Mapping[str, Any]) -> None:
-        """Save the state after a step; returns when it is copied and may change again.
+        """Save the state after a step; returns once it is copied and may change again.
 
-        If the save before is still being written, waits for it first. Both waits are told to the
-        recorder as blocking.
+        If the previous save is still being written, waits for it first. Both waits are recorded as
+        blocking.
 
         Args:
-            step: the last step that is in the state.
+            step: the last step included in the state.
             state_dict: tensors (`DTensor` too), numbers, strings, bytes, and dicts, lists and tuples of
-                them; at its top also objects with ``state_dict`` and ``load_state_dict``.
+                them; at the top level also objects with ``state_dict`` and ``load_state_dict``.
 
         Raises:
-            StoreError: if the save *before* failed in the background; this one is not begun.
-            InputError: if the state holds anything else, or another process writes in the folder.
+            StoreError: if the *previous* save failed in the background; this one is not started.
+            InputError: if the state contains anything else, or another process writes to the folder.
         """
         _require_torch()
         if step < 0:
@@ -161,7 +161,7 @@ class Checkpoints:
         save = _Save(step)
         writer = PublishingWriter(draft, self._staging(), ranks.size)
         if not dist.is_initialized():
-            # Of the whole process, as the save goes on in another thread: one message, and expected.
+            # Process-wide filter, as the save continues in another thread; the warning is expected.
             warnings.filterwarnings("ignore", message=ALONE)
         upload = async_save(state_dict, storage_writer=writer, process_group=ranks.group)
         self._pending = save

@@ -31,29 +31,29 @@ class WrittenFile:
     name: str
     size_bytes: int
     crc32: str
-    """Eight hexadecimal digits: CRC-32 as zip, gzip and PNG have it."""
+    """Eight hexadecimal digits: CRC-32 as in zip, gzip and PNG."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint consists of."""
+    """Contents of a checkpoint."""
 
     step: int
-    """The last step that is in it."""
+    """The last step included."""
     sequence: int
     """1, 2, ...: the order of publication in the folder. After a return to an earlier checkpoint, the
     latest is the one published last, not the one with the highest step."""
     published_s: float
     """Seconds since 1970."""
     world_size: int
-    """Ranks that wrote it."""
+    """Number of ranks that wrote it."""
     files: tuple[WrittenFile, ...]
     versions: Mapping[str, str]
-    """Of holdfast and torch, when it was written."""
+    """Versions of holdfast and torch that wrote it."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all files that it lists."""
+        """Total size of its files."""
         return sum(file.size_bytes for file in self.files)
 
     def to_bytes(self) -> bytes:

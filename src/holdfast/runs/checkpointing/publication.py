@@ -1,9 +1,9 @@
-"""From the files of a save to a checkpoint: manifest, sync, one rename. And how checkpoints go.
+"""Publish the files of a save as a checkpoint: manifest, sync, one rename. And delete old checkpoints.
 
-A save writes into a folder of its own whose hidden name nobody takes for a checkpoint. When all files
-are complete and synced, its first rank writes the manifest and gives the folder its name: rename(2)
-does that at once or not at all. So a process that dies anywhere before leaves no checkpoint, and one
-that dies after leaves a whole one.
+A save writes into a separate folder with a hidden name, which is never taken for a checkpoint. When all
+files are complete and synced, the first rank writes the manifest and renames the folder: rename(2) is
+atomic. So a process that dies before it leaves no checkpoint, and one that dies after it leaves a
+complete one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ranks that save and load together: one process, or a process group of its own for the background."""
+"""The ranks that save and load together: one process, or a separate process group for the background."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class _Failed:
         self._text = str(error) if self._kind else f"{type(error).__name__}: {error}"
 
     def error(self, rank: int | None) -> HoldfastError:
-        """The error again; `rank` is named in front of what is no user's error."""
+        """Rebuild the error; internal errors are prefixed with `rank`."""
         if self._kind is None:
             return StoreError(self._text if rank is None else f"rank {rank}: {self._text}")
         made = self._kind.__new__(self._kind)

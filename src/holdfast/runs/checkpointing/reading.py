@@ -1,9 +1,9 @@
-"""Loading through `torch.distributed.checkpoint`, without running what a file says.
+"""Loading through `torch.distributed.checkpoint` (DCP), without executing code from a file.
 
-DCP unpickles `.metadata` and every value that is no tensor with all of Python's powers. Here only
-the classes of which a checkpoint's table of contents consists are made, and values are loaded as
-`torch.load(weights_only=True)` does. And DCP loads what the state dict asks for and says nothing of
-the rest; here it is an error if nobody asks for it.
+DCP unpickles `.metadata` and every value that is not a tensor without restrictions. Here only the
+classes of a checkpoint's table of contents are allowed, and values are loaded as by
+`torch.load(weights_only=True)`. DCP also ignores stored values that the state dict does not contain;
+here they are an error.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CarefulReader(FileSystemReader):  # type: ignore[misc]  # torch is not typ
 
 
 class CarefulPlanner(DefaultLoadPlanner):  # type: ignore[misc]
-    """Loads values that are no tensors without running code."""
+    """Loads values that are not tensors without executing code."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -103,10 +103,10 @@ class CarefulPlanner(DefaultLoadPlanner):  # type: ignore[misc]
         self._paths = {key_of(path): path for path, _ in leaves(state_dict)}
 
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
-        """Load a value that is no tensor.
+        """Load a value that is not a tensor.
 
         Raises:
-            InputError: if it would run code.
+            InputError: if it would execute code.
         """
         try:
             loaded = torch.load(value, weights_only=True)

@@ -53,12 +53,12 @@ class SummedFile:
         return self._size
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Write the buffered bytes to the operating system."""
         with self._naming():
             self._file.flush()
 
     def fileno(self) -> int:
-        """Of the open file, after a flush: what is synced with it is everything."""
+        """File descriptor, after a flush, so that an fsync covers everything."""
         self.flush()
         return self._file.fileno()
 

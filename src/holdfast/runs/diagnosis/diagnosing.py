@@ -28,25 +28,25 @@ def diagnose(
 ) -> Diagnosis:
     """Find the cause of a failure in a run's logs.
 
-    Lines are grouped by their shape in one pass; lines of shapes that a rule may know are matched;
-    of what is found, the first error of the first rank is weighed above what follows from it (the
-    log diagnosis of Acme, arXiv 2403.07648 section 6.1, with rules that can be read and edited).
+    Lines are grouped by shape in one pass, and only shapes that a rule may match are matched. Among the
+    matches, the first error of the first rank has more weight than errors that follow from it (the log
+    diagnosis of Acme, arXiv 2403.07648 section 6.1, with rules that can be read and edited).
 
     Args:
-        logs: files, plain or gzip, or folders of them, of the run that failed.
-        good: the same of runs that went well: unknown templates are then ranked by how much they
-            separate the two.
-        rules: a user's rule file, laid over those that ship; or rules that are loaded.
-        taxonomy: a user's taxonomy, laid over the fleet's.
-        processes: side by side; None: as this machine has.
-        part_bytes: how much of a file a process takes at a time; it changes nothing in the result.
-        chunk_bytes: bytes read at once; neither does it.
+        logs: log files, plain or gzip, or folders of them, of the failed run.
+        good: logs of successful runs: unknown templates are then ranked by how well they separate the
+            two.
+        rules: a rule file that extends the built-in rules, or loaded rules.
+        taxonomy: a taxonomy that extends the fleet's.
+        processes: number of worker processes; None: all cores.
+        part_bytes: bytes of a file per task; does not affect the result.
+        chunk_bytes: bytes per read; does not affect the result.
 
     Returns:
-        The diagnosis; with ``cause`` None where no rule knows anything.
+        The diagnosis; ``cause`` is None if no rule matches.
 
     Raises:
-        InputError: if a file is missing, all files are unreadable, or a rule file is wrong.
+        InputError: if a file is missing, all files are unreadable, or a rule file is invalid.
     """
     loaded = rules if isinstance(rules, RuleSet) else rule_files.load(rules, taxonomy)
     failed, aside = find_logs([logs] if isinstance(logs, (str, Path)) else list(logs))

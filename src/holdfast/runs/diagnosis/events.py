@@ -84,7 +84,7 @@ class Finds:
     """By the rule that knows the exception."""
     failures: list[FirstFailure] = field(default_factory=list)
     progress: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    """Lines that show the program go on, and the counts (steps, epochs) in them; none: it ended well."""
+    """Lines that show progress, with their counts (steps, epochs); no counts: it ended successfully."""
 
     def extend(self, later: Finds, lines: int) -> None:
         """Append those of the next part, which begins after `lines` lines."""

@@ -179,6 +179,6 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     """The pattern without regard to case; classes of characters know ASCII alone.
 
     Raises:
-        re.error: if it is no regular expression.
+        re.error: if it is not a regular expression.
     """
     return re.compile(pattern, re.IGNORECASE | re.ASCII)

@@ -102,10 +102,10 @@ def _first_number(found: re.Match[str] | None) -> int | None:
 
 
 def moment_of(text: str) -> Moment | None:
-    """The time at which a line says it was written; None if it says none.
+    """The timestamp of a line; None if it has none.
 
-    Known are ISO times with their zone, those of glog, PyTorch and NCCL (``E1120 10:49:15.123``),
-    syslog and ``dmesg -T``. Seconds since boot (plain dmesg) are no time of day and not read.
+    Formats: ISO with time zone, glog, PyTorch and NCCL (``E1120 10:49:15.123``), syslog and
+    ``dmesg -T``. Seconds since boot (plain dmesg) are ignored.
     """
     found = _TIME.search(text, 0, _LOOKED_AT)
     if found is None:

@@ -1,7 +1,7 @@
-"""Files -> lines: which files are read, in which parts, and what becomes of bytes that are no text.
+"""Read lines of log files: choice of files, splitting into parts, and bytes that are not text.
 
-A line ends with a line feed, or with a carriage return alone, as a progress bar writes it; only line
-feeds count in line numbers, so that a number is what an editor shows.
+A line ends with a line feed, or with a single carriage return, as progress bars write; only line feeds
+count in line numbers, so that they match an editor's.
 """
 
 from __future__ import annotations

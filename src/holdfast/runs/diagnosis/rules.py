@@ -28,7 +28,7 @@ from holdfast.runs.diagnosis.literals import (
 
 Kind = Literal["root", "vague", "cascade", "restart", "info"]
 WEIGHTS: Mapping[str, int] = {"root": 80, "vague": 50, "cascade": 20, "restart": 0, "info": 0}
-"""Of a rule that does not give its own."""
+"""Default weight of a rule, by kind."""
 TRACEBACK = "python_exception"
 """The rule for a traceback whose exception no other rule knows; it must exist."""
 BUILT_IN = ("exception", "message", "frame")
@@ -106,7 +106,7 @@ class RuleSet:
 
     @cached_property
     def sieve(self) -> Sieve:
-        """Which of `patterns` a line may match, by its key."""
+        """Filter for the patterns that a line may match, by its key."""
         return Sieve([pattern.needs for _, pattern in self.patterns])
 
     def match(
@@ -172,15 +172,15 @@ def _shipped() -> tuple[Rule, ...]:
 
 
 def load(path: str | Path | None = None, taxonomy_path: str | Path | None = None) -> RuleSet:
-    """The rules that ship, or a user's file laid over them.
+    """The built-in rules, optionally extended by a user's file.
 
     Args:
         path: a TOML file in the layout of `rules.toml`: its rules are tried first, and replace those
-            of the same id; with ``extends = false`` it stands alone. None: the shipped ones.
+            with the same id; with ``extends = false`` they replace all. None: the built-in rules.
         taxonomy_path: the same for the fleet's taxonomy.
 
     Raises:
-        InputError: if a file is missing, is no TOML, or says something that it may not.
+        InputError: if a file is missing, not valid TOML, or has an invalid entry.
     """
     known = taxonomy.load(None if taxonomy_path is None else Path(taxonomy_path))
     if path is None:

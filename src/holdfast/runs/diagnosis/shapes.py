@@ -71,17 +71,17 @@ class Shape:
     first: int
     """Line number of the first one, from 0."""
     example: bytes
-    """The first one's start."""
+    """Start of the first one."""
     quoted: bool
     """Whether it belongs to a traceback: its head, a frame, or source code."""
     candidates: tuple[int, ...] = ()
     """Patterns that may match such lines."""
     heads: bool = False
-    """Whether such lines may begin a message of several lines."""
+    """Whether such lines may begin a multi-line message."""
     matched: int = 0
-    """Lines that a rule knows."""
+    """Lines that a rule matched."""
     goes_on: bool = False
-    """Whether such lines say that the program goes on, or ended well."""
+    """Whether such lines show progress, or a successful end."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Cluster log lines into templates (Drain).
 
 Drain (He et al., ICWS 2017) through the drain3 library where it is installed (the extra ``logs``),
-fed with one line a shape; without it every shape is a template of its own.
+fed with one line per shape; without it every shape is a separate template.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.runs.diagnosis.origins import without_prefix
 
 WILD = "<*>"
 MOST_WORDS = 24
-"""Of a line; the rest is cut off, so that one long line does not make a deep tree."""
+"""Maximum number of words of a line; the rest is ignored, to limit the depth of the tree."""
 
 _MASKS = (
     re.compile(r"\b\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"),

@@ -70,35 +70,35 @@ _PARTS = (
     ),
     *("warn", "retry", "stuck", "hang", "slow", "skip", "not found", "unexpected"),
 )
-"""One of them is in every text that `_SEVERE` knows."""
+"""Every text that `_SEVERE` matches contains one of them."""
 _SEPARATES = 0.5
 """Standard errors from no difference; one failed file against one good one has 0.95."""
 _LATE = 0.9
-"""What begins in the last tenth of its file is late."""
+"""A template first seen in the last tenth of its file is late."""
 
 
 @dataclass(frozen=True)
 class UnknownTemplate:
-    """A kind of line that no rule knows."""
+    """A line template that no rule matches."""
 
     template: str
     score: float
-    """What it is ranked by; see `unknown_templates`."""
+    """Ranking score; see `unknown_templates`."""
     log_odds: float | None
-    """Of a file with it to be a failed run's; None without good runs."""
+    """Log odds that a file with it belongs to a failed run; None without good runs."""
     failed_files: int
     good_files: int
     count: int
-    """Lines, in all files."""
+    """Number of lines in all files."""
     file: str
     line: int
-    """Of the first one, from 1."""
+    """Line number of the first one, from 1."""
     example: str
     rule: str
-    """A rule for it, to be pasted into a rule file and corrected."""
+    """A draft rule for it, to be pasted into a rule file and edited."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The template as JSON."""
         return {
             "template": self.template,
             "score": round(self.score, 4),

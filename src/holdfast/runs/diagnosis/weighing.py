@@ -19,21 +19,21 @@ from holdfast.runs.diagnosis.scanning import FileScan
 from holdfast.runs.diagnosis.tracebacks import IGNORED, FirstFailure, Traceback
 
 SURVIVED_LINES = 2000
-"""A file that goes on so long after an error, without another, went on working."""
+"""Lines without another error after which an error counts as survived."""
 SURVIVED_COUNTS = 3
-"""So many different steps that are reported after an error show that the program went on working."""
+"""Different steps reported after an error from which it counts as survived."""
 SURVIVED = 8
-"""Weight at most of an error that was survived."""
+"""Maximum weight of an error that was survived."""
 _HANDLED = 45
 _BARE = 40
 _AFTERWARDS = 35
 _GAVE_UP = 15
-"""Weight at most of an exception on a rank that had lost the others: less than losing them has."""
+"""Maximum weight of an exception on a rank that had lost the others: below that of losing them."""
 _CONFIRMED = 12
-"""More weight for a way to die that torchrun observed first."""
+"""Additional weight of a cause of death that torchrun observed first."""
 _REFUTED = 15
 _LATER_S = 5.0
-"""Clocks and buffers of ranks differ by less."""
+"""Upper bound of the differences between clocks and buffers of ranks."""
 
 _OFTEN_HANDLED = (TRACEBACK, "import_error", "missing_file")
 _DEATHS = {"killed": -9, "segfault": -11, "bus_error": -7}
@@ -44,22 +44,22 @@ _LOST_OTHERS = ("nccl_timeout", "gloo_timeout", "nccl_error", "peer_lost", "rend
 _SILENT_FAILURE = "rank_failed"
 _WEAKEST_SIGN = 20
 _SILENT = 45
-"""Weight of a rank that failed first and left no line: the others' lines only follow from it."""
+"""Weight of a rank that failed first without a log line: the others' lines only follow from it."""
 
 
 @dataclass(frozen=True)
 class Find:
-    """An event with what is known about its place among the others."""
+    """An event with its context among the others."""
 
     event: Event
     rule: Rule
     file: FileScan
     rank: int | None
-    """Of the line, else of its file."""
+    """Rank of the line, else of its file."""
     time_s: float | None
-    """Seconds since 1970; None: not known."""
+    """Seconds since 1970; None: unknown."""
     count: int
-    """How many such events its rank and file have."""
+    """Number of such events of its rank and file."""
     weight: int
     survived: bool = False
     note: str = ""
@@ -105,7 +105,7 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
 
 
 def _one_a_line(found: Sequence[Find]) -> list[Find]:
-    """Of two finds for one exception, the one that knows more of it."""
+    """Keep one of several finds for the same exception, the most informative."""
     best: dict[tuple[int, int, str], Find] = {}
     for find in found:
         key = (*find.place, find.event.text if find.traceback is None else "")
@@ -228,7 +228,7 @@ def _earlier(one: Find, other: Find) -> bool:
 
 
 def _survivors(finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> list[Find]:
-    """Marks errors after which their file goes on for long without another, or with steps, or ends well."""
+    """Mark errors followed by many lines without another, by further steps, or by a successful end."""
     lines: dict[int, list[int]] = {}
     for find in finds:
         if find.rule.kind != "info":
@@ -269,10 +269,10 @@ def _went_on(find: Find, finds: Sequence[Find], restarts: Sequence[tuple[int, in
 
 
 def attempts_of(finds: Sequence[Find]) -> Mapping[tuple[int, int], int]:
-    """The attempt, from 0, to which each find belongs: how many restarts stand before it.
+    """The attempt, from 0, to which each find belongs: the number of restarts before it.
 
-    A file without restarts of its own goes by the times of the file that has most; what has no time
-    counts to the last attempt.
+    A file that has no restarts uses the times of the file that has most; finds without a time belong to
+    the last attempt.
     """
     restarts: dict[int, list[Find]] = {}
     for find in finds:

@@ -207,7 +207,7 @@ def _world(dumps: Mapping[int, Dump]) -> tuple[tuple[int, ...], bool]:
 def _groups(
     dumps: Mapping[int, Dump], world: tuple[int, ...], complete: bool
 ) -> tuple[tuple[AlignedGroup, ...], dict[int, list[int]]]:
-    """All groups, and for each rank the index of each of its own."""
+    """All groups, and for each rank the indices of its groups."""
     seen: dict[tuple[Group, tuple[int, ...]], list[int]] = {}
     for rank, dump in dumps.items():
         for group in dump.groups:

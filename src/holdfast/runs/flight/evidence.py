@@ -45,7 +45,7 @@ class Evidence:
     """Every operation that did not end, the root first: group, members, sequence, collective, who is inside
     in which state, who is missing, since when, and ``for_s`` (at least so long)."""
     differences: tuple[Mapping[str, Any], ...]
-    """Of a mismatch: what each part of the ranks asked for, and their stack."""
+    """Requests of the disagreeing ranks and their stacks, for a mismatch."""
     ranks: tuple[Mapping[str, Any], ...]
     """The ranks concerned, missing ones first: role, last entry, place in the program where known."""
     older_dumps: Mapping[int, float | None]

@@ -47,7 +47,7 @@ NEEDS_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all
 """No member can complete these before every member has entered."""
 
 NO_DTYPE = "UNKNOWN_SCALAR"
-"""Of the empty tensor that NCCL records where a rank that is not the root has none."""
+"""Data type of the empty tensor that NCCL records on ranks other than the root."""
 
 Signature = tuple[str, int, tuple[str, ...]]
 """Family, elements (-1: any), data types: equal where two ranks may meet."""

@@ -81,7 +81,7 @@ def _of_another_time(dumps: Mapping[int, Dump]) -> dict[int, str]:
                 f"of another job or attempt: its collectives are {abs(distance) / 3600:,.1f} h "
                 f"{when} than the same ones of most ranks"
             )
-    # Without a majority there is no saying which is the other.
+    # Without a majority it is unknown which dumps belong to the other job.
     return found if 2 * len(found) < len(times) else {}
 
 

@@ -51,7 +51,7 @@ class Operation:
     input_dtypes: tuple[str, ...]
     output_dtypes: tuple[str, ...]
     peers: tuple[int, int] | None = None
-    """Of send and recv: source and destination, as ranks of the group."""
+    """Source and destination of send and recv, as ranks of the group."""
 
 
 @dataclass(frozen=True)

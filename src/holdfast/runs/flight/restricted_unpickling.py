@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 
 class RefusedPickleError(ValueError):
-    """A pickle that is no plain data: it names code, is damaged, or asks for too much."""
+    """A pickle that is not plain data: it references code, is damaged, or exceeds a limit."""
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,4 +1,4 @@
-"""The hang as a section of a report page, and as a page of its own."""
+"""The hang as a section of a report page, and as a separate page."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Stuck:
     """Missing members whose ring buffer holds nothing of this group any more: most likely they have not
     entered."""
     peers: tuple[int, int] | None = None
-    """Of a message: global ranks of sender and receiver."""
+    """Global ranks of sender and receiver, for point-to-point operations."""
 
     @property
     def absent(self) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ def _surely_done(
 ) -> int:
     """The newest collective that all members have certainly passed; 0 if none is known."""
     of_all = needs_all[rows["operation"]]
-    # Left, and the rank went on in this group: it was no failure.
+    # Left, and the rank entered later collectives of this group: it did not fail.
     succeeded = (rows["state"] == LEFT) & (rows["sequence"] < newest)
     return int(rows["sequence"][of_all & ((rows["state"] == COMPLETED) | succeeded)].max(initial=0))
 

@@ -73,11 +73,11 @@ class Judgement:
     missing: tuple[int, ...] = ()
     unknown: tuple[int, ...] = ()
     why: str = ""
-    """Of `inconclusive` and `no_hang`: the reason."""
+    """Reason of `inconclusive` and `no_hang`."""
 
 
 def hang(*places: str | Path, processes: int | None = None) -> HangVerdict:
-    """Which ranks stopped everybody, from the flight recorder dumps of all ranks.
+    """Find the ranks that caused a hang, from the Flight Recorder dumps of all ranks.
 
     Args:
         places: folders with dumps, or files; JSON or pickles of any PyTorch since 2.1, NCCL or gloo,

@@ -99,13 +99,13 @@ def find_replays(process: Any, step: Any, done_before: Any, replayed: Any) -> No
     """Mark the steps whose number had been completed before.
 
     Args:
-        process: [n] of a step, rising; its steps in the order in which they were made.
-        step: [n] its number; negative: unknown.
+        process: [n] process of each step, ascending; its steps in order of execution.
+        step: [n] step number; negative: unknown.
         done_before: [p] the highest number completed in an earlier attempt, by any rank; -1: none.
-        replayed: [n] set.
+        replayed: [n] output.
 
-    Within a process numbers fall when it goes back to a checkpoint without a restart. A number that
-    only repeats the one before is the same step told in parts.
+    Within a process numbers fall when it returns to a checkpoint without a restart. A number that
+    repeats the previous one is the same step, recorded in parts.
     """
     highest = before = last = np.int64(-1)
     for i in range(step.size):

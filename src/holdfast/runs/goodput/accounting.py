@@ -121,18 +121,18 @@ def breakdown(
     window_s: float | None = None,
     now_s: float | None = None,
 ) -> Breakdown:
-    """Say where the wall time of a run went, what its ETTR was, and what it should have been.
+    """Break down the wall time of a run, and compute its actual and expected ETTR.
 
     Args:
-        run: what `read_run` gave, or the folder that `RunRecorder` was given.
-        run_id: which run, where the folder holds several.
-        rate_per_node_day: failures per node and day for the expected ETTR, where you know them.
-        fleet: a store of `holdfast.fleet` to take that rate from; without either it is the run's own.
+        run: a run from `read_run`, or the folder of `RunRecorder`.
+        run_id: the run, if the folder contains several.
+        rate_per_node_day: failures per node and day for the expected ETTR, if known.
+        fleet: a store of `holdfast.fleet` to take that rate from; by default it is the run's own rate.
         window_s: length of the rolling window; None: a tenth of the wall time.
-        now_s: seconds since 1970, to tell a run that goes on from one that was killed; None: now.
+        now_s: seconds since 1970, to distinguish a running run from a killed one; None: now.
 
     Raises:
-        InputError: no such run, a rate that is invalid.
+        InputError: run not found, or invalid rate.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded, window_s=window_s)

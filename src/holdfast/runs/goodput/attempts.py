@@ -32,14 +32,14 @@ class AttemptAccount:
     end_s: float
     """Run time of its last sign of life."""
     ranks: int
-    """Ranks that were recorded."""
+    """Number of recorded ranks."""
     world_size: int
-    """Ranks that it had."""
+    """Number of ranks."""
     missing_ranks: tuple[int, ...]
-    """Those of which nothing was recorded."""
+    """Ranks without a recording."""
     nodes: tuple[str, ...]
     gpus: float
-    """Of the recorded ranks."""
+    """Number of GPUs of the recorded ranks."""
     parts: dict[str, float]
     """Seconds, mean over the ranks; ``down`` and ``queue`` are those before the attempt."""
     first_step: int | None
@@ -49,20 +49,20 @@ class AttemptAccount:
     resumed_from: int | None
     """The last step of the checkpoint that it loaded; None: from scratch, or unknown."""
     replayed_steps: int
-    """How many of its steps had been done before."""
+    """Number of its steps that had been completed before."""
     ended: Ending
-    """By what its first rank to go was ended; killed: no end was written."""
+    """How its first rank to exit ended; killed: no end was recorded."""
     first_rank_gone: int | None
-    """The rank that fell silent first, where the end was not clean; of a hang only if it did so well before
-    the others."""
+    """The rank that fell silent first, if the end was not clean; for a hang only if well before the
+    others."""
     stalled_s: float
-    """How long before its end the last rank made its last progress."""
+    """Time from the last progress of any rank to the end."""
     hung: bool
-    """It lived on for many steps' time without progress."""
+    """It stayed alive for the time of many steps without progress."""
 
     @property
     def interrupted(self) -> bool:
-        """It did not end by itself, or hangs now."""
+        """Whether it did not end by itself, or hangs now."""
         return self.hung or self.ended not in ("clean", "running")
 
     def to_dict(self) -> dict[str, Any]:

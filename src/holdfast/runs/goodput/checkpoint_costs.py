@@ -1,4 +1,4 @@
-"""What the checkpoints of a run cost: how far apart they were, how long they stopped the training."""
+"""Cost of a run's checkpoints: their interval, and how long they blocked the training."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from holdfast.runs.goodput.spans import CHECKPOINT, STEP, FloatArray, IntArray
 
 @dataclass(frozen=True)
 class CheckpointCosts:
-    """The checkpoints of a run, as the rank saw them that they stopped longest in each attempt."""
+    """The checkpoints of a run, as seen by the rank of each attempt that they blocked longest."""
 
     count: int
-    """Checkpoints that stopped the training and were finished; those without a step in between are
-    one."""
+    """Finished checkpoints that blocked the training; those without a step in between count as one."""
     interval_s: float | None
-    """Median step time from one to the next, or from the start of an attempt to its first."""
+    """Median step time between checkpoints, or from the start of an attempt to its first."""
     write_s: float | None
-    """Mean time for which one stopped the training."""
+    """Mean time for which one blocked the training."""
     background_s: float | None
-    """Mean time that one took in the background until it was complete; None: not told."""
+    """Mean time in the background until one was complete; None: not recorded."""
     published: int
-    """Steps of which a complete checkpoint was told."""
+    """Steps with a complete checkpoint."""
     last_published_step: int | None
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from holdfast.runs.goodput.wording import (
 
 MOST_FINDINGS = 7
 MUCH_WAIT = 0.02
-"""A share of the wall time from which a part is worth a sentence of its own."""
+"""Share of the wall time from which a part gets a separate sentence."""
 
 WORTH_IT = 0.005
 """A share of the wall time that a change must save to be recommended."""

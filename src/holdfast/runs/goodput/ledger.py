@@ -175,7 +175,7 @@ def _ready(run: RecordedRun, spans: Spans) -> FloatArray:
 
 
 def _replayed(spans: Spans, attempt: IntArray) -> BoolArray:
-    """Which spans are steps that had been completed before, by any rank of an earlier attempt."""
+    """Mask of the spans that are steps completed before, by any rank of an earlier attempt."""
     from holdfast.runs.goodput._kernels import find_replays
 
     steps = spans.of_kind(STEP)

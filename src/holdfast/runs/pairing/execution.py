@@ -32,16 +32,16 @@ class Execution:
 async def execute(
     command: str, timeout_s: float, output: Path | None = None, grace_s: float = GRACE_S
 ) -> Execution:
-    """Run a command by ``sh -c`` in a process group of its own.
+    """Run a command with ``sh -c`` in a new process group.
 
-    When its time is over, or the caller is cancelled, the whole group gets SIGTERM and, `grace_s` later,
-    SIGKILL. Nothing of the group outlives the call.
+    On timeout, or if the caller is cancelled, the whole group gets SIGTERM and, `grace_s` later, SIGKILL.
+    No process of the group outlives the call.
 
     Args:
-        command: for the shell; it reads no input.
+        command: shell command; its input is empty.
         timeout_s: time limit, seconds.
-        output: a file for all that it prints.
-        grace_s: how long it may take to end after SIGTERM.
+        output: file for its output.
+        grace_s: seconds between SIGTERM and SIGKILL.
     """
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     start = time.monotonic()

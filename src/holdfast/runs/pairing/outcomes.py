@@ -15,7 +15,7 @@ from holdfast.runs.pairing.execution import Execution
 from holdfast.runs.pairing.records import Outcome
 
 COMMAND_CODES = (126, 127)
-"""Of a shell: found but not executable, not found."""
+"""Exit codes of a shell: command not executable, command not found."""
 
 _NOT_STARTED = re.compile(
     r"srun: error: (?:Unable to (?:allocate resources|create step)|Invalid node name|"

@@ -132,10 +132,10 @@ def line_of(record: PairTest | PairResult) -> str:
 
 
 def read_plan(path: str | Path) -> list[PairTest]:
-    """The tests of a plan (``-``: standard input).
+    """Read the tests of a plan (``-``: standard input).
 
     Raises:
-        InputError: if a line is no test, an identifier comes twice, or there is none at all.
+        InputError: if a line is not a test, an identifier occurs twice, or there are no tests.
     """
     tests: list[PairTest] = []
     seen: set[str] = set()
@@ -167,12 +167,12 @@ def read_plan(path: str | Path) -> list[PairTest]:
 
 
 def read_results(path: str | Path) -> Results:
-    """The results in a file (``-``: standard input).
+    """Read the results in a file (``-``: standard input).
 
-    A half-written last line, as a kill leaves it, and other lines that are no results are set aside.
+    A last line truncated by a kill, and other invalid lines, are rejected.
 
     Raises:
-        InputError: if more than a tenth of the lines (and more than one) are no results.
+        InputError: if more than a tenth of the lines (and more than one) are invalid.
     """
     rows: list[PairResult] = []
     aside = Rejects(Path(path), most=sys.maxsize)
@@ -200,12 +200,12 @@ def as_results(results: Iterable[PairResult] | str | Path) -> Results:
 
 
 def renamed(test: PairTest, suffix: str, nodes: tuple[str, ...]) -> PairTest:
-    """A part of a test: some of its nodes under an identifier of its own."""
+    """A part of a test: some of its nodes, with a separate identifier."""
     return replace(test, test=test.test + suffix, nodes=nodes)
 
 
 def _text(path: str | Path) -> str:
-    """The text of a file or of standard input; what is no UTF-8 is replaced."""
+    """The text of a file or of standard input; invalid UTF-8 is replaced."""
     try:
         return read_input(path).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -23,7 +23,7 @@ from holdfast.runs.pairing.records import PairResult, PairTest, Results, line_of
 from holdfast.runs.pairing.solve import PairVerdict, solve_pairs
 
 MOST_ROUNDS = 50
-"""Of `run_pairs(rounds=None)`: a limit that no test of nodes should meet."""
+"""Safety limit on the rounds of `run_pairs(rounds=None)`."""
 DEFAULT_JOBS = 32
 DEFAULT_TIMEOUT_S = 300.0
 _FILES_EACH = 4  # descriptors that one running test holds, at most
@@ -284,7 +284,7 @@ def _file_name(test: str) -> str:
 
 
 def _in_a_loop(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
-    """Run a round in an event loop of its own; in a thread where one runs already (a notebook)."""
+    """Run a round in a new event loop; in a thread if one is already running (a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

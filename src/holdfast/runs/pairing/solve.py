@@ -34,29 +34,30 @@ MODEL = PairModel()
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """What is known of one node."""
+    """Verdict on one node."""
 
     node: str
     state: State
-    """``good``: it passed, nothing is held against it; ``faulty``: it failed beside nodes that work, and
-    never passed; ``intermittent``: it passes and fails; ``suspect``: it failed, beside others that may be
-    at fault; ``doubtful``: it passed, and is in a contradiction that is not settled; ``untested``."""
+    """``good``: it passed, without evidence against it; ``faulty``: it failed with nodes that work, and
+    never passed; ``intermittent``: it passes and fails; ``suspect``: it failed with others that may be at
+    fault; ``doubtful``: it passed, but is in an unresolved contradiction; ``untested``."""
     probability: float | None
-    """Of being faulty or intermittent, given the model; None where too many suspects hang together."""
+    """Probability of being faulty or intermittent, given the model; None if there are too many connected
+    suspects."""
     passed: int
-    """Tests that passed with it."""
+    """Number of its tests that passed."""
     failed: int
-    """Tests that failed with it, those that hung among them."""
+    """Number of its tests that failed, including those that hung."""
     timed_out: int
-    """Tests that hung with it."""
+    """Number of its tests that hung."""
     not_run: int
-    """Tests that could not start."""
+    """Number of its tests that could not start."""
     evidence: tuple[str, ...]
     """The failed tests, ``test:node+node``."""
 
     @property
     def rank(self) -> float:
-        """The probability, so that what differs by rounding only is equal."""
+        """The probability, rounded to ignore rounding errors."""
         return round(self.probability or 0.0, 9)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,11 +76,11 @@ class Contradiction:
     tests: tuple[str, ...]
     """Identifiers of the failed ones."""
     verdict: Literal["intermittent", "link", "chance", "open"]
-    """``intermittent``: the node `culprit`; ``link``: what lies between them; ``chance``: it failed
-    without a cause that lasts; ``open``: none of these is sure."""
+    """``intermittent``: the node `culprit`; ``link``: the link between them; ``chance``: it failed
+    without a lasting cause; ``open``: none of these is certain."""
     culprit: str | None
     probabilities: Mapping[str, float] | None
-    """Of ``link``, ``chance`` and of each node (to be intermittent)."""
+    """Probabilities of ``link``, ``chance`` and of each node (to be intermittent)."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of one contradiction."""

@@ -133,7 +133,7 @@ def lightning_callback(recorder: RunRecorder) -> Any:
             self._loss: Any = None
 
         def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-            if "save_checkpoint" not in vars(trainer):  # there is no hook after a checkpoint
+            if "save_checkpoint" not in vars(trainer):  # Lightning has no hook after a checkpoint
                 trainer.save_checkpoint = self._timed(trainer, trainer.save_checkpoint)
 
         def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -223,7 +223,7 @@ class _Phase:
 
     @property
     def kind(self) -> str:
-        """Of the open span; empty without one."""
+        """Kind of the open span; empty without one."""
         return self.span.kind if self._open else ""
 
     def enter(self, span: Span) -> None:
@@ -245,7 +245,7 @@ class _Phase:
 
 
 def _in_background(trainer: Any) -> bool:
-    """Whether a checkpoint is not yet complete when the trainer goes on."""
+    """Whether checkpoints are written in the background while the trainer continues."""
     writer = getattr(trainer.strategy, "checkpoint_io", None)
     return any(each.__name__ == "AsyncCheckpointIO" for each in type(writer).__mro__)
 

@@ -26,7 +26,7 @@ _SAME_S = 1.0
 
 
 class BootClocks:
-    """Which boots share a time line, and how far each clock is ahead of the reference of its line."""
+    """Groups boots that share a time line, with the offset of each clock from the reference."""
 
     def __init__(self, processes: Sequence[Process], ends: Ends) -> None:
         self.ahead_s: dict[str, float] = {}

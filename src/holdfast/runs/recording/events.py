@@ -1,12 +1,12 @@
-"""The events of a run: what a recorder writes, and the columns in which a reader gives them back.
+"""The events of a run: the format that a recorder writes, and the columns that a reader returns.
 
-One file a process, ``DIR/RUN_ID/rank-00003-1795194354892-4242.jsonl`` (rank, start in milliseconds
-since 1970, process id), in the order in which things happened, one JSON object a line. Every event
-has ``event`` (its kind, below) and ``t``: monotonic seconds since the recorder opened, so that a
-step of the wall clock moves nothing. A *span* is written when it is over: ``t`` is its end,
-``seconds`` its length and ``inner_s`` the part of it that passed inside spans nested in it (left
-out when zero); the time that a span has for itself is ``seconds - inner_s``. Because spans of the
-main thread are either nested or apart, their own times add up, and what is left is idle.
+One file per process, ``DIR/RUN_ID/rank-00003-1795194354892-4242.jsonl`` (rank, start in milliseconds
+since 1970, process id), in chronological order, one JSON object per line. Every event has ``event``
+(its kind, below) and ``t``: monotonic seconds since the recorder opened, so that a step of the wall
+clock has no effect. A *span* is written when it ends: ``t`` is its end, ``seconds`` its length and
+``inner_s`` the time inside nested spans (omitted when zero); its own time is ``seconds - inner_s``.
+Because spans of the main thread are either nested or disjoint, their own times add up, and the rest is
+idle.
 
 ============== ==========================================================================
 event          fields beside ``event`` and ``t``
@@ -29,11 +29,11 @@ end            ``how``: clean, exception or signal; ``detail``; ``lost``: events
                not be written, if any
 ============== ==========================================================================
 
-A span of another thread than the one that trains has ``thread``, its name; it ran beside the others, and
-`RecordedRun.events` leaves it out. A ``loss`` or ``grad_norm`` that is no finite number is the text
-``"NaN"``, ``"Infinity"`` or ``"-Infinity"``. Readers pass over fields that they do not know.
+A span of a thread other than the training thread has ``thread``, its name; it ran in parallel, and
+`RecordedRun.events` omits it. A ``loss`` or ``grad_norm`` that is not finite is the string ``"NaN"``,
+``"Infinity"`` or ``"-Infinity"``. Readers ignore unknown fields.
 
-A line that a kill cut in half is the last of its file; every restart opens a file of its own.
+A line truncated by a kill is the last of its file; every restart opens a new file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 
 SPANS = ("step", "data_wait", "checkpoint", "evaluation", "pause")
-"""Events with a length, in whose own time the wall time of a process is told."""
+"""Events with a length, which partition the wall time of a process."""
 
 
 def __getattr__(name: str) -> Any:
@@ -100,7 +100,7 @@ class Process:
     """Host name."""
     pid: int
     boot_id: str
-    """Of the kernel: two processes with the same one share a monotonic clock."""
+    """Boot id of the kernel: processes with the same one share a monotonic clock."""
     launch: str
     """What started this attempt, the same on all its ranks where the launcher says so (torchrun's run
     id and restart count, Slurm's job, step and restart count); else empty."""

@@ -37,7 +37,7 @@ def rank_of_process(
     """Rank and number of ranks: as given, else as torchrun or Slurm says, else 0 of 1.
 
     Raises:
-        InputError: if they are no integers, or the rank is not one of the ranks.
+        InputError: if they are not integers, or the rank is not one of the ranks.
     """
     if rank is None or world_size is None:
         told_rank, told_size = _told(environment)
@@ -74,7 +74,7 @@ def launch_of_process(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def boot_id() -> str:
-    """Of the running kernel; empty where the system does not tell."""
+    """Boot id of the running kernel; empty if the system does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

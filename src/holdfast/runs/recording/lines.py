@@ -1,6 +1,6 @@
-"""One event as one line of JSON: what a field may be, and a line read back only when all are so.
+"""One event as one line of JSON: the types of fields, checked when a line is read.
 
-A loss or a gradient norm that is no finite number, which JSON cannot hold, is the text ``"NaN"``,
+A loss or a gradient norm that is not finite, which JSON cannot represent, is the string ``"NaN"``,
 ``"Infinity"`` or ``"-Infinity"``.
 """
 
@@ -97,7 +97,7 @@ def process_of(line: bytes, file: Path) -> Process:
     """The process whose file begins with this line.
 
     Raises:
-        ValueError: with the reason, if it is no start of this version of the format.
+        ValueError: with the reason, if it is not a start event of this version of the format.
     """
     event = decode(line)
     if event["event"] != "start":

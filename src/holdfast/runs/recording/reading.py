@@ -22,18 +22,18 @@ RANK_FILES = "rank-*.jsonl"
 
 
 def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
-    """All events of one run.
+    """Read all events of one run.
 
-    Lines that cannot be used are set aside in ``rejects``; the last line of a killed process, clocks that
-    stepped and ranks that never wrote are told in ``remarks``.
+    Invalid lines are listed in ``rejects``; the truncated last line of a killed process, clock steps and
+    ranks that never wrote are listed in ``remarks``.
 
     Args:
         folder: the folder given to `RunRecorder`, or the run's own folder inside it.
-        run_id: which run, where the folder holds several.
+        run_id: the run, if the folder contains several.
 
     Raises:
-        InputError: no run there, several and none chosen, nothing in it that can be used, or two
-            recorders that wrote the same rank of the same run at the same time.
+        InputError: no run found, several without `run_id`, no usable events, or two recorders that wrote
+            the same rank of the same run at the same time.
     """
     own = run_folder(Path(folder), run_id)
     files = [_read(path) for path in sorted(own.glob(RANK_FILES))]

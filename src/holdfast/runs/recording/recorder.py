@@ -319,7 +319,7 @@ class RunRecorder:
                     event[name] = number
 
     def _number(self, name: str, value: SupportsFloat) -> float | str | None:
-        """As JSON can hold it; None, once told, for what is no number."""
+        """The value for JSON; None, with one warning, if it is not a number."""
         try:
             number = float(value)
             if math.isfinite(number):
@@ -331,7 +331,7 @@ class RunRecorder:
         if not self._told_odd:
             self._told_odd = True
             tell(
-                f"{self._file.path}: {name} is left out, {type(value).__name__} {value!r:.80} is none"
+                f"{self._file.path}: {name} is omitted: not a number: {type(value).__name__} {value!r:.80}"
             )
         return None
 
@@ -363,7 +363,7 @@ class RunRecorder:
         if hang_s > 0:
             return min(due_s, hang_s)
         self._dumped = True
-        # In a thread of its own: while it takes its seconds, this one goes on saying "alive".
+        # In a separate thread: it takes seconds, while this one continues to write "alive".
         self._dumping = threading.Thread(target=self._dump, name="holdfast-dump", daemon=True)
         self._dumping.start()
         return due_s

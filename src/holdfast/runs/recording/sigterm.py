@@ -22,11 +22,11 @@ _aside: tuple[Handler, int] | None = None
 
 
 class Sigterm:
-    """Stands in front of SIGTERM's handler until `leave`; does nothing outside the main thread.
+    """Wraps SIGTERM's handler until `leave`; does nothing outside the main thread.
 
     Args:
-        told: called when the process is told to end, in the main thread or in the one that calls `heard`.
-        wakeup: descriptor into which the numbers of signals shall be written.
+        told: called on SIGTERM, in the main thread or in the one that calls `heard`.
+        wakeup: file descriptor to which signal numbers are written.
     """
 
     def __init__(self, told: Callable[[], None], wakeup: int) -> None:

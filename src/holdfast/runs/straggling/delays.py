@@ -20,10 +20,10 @@ MAD_TO_SIGMA = 1.4826
 MEAN_TO_SIGMA = 1.2533
 """The same over its mean absolute deviation; also: of a median of n values over that of their mean."""
 FAR = 3.0
-"""Robust standard deviations beyond which a delay is no noise."""
+"""Robust standard deviations beyond which a delay is not noise."""
 LEAST_BLOCKS = 6
 LEAST_CORRELATION = 0.1
-"""Less does not matter."""
+"""Smaller correlations are ignored."""
 _BLOCK_CELLS = 4_000_000
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 64
 MOST_CELLS = 6_400
-"""Of the heat map: rows x columns; those below the first level are background and not drawn."""
+"""Maximum cells of the heat map (rows x columns); those below the first level are not drawn."""
 LEVELS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Delays over a step at which the colour of the heat map changes."""
 LEVEL_NAMES = ("below 1 %", "1 to 3 %", "3 to 10 %", "10 to 30 %", "30 to 100 %", "above 100 %")

@@ -123,7 +123,7 @@ def two_groups(
 
 
 def with_groups(lasting: Persistence, found: Groups | None) -> Persistence:
-    """The verdicts on ranks, where a group with a label of its own counts as persistently slow."""
+    """The verdicts on ranks; a slow group that a label identifies counts as persistently slow."""
     if found is None or found.label is None:
         return lasting
     slow = [*found.slow]

@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class LongSteps:
-    """Steps as sources give them: one row a rank and step, in any order; n rows."""
+    """Steps as read from a source: one row per rank and step, in any order; n rows."""
 
     rank: Ints
     """[n]"""

@@ -58,7 +58,7 @@ class Stragglers:
     false_alarm_rate: float
     """At most this share of runs of equal ranks with independent noise get a persistent straggler."""
     least_slowdown: float
-    """A rank that is late by less than this share of a step is no straggler."""
+    """A rank that is late by less than this share of a step is not a straggler."""
 
     @property
     def known(self) -> bool:
@@ -223,7 +223,7 @@ def _since_onset(
 ) -> tuple[Floats, Floats]:
     """Typical delay and share of late steps of each rank, of persistent ones since they are slow.
 
-    A slow group is held against the fast one: the median over all ranks may be one of its own.
+    A slow group is compared with the fast one: the median over all ranks may be in the slow group.
     """
     delay_s, share = late.typical_s.copy(), lasting.late_share.copy()
     in_group = () if groups is None else groups.slow

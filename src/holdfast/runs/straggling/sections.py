@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.runs.straggling.scores import Stragglers
 
 MOST_ROWS = 500
-"""Of a table on the page; `--json` gives all."""
+"""Maximum rows of a table on the page; `--json` contains all."""
 SOURCE = (
     "Jiang et al., MegaScale: Scaling Large Language Model Training to More Than 10,000 GPUs, "
     "arXiv 2402.15627, section 5 (heat map of the ranks' own times)"

@@ -35,7 +35,7 @@ NUMBERS = ("seconds", "sync_s", "data_wait_s", "gpus")
 MAX_REJECT_SHARE = 0.01
 MOST_KEPT_REJECTS = 100
 MOST_VALUES = 10_000
-"""Of a label; a column with more is a measurement."""
+"""Maximum distinct values of a label; a column with more is a measurement."""
 
 
 def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> StepMatrix:
@@ -102,10 +102,10 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
 
 
 def _read(path: Path) -> tuple[pa.Table, Ints, list[tuple[int, str, str]]]:
-    """The table as it stands, the line of each row, and the lines that have too few or too many cells.
+    """The raw table, the line number of each row, and the lines with too few or too many cells.
 
     Raises:
-        InputError: if it is no table of text.
+        InputError: if it is not a CSV table.
     """
     refused: list[tuple[int, str, str]] = []
 
@@ -182,7 +182,7 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _usable(table: pa.Table) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
-    """Which rows can be used, and why the others cannot: position -> reason."""
+    """Mask of the valid rows, and the reasons against the others: position -> reason."""
     good = np.ones(table.num_rows, dtype=bool)
     reasons: dict[int, str] = {}
 

@@ -18,9 +18,9 @@ from holdfast.opening import open_source
 
 _WINDOW = 1 << 20
 _LARGEST_VALUE = 1 << 26
-"""Characters of one event; more is no trace."""
+"""Maximum characters of one event."""
 _LONGEST_TOKEN = 64
-"""Characters of a number or literal."""
+"""Maximum characters of a number or literal."""
 _SPACE = " \t\r\n"
 _BEHIND_A_NUMBER = ",]}" + _SPACE
 
@@ -44,7 +44,7 @@ class TraceFile:
         """Every event in the order of the file.
 
         Raises:
-            InputError: if the file cannot be read, is cut off, or is no trace.
+            InputError: if the file cannot be read, is truncated, or is not a trace.
         """
         try:
             with open_source(self.path) as source:
@@ -115,7 +115,7 @@ class TraceFile:
             self._more()
 
     def _ends(self, value: Any, end: int) -> bool:
-        """Whether a value that ends here ends in the file: a number may go on behind the window."""
+        """Whether a value really ends here: a number may continue beyond the window."""
         if type(value) not in (int, float):
             return True
         return end < len(self._text) and self._text[end] in _BEHIND_A_NUMBER
@@ -135,7 +135,7 @@ class TraceFile:
         return self._error("no JSON", found=f"{error.msg}: {found}")
 
     def _peek(self) -> str:
-        """The next character that is no space, not taken."""
+        """The next character that is not white space, without consuming it."""
         while True:
             text, at = self._text, self._at
             while at < len(text) and text[at] in _SPACE:

@@ -33,7 +33,7 @@ DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "M
 CPU = frozenset({"cpu_op", "Operator"})
 """Categories; those in capitals were written before PyTorch 1.12."""
 SHADOW = "gpu_user_annotation"
-"""Ranges again, as far as kernels began in them; kernels of the backward thread are missing."""
+"""Ranges again, on the GPU: from their kernels, without those of the backward thread."""
 COLLECTIVE_RANGE = re.compile(r"(gloo|mpi|ucc):")
 COLLECTIVE_KERNEL = re.compile(r"nccl", re.IGNORECASE)
 LAUNCH = re.compile(r"c10d::|record_param_comms|c10d_functional|_c10d")
@@ -41,7 +41,7 @@ LAUNCH = re.compile(r"c10d::|record_param_comms|c10d_functional|_c10d")
 US = 1e-6
 TIMELINE_STEPS = 3
 THINNEST_BAR = 0.002
-"""Of a step: shorter bars are drawn as part of their neighbours."""
+"""Share of a step below which a bar is merged into its neighbours."""
 
 
 @dataclass(frozen=True)

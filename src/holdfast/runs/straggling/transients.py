@@ -13,9 +13,9 @@ from holdfast.runs.straggling.delays import Delays
 from holdfast.runs.straggling.matrix import StepMatrix
 
 GAUSSIAN_TAIL = 0.00135
-"""P(z > 3) of a normal distribution: the least chance that is assumed for one step."""
+"""P(z > 3) of a normal distribution: the minimum probability assumed for one step."""
 LARGEST_CHANCE = 0.3
-"""Above it no length of a spell is convincing."""
+"""Probability above which no length of a spell is significant."""
 LEAST_LENGTH = 2
 
 
@@ -28,13 +28,13 @@ class Spell:
     first_step: int
     last_step: int
     steps: int
-    """How many of the steps that all ranks share."""
+    """Number of steps, among those that all ranks share."""
     delay_s: float
     """Mean delay over the step's median."""
     cost_gpu_hours: float
-    """Of the steps in which it was the slowest rank."""
+    """Cost of the steps in which it was the slowest rank."""
     ongoing: bool
-    """It lasted to the last step that all ranks share."""
+    """Whether it lasted to the last step that all ranks share."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def spells(
 
 
 def least_length(chance: float, cells: int, alpha: float) -> int:
-    """How many steps in a row are no chance."""
+    """Number of consecutive steps from which a spell is significant."""
     p = min(max(chance, GAUSSIAN_TAIL), LARGEST_CHANCE)
     return max(LEAST_LENGTH, math.ceil(math.log(alpha / cells) / math.log(p)))
 

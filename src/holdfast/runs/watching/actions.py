@@ -68,7 +68,7 @@ class Actions:
     _running: list[_Running] = field(default_factory=list)
 
     def start(self, alarm: Alarm, run_id: str, folder: Path) -> None:
-        """Run the command for an alarm; a command that cannot be started is told, not raised."""
+        """Run the command for an alarm; if it cannot be started, this is reported, not raised."""
         try:
             with tempfile.TemporaryFile() as given:  # a pipe would block on a long list of ranks
                 given.write(json.dumps(plain({"run_id": run_id, **alarm.to_dict()})).encode())

@@ -39,7 +39,7 @@ class Alarm:
     ranks: tuple[int, ...]
     """The ranks concerned when it opened; empty: the run as a whole."""
     sentence: str
-    """What is wrong, with its figures as of then."""
+    """Description of the problem, with figures as of its opening."""
     evidence: Mapping[str, Any]
     closed_s: float | None = None
     """Run time at which it closed; None: it is open."""
@@ -58,7 +58,7 @@ class Change:
     event: Literal["opened", "closed"]
     alarm: Alarm
     sentence: str
-    """Of the opening, or how long it lasted and why it closed."""
+    """The alarm's sentence when it opens; when it closes, its duration and why it closed."""
 
 
 @dataclass

@@ -48,17 +48,17 @@ def silence(run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
 
 
 class Hang:
-    """Ranks that live and whose training does not go on."""
+    """Ranks that are alive but make no progress."""
 
     def __init__(self, usual_s: Callable[[], float | None]) -> None:
         self._usual_s = usual_s
         self._holds = False
 
     def look(self, run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
-        """A finding if a rank stands still for longer than its limit, which its present work sets.
+        """A finding if a rank makes no progress for longer than the limit of its current activity.
 
-        It begins only while every rank's heart beats: one that was heard a while ago may be dead, for
-        which the others wait. Nothing is said either while a rank has not appeared.
+        A hang opens only while all ranks send heartbeats: the others may be waiting for a rank that died.
+        There is no finding while a rank has not appeared yet.
         """
         found = self._find(run, limits, now_s)
         self._holds = found is not None
@@ -189,7 +189,7 @@ class CrashLoop:
         self._mark = 0
 
     def restarted(self, run: RunState, limits: Thresholds, at_s: float) -> None:
-        """An attempt has begun; the first is no restart."""
+        """A new attempt has begun; the first one is not a restart."""
         if run.attempt == 0:
             return
         self._forget(run, limits)
@@ -226,7 +226,7 @@ class CrashLoop:
 
 
 class NotFinite:
-    """A loss that is no number."""
+    """A loss that is not finite."""
 
     def __init__(self) -> None:
         self._since: int | None = None
@@ -237,7 +237,7 @@ class NotFinite:
         self._told = True
 
     def begin(self) -> None:
-        """A new attempt begins; what nobody was told yet is kept for the next look."""
+        """A new attempt begins; a loss that was not reported yet is kept for the next look."""
         if self._told:
             self._since = None
 

@@ -11,12 +11,12 @@ from holdfast.runs.watching.thresholds import Thresholds
 SHORT, LONG = 11, 61
 """Values in the two recent windows: the short one is quick, the long one sees through noise."""
 STANDARD_ERROR = 1.2533
-"""Of a median of n values: this times the standard deviation over the root of n (normal values)."""
+"""Standard error of a median of n normal values: this times the standard deviation over sqrt(n)."""
 LEVELS = 64
-"""Medians of the short window that are kept, one in 11 steps, to see how much it wanders."""
+"""Medians of the short window that are kept, one in 11 steps, to measure its drift."""
 LEAST_LEVELS = 8
 LEAST_DEVIATION = 0.02
-"""Of the usual: a series steadier than this is not judged more sharply."""
+"""Minimum deviation, relative to the usual level, so that steady series are not too sensitive."""
 
 
 class SortedWindow:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runs.watching.step_summaries import StepSummary
 
 ROLLING_S = 3600.0
-"""Of the rolling ETTR."""
+"""Window of the rolling ETTR."""
 
 
 class Lookout:

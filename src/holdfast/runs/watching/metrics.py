@@ -189,7 +189,7 @@ def parsed(address: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``, ``:PORT`` or ``PORT``; the host is the loopback unless named.
 
     Raises:
-        InputError: it is no address.
+        InputError: invalid address.
     """
     match = _ADDRESS.fullmatch(address.strip())
     if match is None or int(match["port"]) > 65_535:

@@ -21,7 +21,7 @@ LEAST_STEPS = 8
 
 @dataclass(frozen=True)
 class Rates:
-    """The pace over the last steps, checkpoints and other spans left out."""
+    """The pace over the last steps, without checkpoints and other spans."""
 
     steps_per_s: float
     step_s: float
@@ -29,9 +29,9 @@ class Rates:
     period_s: float
     """Median time from step to step."""
     data_wait_share: float
-    """Of that time."""
+    """Share of that time spent waiting for data."""
     tokens_per_s: float | None
-    """Of all ranks."""
+    """Throughput of all ranks."""
     samples_per_s: float | None
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from holdfast.runs.recording.events import Process
 
 EXCUSED = ("checkpoint", "evaluation", "pause")
-"""Spans that are begun before they are over, and that are no step."""
+"""Spans other than steps, whose begin is recorded too."""
 INITIALISATION = "initialisation"
-"""Until the first step of an attempt is over: kept beside `EXCUSED`."""
+"""Phase until the end of an attempt's first step; handled like `EXCUSED`."""
 _SPANS_KEPT = 64
 
 
@@ -52,7 +52,7 @@ class Rank:
     """The last completed one of this attempt."""
     step_t: float | None = None
     excused: list[tuple[float, float]] = field(default_factory=list)
-    """(begin, length) of spans since that step that are no training."""
+    """(begin, length) of spans since that step that are not training."""
     data_wait_s: float = 0.0
     """Since that step."""
 
@@ -64,7 +64,7 @@ class Rank:
         return INITIALISATION if self.step is None else "training"
 
     def excuse(self, begin: float, length: float) -> None:
-        """Note a span that is no training; one that holds earlier ones takes their place."""
+        """Record a span that is not training; it replaces earlier ones inside it."""
         while self.excused and self.excused[-1][0] >= begin:
             self.excused.pop()
         self.excused.append((begin, length))
@@ -72,14 +72,14 @@ class Rank:
 
 @dataclass
 class RunState:
-    """The run, as far as its events tell."""
+    """State of the run, from its events."""
 
     on_step: Callable[[StepSummary, float], None] = lambda summary, at_s: None
-    """Called with every step that all ranks have told of, and when."""
+    """Called with every step that all ranks have reported, and its time."""
     on_attempt: Callable[[float], None] = lambda at_s: None
     """Called when an attempt has begun."""
     silence_s: float = 60.0
-    """A process without a launch id joins an attempt of which something was heard this recently."""
+    """A process without a launch id joins an attempt that wrote events this recently."""
 
     attempt: int = -1
     """0, 1, ...; -1 before anything was seen."""
@@ -102,10 +102,10 @@ class RunState:
     """Sum over the ranks of the present attempt, in new steps."""
     replayed_s: float = 0.0
     productive_before_s: float = 0.0
-    """Of earlier attempts, each the mean over its ranks."""
+    """Sum over earlier attempts, each the mean over its ranks."""
     replayed_before_s: float = 0.0
     unusable: int = 0
-    """Events that say nothing that can be used."""
+    """Number of events without usable content."""
     _by_file: dict[Path, Rank] = field(default_factory=dict)
     _launch: str = ""
     _summaries: StepSummaries = field(default_factory=StepSummaries)
@@ -136,7 +136,7 @@ class RunState:
             return  # of an attempt that is over
         self.heard_at = max(self.heard_at, at_s)
         if kind in ("alive", "published") or "thread" in event:
-            return  # the process lives, which does not say that its training goes on
+            return  # the process is alive, which does not mean progress
         rank.progress_at, rank.progress_t = rank.seen_at, rank.t
         take = _TAKERS.get(kind)
         if take is None:

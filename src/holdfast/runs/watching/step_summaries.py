@@ -13,18 +13,18 @@ MOST_AHEAD = 2
 
 @dataclass(slots=True)
 class RankStep:
-    """What one rank tells of one step."""
+    """One step of one rank."""
 
     rank: int
     step: int
     own_s: float
     """Its length without the spans inside."""
     period_s: float | None
-    """Since the end of the step before, without checkpoints, evaluations and pauses; None: the first."""
+    """Time since the previous step's end without checkpoints, evaluations, pauses; None: first step."""
     data_wait_s: float
-    """Of the period."""
+    """Time of the period spent waiting for data."""
     work_s: float
-    """Of `own_s`, without waiting for the other ranks where that is recorded."""
+    """`own_s` without waiting for the other ranks, if that is recorded."""
     tokens: float | None = None
     samples: float | None = None
     loss: float | None = None
@@ -129,7 +129,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _middle(values: list[float | None]) -> float | None:
-    """The median; one value that is no number is not outvoted."""
+    """The median; a value that is not finite takes precedence."""
     known = [value for value in values if value is not None]
     odd = [value for value in known if not isfinite(value)]
     return odd[0] if odd else median(known) if known else None

@@ -15,45 +15,45 @@ class Thresholds:
 
     silence_s: float = 60.0
     """A rank that wrote nothing for this long is silent. The recorder writes at least once a second; NFS
-    may show what was written up to a minute late."""
+    may show it up to a minute late."""
     hang_s: float = 120.0
-    """The least time without progress that is a hang: stalls of the input and compilations are shorter."""
+    """Minimum time without progress for a hang: input stalls and compilations are shorter."""
     hang_factor: float = 10.0
     """... and at least this many usual steps."""
     span_s: float = 300.0
-    """The least time inside one checkpoint, evaluation, pause or initialisation that is a hang."""
+    """Minimum time inside one checkpoint, evaluation, pause or initialisation for a hang."""
     span_factor: float = 5.0
     """... and at least this many times the median of the earlier ones of its kind."""
     first_s: float = 1800.0
-    """The limit of a kind that was not seen before: the first initialisation, the first checkpoint."""
+    """Limit of the first of its kind: the first initialisation, the first checkpoint."""
     slow_factor: float = 1.5
-    """Steps that take this many times the usual, or a throughput lower by it, are slow."""
+    """Steps are slow if they take this many times the baseline, or if throughput is lower by it."""
     over_factor: float = 1.25
-    """Slow steps are over when they are back below this (hysteresis)."""
+    """The alarm closes when steps are below this factor again (hysteresis)."""
     score: float = 8.0
-    """... and the median of the recent steps lies this many of its standard errors above the usual."""
+    """... and the median of the recent steps is this many of its standard errors above the baseline."""
     confirm_s: float = 60.0
-    """Time in slow steps before they are an alarm."""
+    """Time in slow steps before an alarm."""
     confirm_steps: int = 3
-    """... and as many steps after their median became slow."""
+    """... and number of steps after their median became slow."""
     baseline_steps: int = 512
-    """The usual is the median of as many steps before the recent ones."""
+    """The baseline is the median of this many steps before the recent ones."""
     least_steps: int = 32
-    """No judgement of slowness before the usual rests on as many steps."""
+    """Minimum steps of a baseline before steps can be slow."""
     settle_s: float = 3600.0
-    """After so long a new level is the usual one: the alarm closes, and the level is learned anew."""
+    """Time after which a new level becomes the baseline: the alarm closes."""
     loss_factor: float = 2.0
     """A loss that rose by this factor, for as long as slow steps must last, is a spike."""
     grad_norm_factor: float = 5.0
     """The same for the norm of the gradient."""
     finite_steps: int = 10
-    """An alarm of a loss that is no number closes after as many steps with a finite one."""
+    """Steps with a finite loss after which the alarm of a non-finite loss closes."""
     crash_restarts: int = 3
-    """So many restarts without progress are a crash loop."""
+    """Number of restarts without progress that are a crash loop."""
     crash_window_s: float = 7200.0
-    """... if they fell within this time."""
+    """... if they occurred within this time."""
     crash_new_steps: int = 10
-    """Progress is as many steps beyond what was ever completed."""
+    """Number of new steps, beyond the highest completed one, that count as progress."""
     assemble_s: float = 300.0
     """Time for all ranks to appear after the first one did."""
     down_s: float = 300.0
@@ -78,7 +78,7 @@ class Thresholds:
         """With changes such as ``hang_s=5m`` or ``slow_factor=2``.
 
         Raises:
-            InputError: a name that is no threshold, or a value that is none.
+            InputError: an unknown threshold, or an invalid value.
         """
         kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
         values: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""`watch`: follow a run as it writes, tell what goes wrong, act on it. `replay`: the same over its history.
+"""`watch`: follow a run as it writes, report problems, act on them. `replay`: the same over its history.
 
-Silence is the time since a rank's file was seen to grow, on the watcher's own clock: clocks of other hosts
-that are wrong make no alarm. A watcher that starts on a run that is under way reads the history first, by
-the events' own time and without a word; then only what is still wrong is told.
+Silence is the time since a rank's file last grew, on the watcher's clock: wrong clocks of other hosts
+cause no alarm. A watcher that starts on a running run first reads its history silently, by the events'
+own time; then only problems that persist are reported.
 """
 
 from __future__ import annotations
@@ -101,27 +101,27 @@ def watch(
     """Follow a run until it is over.
 
     Args:
-        folder: the folder given to `RunRecorder`, or the run's own folder inside it; if it holds no events
-            yet, they are waited for.
-        run_id: which run, where the folder holds several.
-        limits: when something is an alarm.
-        poll_s: seconds between two looks.
-        once: look once, at a run that has begun, instead of following it.
-        keep: go on when every rank has ended, for a run that is continued later.
-        command: for ``/bin/sh``, run once for each alarm (see `actions.environment` for what it is told);
-            without `act` it is only remarked on.
+        folder: the folder given to `RunRecorder`, or the run's own folder inside it; if it contains no
+            events yet, waits for them.
+        run_id: the run, if the folder contains several.
+        limits: thresholds of the alarms.
+        poll_s: seconds between two polls.
+        once: check a run that has begun once, instead of following it.
+        keep: continue when every rank has ended, for a run that is resumed later.
+        command: shell command, run once for each alarm (see `actions.environment` for its variables);
+            without `act` it is only reported.
         act: run the command.
-        timeout_s: seconds after which a command is ended.
-        metrics: ``HOST:PORT`` at which Prometheus may ask; port 0 is any that is free.
-        state: file that remembers which alarms are open and were acted on; by default ``watch.json`` in
-            the run's own folder.
+        timeout_s: seconds after which a command is killed.
+        metrics: ``HOST:PORT`` of the Prometheus endpoint; port 0 picks a free port.
+        state: file that stores which alarms are open and were acted on; by default ``watch.json`` in the
+            run's own folder.
         on_told: called with each alarm as it opens and closes.
-        remark: called with lines about the watching itself.
-        clock: time; tests have one of their own.
+        remark: called with messages about the watcher itself.
+        clock: clock, replaced in tests.
 
     Raises:
-        InputError: several runs and none chosen; a state file of something else; another watcher acts;
-            with `once`, no events.
+        InputError: several runs without `run_id`; an invalid state file; another watcher that acts; with
+            `once`, no events.
         MissingExtraError: `metrics` without prometheus-client.
     """
     clock = SystemClock() if clock is None else clock
@@ -200,7 +200,7 @@ class _Watcher:
         self._known = Ledger()
         self._remembers = False
         self._zero: float | None = None
-        """Of run time, on the watcher's monotonic clock; None before the first events."""
+        """Start of run time on the watcher's monotonic clock; None before the first events."""
         self._looked_at = clock.now()
         self._now_s = 0.0
         self._opened = 0
@@ -393,7 +393,7 @@ def _several(folder: Path) -> bool:
 
 
 def _run_id(own: Path) -> str:
-    """Of the folder: its name, which `RunRecorder` gave it."""
+    """Run id of a folder: the name that `RunRecorder` gave it."""
     return own.resolve().name
 
 
