@@ -306,7 +306,7 @@ def run(app: App, tokens: Sequence[str], prefix: str = "holdfast") -> int:
             for place, name in enumerate(group):
                 group[name].sort_key = place
         result = root(rest, exit_on_error=False, print_error=False, result_action="return_value")
-        # A room without a command prints its help, and that is no success.
+        # A room without a command prints its help, and the exit status is nonzero.
         return result if unused or len(apps) == 1 or apps[-1].default_command else USAGE
 
     line = [_LONE_DASH if word == "-" else word for word in path]

@@ -170,7 +170,7 @@ def _compare(
     if a is None and b is None:
         return row | {"verdict": SAME}
     if a is None or b is None:
-        # What can be determined now and could not before is no regression.
+        # A value that could not be determined before is not a regression.
         return row | {"verdict": UNKNOWN if b is None else CHANGED}
     assert was is not None
     assert now is not None

@@ -36,7 +36,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 class Duration(float):
-    """Seconds; in a file a number or a text such as ``"90m"``."""
+    """Seconds; a configuration file may hold a number or a string such as ``"90m"``."""
 
 
 def read_config(source: str | Path | Mapping[str, Any], kind: type[T], what: str) -> T:

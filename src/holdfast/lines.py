@@ -1,12 +1,12 @@
-"""Lines of text files: blocks of whole lines, lines set aside, and files that grow.
+"""Read lines of text files: blocks of complete lines, rejected lines, and files that grow.
 
 with open_source(path) as source:
     for block in blocks(source):
         for number, line in enumerate(block.lines(), block.first_line): ...
 
-tail = Tail(path)               # each call gives the lines that are new and whole
+tail = Tail(path)               # each call of new() yields the new, complete lines
 for block in tail.new(): ...
-json.dumps(tail.state())        # Tail(path, state) goes on from there, in another process too
+json.dumps(tail.state())        # Tail(path, state) resumes from there, in another process too
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Block:
     first_line: int
     """1-based number of the first line in the source."""
     end: int
-    """Bytes of the source up to the end of this block: where reading can go on."""
+    """Bytes of the source up to the end of this block: where reading can resume."""
     cut: int = 0
     """Lines of which only the first bytes are here, because they are too long."""
 
@@ -227,7 +227,7 @@ class Place:
 
     @classmethod
     def of(cls, file: BinaryIO, offset: int, line: int) -> Place:
-        """Of an open file, of which so much was read."""
+        """The place in an open file after `offset` bytes and `line` lines."""
         status, count = os.fstat(file.fileno()), min(_HEAD_BYTES, offset)
         return cls(status.st_dev, status.st_ino, count, _digest(file, count), offset, line)
 
@@ -242,15 +242,15 @@ def _digest(file: BinaryIO, count: int) -> str:
 
 
 class Tail:
-    """Reads the lines that a file grows by; each is given once, when it has its end.
+    """Reads the lines appended to a file; each is returned once, when it is complete.
 
-    A file that was cut off or replaced is read from its beginning (`Block.first_line` is 1 again). One that
-    was renamed while another took its place (rotated) is first read to its end. No file stays open.
+    A file that was truncated or replaced is read from its beginning (`Block.first_line` is 1 again). A
+    rotated file (renamed, with a new one in its place) is first read to its end. No file stays open.
 
     Args:
-        path: the file; it need not be there yet.
-        state: of an earlier `Tail`, to go on from.
-        longest: bytes that are kept of a line.
+        path: the file; it need not exist yet.
+        state: state of an earlier `Tail`, to resume from.
+        longest: maximum bytes kept of a line.
     """
 
     def __init__(
@@ -271,10 +271,10 @@ class Tail:
         return None if self.place is None else asdict(self.place)
 
     def new(self, most: int | None = None, size: int = _TAIL_BYTES) -> Iterator[Block]:
-        """Blocks of the lines that are new and whole; a file that has not changed is not opened.
+        """Blocks of new, complete lines; a file that has not changed is not opened.
 
         Args:
-            most: bytes after which to end, for the next call to go on.
+            most: bytes after which to stop; the next call continues there.
             size: bytes read at a time.
 
         Raises:

@@ -281,7 +281,7 @@ class OtherFiles:
             except (FileNotFoundError, PermissionError, ValueError, NotImplementedError):
                 raise
             except Exception as error:
-                # Each file system has errors of its own for a lost connection: all are tried again.
+                # Each file system has its own errors for a lost connection: retry all of them.
                 raise TransientError(f"{type(error).__name__}: {error}") from error
 
     def size(self, path: str) -> int:
@@ -308,7 +308,7 @@ class OtherFiles:
             yield self._files, f"{self._root.rstrip('/')}/{path}" if path else self._root
         except (HoldfastError, TransientError, ModuleNotFoundError):
             raise
-        except Exception as error:  # each file system has errors of its own
+        except Exception as error:  # each file system has its own errors
             found = f"{type(error).__name__}: {error}"
             raise _failure(self._url, path, error, found) from error
 

@@ -187,7 +187,7 @@ class _Spark(Engine):
         given = dict(parse_qsl(query))
         settings = {**_SPARK, **_SPARK_AT_START, **(_SPARK_LOCAL if local else {}), **given}
         master = (target or "local[*]") if local else f"spark://{target}"
-        # A session of its own: two stores opened at once both have a table `attempts`.
+        # A new session: two stores opened at once both have a table `attempts`.
         self._session = _running_spark(master, settings).newSession()
         for key, value in {**_SPARK, **given}.items():
             if self._session.conf.isModifiable(key):

@@ -46,9 +46,9 @@ class Kind:
     headline: Callable[[Path], str]
     """The room's own answer in one sentence."""
     command: str
-    """What to run next, from the room's name on; ``{}`` stands for the path."""
+    """Next command to run, starting with the room's name; ``{}`` stands for the path."""
     read: Literal["alone", "by folder", "all"] = "alone"
-    """Which files the command takes together: none, those of one folder, or all below the path."""
+    """Files that the command takes together: one, those of a folder, or all below the path."""
 
     @property
     def room(self) -> str:
@@ -58,12 +58,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Match:
-    """What stands at a path."""
+    """A kind of input found at a path."""
 
     kind: Kind
     path: Path
     files: int = 1
-    """Of this kind, where a folder has several."""
+    """Number of files of this kind."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""All policies and the usual baselines on one load, each at the same total penalty.
+"""Compare all policies and the usual baselines on one load, at the same total penalty.
 
-A cut bought with more waiting is no better plan, so every row of the comparison spends the same. The
-efficient plan sets the level; the other policies get the strength at which they spend as much, and each
-baseline the best of its settings, scaled down to the same total penalty:
+A cut that costs more waiting is not a better plan, so every row of the comparison has the same penalty. The
+efficient plan sets it; the other policies get the strength that reaches it, and each baseline its best
+settings, scaled down to it:
 
     proportional    in hours above a quantile of the signal, everyone gives up the same share
     priority        in those hours, batch work gives up first, the rest only what is still missing

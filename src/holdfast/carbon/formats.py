@@ -38,7 +38,7 @@ GRAMS_PER_POUND = 453.59237
 MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
 ENERGIES = {"kwh": 1.0, "mwh": 1e3}
 # Fuels in the columns of EIA-930's balance files -> fuel codes. Since July 2024 they are split by storage,
-# with one misspelled name; what batteries deliver was generated before, and is no fuel.
+# with one misspelled name; battery output was generated earlier, and is not a fuel.
 _SPLIT = ("with Integrated", "without Integrated", "witho Integrated")
 BALANCE = {
     "Hydropower Excluding Pumped Storage": "WAT",
@@ -74,7 +74,7 @@ class Records:
 
     @property
     def places(self) -> list[str]:
-        """Of the rows."""
+        """Places of the rows."""
         return [place for place, _ in self.rows]
 
     def column(self, name: str) -> list[str]:

@@ -84,7 +84,7 @@ class Plan(Answer):
 
     @property
     def penalty(self) -> float:
-        """Of all workloads."""
+        """Total penalty of all workloads."""
         return float(self.penalties.sum())
 
     @property
@@ -163,7 +163,7 @@ class Plan(Answer):
             found.append(Unknown(text, "Plan with a marginal signal too, and compare."))
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
-            text = f"{hours} at the end are no whole window: not planned, and in no figure."
+            text = f"{hours} at the end do not fill a window: not planned, not in the figures."
             found.append(Unknown(text))
         return found
 
@@ -266,7 +266,7 @@ class Problem:
         """All whole windows.
 
         Raises:
-            InputError: ``out-of-range`` for a window that is no number of hours, or too long.
+            InputError: ``out-of-range`` for a window that is not a number of hours, or is too long.
         """
         hours = round(window_s / HOUR_S)
         if not 1 <= hours <= len(self.grams) or abs(hours * HOUR_S - window_s) > 1e-6:

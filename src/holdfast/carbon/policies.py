@@ -100,7 +100,7 @@ class Window:
         return replace(self, parts=parts, grams=self.grams[:hours])
 
     def with_rights(self) -> Window:
-        """The window with its cap split among the parts by entitlement, and no cap of its own."""
+        """The window with its cap split among the parts by entitlement, without a shared cap."""
         if self.cap is None:
             return self
         everyone = sum(part.entitlement for part in self.parts)

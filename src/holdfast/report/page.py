@@ -1,7 +1,7 @@
-"""What a page is made of: findings, tiles, sections and what could not be told.
+"""Parts of a report page: findings, tiles, sections and what could not be determined.
 
-Every string is plain text; `render` escapes it. A page holds no numbers of its own: the rooms
-compute them, and put the value, its unit and its interval into these fields.
+Every string is plain text; `render` escapes it. A page computes nothing: the rooms compute the
+numbers, and put the value, its unit and its interval into these fields.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Figure:
     notes: Sequence[str] = ()
     """The texts of numbered marks, from number 1 on."""
     description: str = ""
-    """What a reader who cannot see the chart is told; by default the section's sentence."""
+    """Text alternative of the chart for screen readers (default: the section's sentence)."""
 
 
 @dataclass(frozen=True)

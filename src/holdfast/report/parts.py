@@ -1,7 +1,7 @@
-"""The parts of a page, for `render` and for a server that puts them into pages of its own.
+"""The parts of a page, for `render` and for a server that embeds them in its own pages.
 
-`parts.html.j2` holds the macros that write findings, tiles, sections and what could not be told; they
-take what `lay_out` makes of a section. A server sends `style`, `script` and `runtime` as files.
+`parts.html.j2` holds the macros for findings, tiles, sections and what could not be determined; they
+take the output of `lay_out` for a section. A server sends `style`, `script` and `runtime` as files.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def runtime() -> str:
             return script
     script = inline(vl_convert.javascript_bundle("window.holdfastEmbed=vegaEmbed;"))
     script = f"(function(){{{script}{end}"
-    with suppress(OSError):  # no cache is no failure: the next report bundles again
+    with suppress(OSError):  # caching is optional: the next report bundles again
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_file(kept) as file:
             file.write(script.encode())

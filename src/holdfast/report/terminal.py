@@ -50,7 +50,7 @@ def show(answer: Shown, verbose: bool = False) -> None:
     """Print an answer on stdout."""
     from rich.console import Console
 
-    # In a pipe there is no screen to fit: give tables the room they need.
+    # A pipe has no screen width: give tables the width they need.
     _print(answer, Console(width=None if sys.stdout.isatty() else PIPE_WIDTH), verbose)
 
 

@@ -22,7 +22,7 @@ from holdfast.sparse.matrices import LAYOUTS, PARTS, SparseMatrix
 from holdfast.sparse.schedules import kind_of
 
 Choice = Literal["auto", "csr", "bsr16x1"]
-# Exactly these classes: one that inherits may use its weight in ways of its own.
+# Exactly these classes: a subclass may use its weight differently.
 REPLACED = (nn.Linear, nn.RNN, nn.GRU, nn.LSTM)
 
 

@@ -159,7 +159,7 @@ class Narang:
         return rise / self.freq
 
     def keep(self, magnitudes: torch.Tensor, step: int) -> torch.Tensor:
-        """Which weights (or blocks) stay at an update, from their magnitudes."""
+        """Mask of the weights (or blocks) that stay at an update, from their magnitudes."""
         return magnitudes > self.threshold(step)
 
 
@@ -201,7 +201,7 @@ class Cubic:
         return self.final * (1 - left**3)
 
     def keep(self, magnitudes: torch.Tensor, step: int) -> torch.Tensor:
-        """Which weights (or blocks) stay at an update; of equal magnitudes the later ones."""
+        """Mask of the weights (or blocks) that stay at an update; ties keep the later ones."""
         removed = magnitudes.flatten().argsort(stable=True)
         mask = magnitudes.new_ones(magnitudes.numel(), dtype=bool)
         mask[removed[: round(self.sparsity(step) * len(removed))]] = False

@@ -73,7 +73,7 @@ MEASURES = ("max_abs", "mean_abs", "frobenius", "max_ulp", "cosine")
 
 
 def summary(deviations: Sequence[Deviation]) -> dict[str, Any]:
-    """Of several samples: means of the measures, the range of max_abs, sums of the counts."""
+    """Summarize several samples: means of the measures, the range of max_abs, sums of the counts."""
     largest = [each.max_abs for each in deviations if each.max_abs is not None]
     wrong = [each for each in deviations if each.non_finite]
     return {

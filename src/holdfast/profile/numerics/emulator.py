@@ -1,4 +1,4 @@
-"""Attention with a format of its own for the result of every step: golden, baseline and flash.
+"""Attention with a separate number format for the result of every step: golden, baseline and flash.
 
     S = Q K^T / sqrt(d)          scores
     m = max(m_old, rowmax S)     row_max

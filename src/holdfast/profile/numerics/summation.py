@@ -94,8 +94,8 @@ def summation_order(
         dtype: format of the numbers: fp64, fp32, bf16 or fp16.
 
     Raises:
-        InputError: ``unknown-name``, ``out-of-range``, or ``unsupported`` where results are no summation
-            tree's: the sum is exact, compensated, random, or its order depends on the values.
+        InputError: ``unknown-name``, ``out-of-range``, or ``unsupported`` where no summation tree explains
+            the results: the sum is exact, compensated, random, or its order depends on the values.
     """
     choice(dtype, _MASKS, "format", "dtype")
     if not 2 <= n <= MOST:

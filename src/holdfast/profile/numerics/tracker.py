@@ -32,16 +32,16 @@ class WeightTracker:
 
         tracker = WeightTracker(model, every=10, dir="tracks/run-a").attach(optimizer)
 
-    Attached to an optimizer it needs no call in the training loop, whoever runs that. Without, call
-    `step` after each optimizer step. Of a sharded model (FSDP, DTensor) each rank tracks its own shard:
-    give each a folder of its own.
+    Attached to an optimizer it needs no call in the training loop. Otherwise call `step` after each
+    optimizer step. With a sharded model (FSDP, DTensor) each rank tracks its own shard and needs a
+    separate folder.
 
     Args:
-        model: whose floating-point parameters are tracked; tied ones once.
+        model: the model whose floating-point parameters are tracked; tied ones once.
         every: optimizer steps between sketches.
-        dir: folder of the sketches; made if there is none.
-        resume_from: the step of the checkpoint that training resumes from: later sketches are removed,
-            for their steps come again. Without it the folder must have none.
+        dir: folder of the sketches; created if missing.
+        resume_from: step of the checkpoint that training resumes from: later sketches are removed, since
+            their steps run again. Without it the folder must not contain sketches.
 
     Raises:
         InputError: ``output-exists``, ``no-data`` without a parameter to track.

@@ -51,7 +51,7 @@ class WeightDistance(Answer):
         return [("first", str(self.first)), ("second", str(self.second))]
 
     def values(self) -> Sequence[Value]:
-        """Of the last step."""
+        """The distances at the last step."""
         return [Value(key, self.totals[-1][key]) for key in ("w1", "paired_mean", "paired_max")]
 
     def unknowns(self) -> Sequence[Unknown]:

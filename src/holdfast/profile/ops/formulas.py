@@ -185,7 +185,7 @@ def _pool(x: Tensor, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> int
 
 
 def _packed(x: Tensor, *_: Any, out: Any, **__: Any) -> int:
-    # The weight [out, in] of 1 byte each is in an object of its own.
+    # The weight [out, in] of 1 byte each is in a separate object.
     return nbytes(x) + nbytes(_first(out)) + _first(out).shape[-1] * x.shape[-1]
 
 

@@ -71,7 +71,7 @@ class OpProfile(Answer):
 
     @property
     def flops(self) -> int:
-        """Of products, convolutions and attention, 2 per multiply-add; causal attention: its triangle."""
+        """FLOPs of products, convolutions and attention, 2 per multiply-add; causal: lower triangle."""
         return sum(row["flops"] for row in self._rows)
 
     @property
