@@ -179,8 +179,8 @@ def test_names_for_describing(tmp_path):
 @pytest.mark.parametrize(
     ("formats", "extracts", "words"),
     [
-        (["image/jpeg"], [column("a")], "is no table"),
-        (["text/csv"], [json_path("$.a")], "is no JSON"),
+        (["image/jpeg"], [column("a")], "is not a table"),
+        (["text/csv"], [json_path("$.a")], "is not JSON"),
         (
             ["text/csv"],
             [column("a"), file_property("lines")],

@@ -124,7 +124,7 @@ def audio(data: bytes, rate: int | None = None, what: str = "") -> Samples:
     try:
         samples, own = soundfile.read(io.BytesIO(data), dtype="float32")
     except (soundfile.SoundFileError, RuntimeError) as error:
-        raise _undecodable(what, "sound", data, error) from error
+        raise _undecodable(what, "audio", data, error) from error
     if rate is None or rate == own:
         return samples, own
     from scipy.signal import resample_poly
@@ -143,7 +143,7 @@ def _sampling_rate(field: Field) -> int | None:
 
 def _undecodable(what: str, kind: str, data: bytes, error: Exception) -> InputError:
     return InputError(
-        f"a value of the field {what!r} is no {kind} that can be decoded",
+        f"a value of the field {what!r} cannot be decoded as {kind}",
         code="damaged",
         found=f"{len(data)} bytes that begin with {data[:12]!r}: {error}",
         remedy="read it without decode, or correct the field's dataType",

@@ -118,7 +118,7 @@ def open_scan(
         opened = delimited.scan(opening, kind)
     else:
         raise InputError(
-            f"resource {resource_id!r} is no {'JSON' if paths else 'table'}",
+            f"resource {resource_id!r} is not {'JSON' if paths else 'a table'}",
             code="unknown-format",
             path=opening.members[0].fullpath,
             found=", ".join(formats) or "no encodingFormat",
