@@ -331,7 +331,7 @@ class RunRecorder:
         if not self._told_odd:
             self._told_odd = True
             tell(
-                f"{self._file.path}: {name} is omitted: not a number: {type(value).__name__} {value!r:.80}"
+                f"{self._file.path}: invalid {name}, not recorded: {type(value).__name__} {value!r:.80}"
             )
         return None
 
