@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import Answer, ColumnFormat, Figure, Section, Table
+from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso, moment
 from holdfast.fleet.state_mix import STATE_COLOURS
-from holdfast.fleet.wording import listed
+from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
 from holdfast.report import figures
 from holdfast.tables import literal
@@ -133,48 +133,24 @@ class Attribution(Answer):
                     "count": len(row["nodes"]),
                 }
             )
-        columns = {
-            "attempt": ColumnFormat("Attempt"),
-            "state": ColumnFormat("State"),
-            "end": ColumnFormat("End"),
-            "ran": ColumnFormat("Ran", right=True),
-            "count": ColumnFormat("Nodes"),
-            "failed": ColumnFormat("Failed node"),
-            "cause": ColumnFormat("Likeliest cause"),
-        }
         caption = (
             "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
             "the names of all nodes."
         )
-        return Table(pa.Table.from_pylist(rows, schema=ATTEMPTS), columns, caption=caption)
+        data = pa.Table.from_pylist(rows, schema=ATTEMPTS)
+        return table(data, "attempt state end ran count failed cause", caption)
 
     def _cause_table(self) -> Table:
         """Every check that explains an end, ranked."""
         rows = [
-            {
-                **cause,
-                "attempt": row["attempt"],
-                "rank": rank,
-                "domains": ", ".join(cause["domains"]),
-            }
+            cause | {"attempt": row["attempt"], "rank": n, "domains": ", ".join(cause["domains"])}
             for row in self.attempts
-            for rank, cause in enumerate(row["causes"], start=1)
+            for n, cause in enumerate(row["causes"], start=1)
         ]
-        columns = {
-            "attempt": ColumnFormat("Attempt"),
-            "rank": ColumnFormat("Rank"),
-            "symptom": ColumnFormat("Symptom"),
-            "check": ColumnFormat("Check"),
-            "node": ColumnFormat("Node"),
-            "offset_s": ColumnFormat("From the end", "s", digits=0),
-            "severity": ColumnFormat("Severity"),
-            "domains": ColumnFormat("Domains left"),
-        }
         caption = "One row per check near the end of a failed attempt, the likeliest cause first."
         empty = "No check fired near the end of a failed attempt."
-        return Table(
-            pa.Table.from_pylist(rows, schema=CAUSES), columns, caption, empty, detail=True
-        )
+        shown = "attempt rank symptom check node offset_s severity domains"
+        return table(rows, shown, caption, empty, detail=True)
 
 
 def _time(text: str | None) -> datetime | None:
@@ -187,10 +163,6 @@ ATTEMPTS = pa.schema(
     {"attempt": pa.int64(), "state": pa.string(), "start": _SECONDS, "end": _SECONDS}
     | dict.fromkeys(("ran", "failed", "cause", "nodes"), pa.string())
     | dict.fromkeys(("gpus", "count"), pa.int64())
-)
-CAUSES = pa.schema(
-    {"attempt": pa.int64(), "rank": pa.int64(), "offset_s": pa.float64()}
-    | dict.fromkeys(("symptom", "check", "node", "severity", "domains"), pa.string())
 )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, How, Section, Table
+from holdfast.answer import Section
 from holdfast.fleet.attribution import attribute
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.moments import with_times
-from holdfast.fleet.wording import MOST_ROWS, PAPER, decimals
+from holdfast.fleet.wording import MOST_ROWS, how, table
 from holdfast.numbers import brief, counted, duration
 from holdfast.tables import literal
 
@@ -37,29 +36,25 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
             f"{brief(float(worst['gpu_hours_lost']))} {unit}."
         )
         sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
-    digits = decimals(loops["gpu_hours_lost"].to_pylist())
-    columns = {
-        "job_id": ColumnFormat("Job"),
-        "gpus": ColumnFormat("GPUs"),
-        "requeues": ColumnFormat("Requeues"),
-        "preempted": ColumnFormat("Preempted"),
-        "gpu_hours_lost": ColumnFormat("Lost", unit.replace("hours", "h"), digits=digits),
-        "first_s": ColumnFormat("First failure"),
-        "last_s": ColumnFormat("Last failure", detail=True),
-    }
-    if not any(loops["gpus"].to_pylist()):
-        del columns["gpus"]
+    size = "gpus " if any(loops["gpus"].to_pylist()) else ""
     caption = "One row per run in a crash loop, most requeues first. Lost: both orders."
-    first_rows = with_times(loops.slice(0, MOST_ROWS), "first_s", "last_s")
-    table = Table(first_rows, columns, caption, "No run looped.")
-    how = How(
-        f"a crash loop: {assumed.crash_loop_requeues} or more requeues of one run after "
-        f"infrastructure failures within {duration(assumed.crash_loop_window_s)}",
-        {"runs are chained": "by name" if assumed.chain_by_name else "by job id"},
-        PAPER,
+    shown = table(
+        loops.slice(0, MOST_ROWS),
+        f"job_id {size}requeues preempted gpu_hours_lost first_s last_s",
+        caption,
+        "No run looped.",
+        gpu_hours_lost={"unit": unit.replace("hours", "h")},
+        first_s="First failure",
+        last_s={"label": "Last failure", "detail": True},
     )
+    parameters = {
+        "requeues, at least": assumed.crash_loop_requeues,
+        "within": duration(assumed.crash_loop_window_s),
+        "runs are chained": "by name" if assumed.chain_by_name else "by job id",
+    }
     figures = attribute(log, job_id).figures()
-    return Section("loops", "Which jobs loop?", sentence, figures, [table], how)
+    computed = how("loops", parameters)
+    return Section("loops", "Which jobs loop?", sentence, figures, [shown], computed)
 
 
 def crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.answer import Answer, Section, Value
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import (
     SECONDS_PER_DAY,
@@ -50,7 +50,7 @@ from holdfast.fleet.checkpoint_interval import (
     require_number,
     young_interval,
 )
-from holdfast.fleet.wording import PAPER
+from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted, duration, number, percent
 
 if TYPE_CHECKING:
@@ -150,8 +150,6 @@ class EttrResult(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What ETTR is expected?"""
-        import pyarrow as pa
-
         p, simulated = self.parameters, self.monte_carlo
         text = (
             f"A job on {counted(round(p.nodes), 'node')} is expected to be productive "
@@ -161,41 +159,33 @@ class EttrResult(Answer):
         if self.optimal_interval_s is not None:
             best = duration(self.optimal_interval_s)
             text += f", and {percent(self.optimal_ettr, 2)} with one every {best}"
-        forms: dict[str, tuple[float | None, ...]] = {
-            "exact": (self.exact,),
-            "full (first order)": (self.full,),
-            "v2 (the paper's approximation)": (self.v2,),
-            "exact, at the best checkpoint interval": (self.optimal_ettr,),
+        forms = {
+            "exact": self.exact,
+            "full (first order)": self.full,
+            "v2 (the paper's approximation)": self.v2,
+            "exact, at the best checkpoint interval": self.optimal_ettr,
         }
         if self.exact_finite is not None:
-            forms["exact, for this productive time"] = (self.exact_finite,)
+            forms["exact, for this productive time"] = self.exact_finite
+        rows = [{"form": form, "ettr": v, "low": None, "high": None} for form, v in forms.items()]
         if simulated is not None:
-            forms["Monte Carlo"] = (simulated.ettr, *simulated.ci95)
-        numbers = ("ettr", "low", "high")
-        rows = [{"form": form, **dict(zip(numbers, row))} for form, row in forms.items()]  # noqa: B905
-        types = [("form", pa.string()), *((name, pa.float64()) for name in numbers)]
-        columns = {
-            "form": ColumnFormat("Form"),
-            "ettr": ColumnFormat("Expected ETTR", digits=4, interval=("low", "high")),
+            low, high = simulated.ci95
+            rows.append({"form": "Monte Carlo", "ettr": simulated.ettr, "low": low, "high": high})
+        digits = {"unit": "", "digits": 4, "interval": ("low", "high")}
+        parameters = {
+            "nodes N": number(p.nodes),
+            "failures per node-day r_f": number(p.rate_per_node_day),
+            "checkpoint interval Δt": duration(p.checkpoint_interval_s),
+            "checkpoint write w": duration(p.write_s),
+            "initialisation u0": duration(p.init_s),
+            "queue before each start q": duration(p.queue_s),
+            "best checkpoint interval": duration(self.optimal_interval_s),
+            "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
         }
-        how = How(
-            "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
-            {
-                "nodes N": number(p.nodes),
-                "failures per node-day r_f": number(p.rate_per_node_day),
-                "checkpoint interval Δt": duration(p.checkpoint_interval_s),
-                "checkpoint write w": duration(p.write_s),
-                "initialisation u0": duration(p.init_s),
-                "queue before each start q": duration(p.queue_s),
-                "best checkpoint interval": duration(self.optimal_interval_s),
-                "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
-            },
-            PAPER,
-            self.notes,
-        )
-        table = pa.Table.from_pylist(rows, schema=pa.schema(types))
-        tables = [Table(table, columns, "One row per form, Monte Carlo with its 95 % interval.")]
-        return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, how)]
+        computed = how("expected_ettr", parameters, self.notes)
+        caption = "One row per form, Monte Carlo with its 95 % interval."
+        tables = [table(rows, "form ettr", caption, ettr=digits)]
+        return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, computed)]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet ettr``; units are in the names."""

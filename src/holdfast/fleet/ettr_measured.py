@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, Section, Table, Value
+from holdfast.answer import Answer, Section, Table, Value
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.store import Store
-from holdfast.fleet.wording import PAPER, decimals
+from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
 
@@ -81,28 +81,16 @@ class MeasuredEttr(Answer):
     def table(self, expected: Sequence[float] = ()) -> Table:
         """The job sizes, beside the ETTR that is expected of each where that is known."""
         rows = self.by_size.to_pylist()
-        few = np.array([row["runs"] < FEWEST_RUNS for row in rows], np.bool_)
-        waits = [row["queue_s"] / 60 for row in rows]
-        data = {
-            **{name: self.by_size[name] for name in ("runs", "ettr", "interruptions")},
-            "size": pa.array([bucket_label(row["gpus_max"]) for row in rows], pa.string()),
-            "queue": pa.array(waits, pa.float64()),
-            "expected": pa.array(expected or [None] * len(rows), pa.float64()),
-            **{end: pa.array(self.by_size[end].to_numpy(), mask=few) for end in ("lo", "hi")},
-        }
-        columns = {
-            "size": ColumnFormat("Job size", "GPUs", right=True),
-            "runs": ColumnFormat("Runs"),
-            "ettr": ColumnFormat("Measured, 95 %", "%", digits=1, interval=("lo", "hi")),
-            "expected": ColumnFormat("Expected", "%", digits=1),
-            "queue": ColumnFormat("Wait a start", "min", digits=decimals(waits)),
-            "interruptions": ColumnFormat("Interruptions", "a run", digits=1),
-        }
-        if not expected:
-            del columns["expected"]
+        for row, share in zip(rows, expected or [None] * len(rows), strict=True):
+            row |= {"size": bucket_label(row["gpus_max"]), "expected": share}
+            row["queue"] = row["queue_s"] / 60
+            if row["runs"] < FEWEST_RUNS:
+                row |= {"lo": None, "hi": None}
+        shown = f"size runs ettr {'expected ' if expected else ''}queue interruptions"
         caption = "One row per job size: runs of the class that waits least."
         empty = f"No run spent {duration(float(self.assumptions['long_run_s']))} on its nodes."
-        return Table(pa.table(data), columns, caption, empty)
+        measured = {"label": "Measured, 95 %", "interval": ("lo", "hi")}
+        return table(rows, shown, caption, empty, ettr=measured)
 
     def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
         """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""

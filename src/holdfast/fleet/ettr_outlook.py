@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.answer import Figure, How, Section, Table
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
 from holdfast.fleet.ettr_forms import expected_ettr, long_run_ettr
 from holdfast.fleet.ettr_measured import FEWEST_RUNS, MeasuredEttr
-from holdfast.fleet.wording import PAPER, ettr_settings, size
+from holdfast.fleet.wording import ettr_settings, how, size, table
 from holdfast.numbers import duration, percent
 from holdfast.report.figures import lines
 
@@ -29,10 +28,10 @@ QUESTION = "How much of a large run's time is productive?"
 
 def section(analysis: Analysis) -> Section:
     """How much of a large run's time is productive?"""
-    how = _how(analysis)
+    computed = _how(analysis)
     if analysis.expected_ettr is None:
         sentence = "Nothing ran: there is no failure rate to expect an ETTR from."
-        return Section("ettr", QUESTION, sentence, how=how)
+        return Section("ettr", QUESTION, sentence, how=computed)
     job = size(analysis, analysis.largest_job_nodes)
     per_node, measured = analysis.log.gpus_per_node, analysis.measured
     in_nodes = analysis.without_gpus
@@ -40,7 +39,7 @@ def section(analysis: Analysis) -> Section:
     sizes = (max(gpus / per_node, 1.0) for gpus in measured.by_size["gpus"].to_pylist())
     expected = [expected_ettr(**analysis.ettr_setting | {"nodes": nodes}) for nodes in sizes]
     tables = [_lever_table(analysis, job), analysis.measured.table(expected)]
-    return Section("ettr", QUESTION, _sentence(analysis, job), [figure], tables, how)
+    return Section("ettr", QUESTION, _sentence(analysis, job), [figure], tables, computed)
 
 
 def _sentence(analysis: Analysis, job: str) -> str:
@@ -71,12 +70,8 @@ def expected_text(analysis: Analysis) -> str:
 def _how(analysis: Analysis) -> How:
     assumed = analysis.log.assumptions
     wait_s, restarts = analysis.restart_wait_s
-    return How(
-        [
-            "measured: ETTR = R / (Q + R + U), U = initialization + replay + checkpoint writes; replay = "
-            "min(runtime, Δt / 2) per attempt that was cut off",
-            "expected: Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
-        ],
+    return how(
+        "ettr",
         {
             "checkpoint interval Δt (assumed)": duration(assumed.checkpoint_interval_s),
             "initialisation u0 (assumed)": duration(analysis.log.init_s),
@@ -85,25 +80,17 @@ def _how(analysis: Analysis) -> How:
             f"queue before restarts q (mean of {restarts:,})": duration(wait_s),
             "runs measured: at least": duration(assumed.long_run_s),
         },
-        PAPER,
-        "The exact form holds for failures at a constant rate, also during initialisation and writes.",
     )
 
 
 def _lever_table(analysis: Analysis, job: str) -> Table:
     base = analysis.expected_ettr or 0.0
-    changes = analysis.levers if analysis.goodput.failures else []
-    kinds = {"change": pa.string(), "ettr": pa.float64(), "gain": pa.float64()}
-    rows = [(lever.name, lever.ettr, 100 * (lever.ettr - base)) for lever in changes]
-    data = [dict(zip(kinds, row, strict=True)) for row in rows]
-    columns = {
-        "change": ColumnFormat("Change"),
-        "ettr": ColumnFormat("Expected ETTR", "%", digits=1),
-        "gain": ColumnFormat("Gain", "points", digits=1),
-    }
+    rows = [
+        {"change": lever.name, "ettr": lever.ettr, "gain": 100 * (lever.ettr - base)}
+        for lever in (analysis.levers if analysis.goodput.failures else [])
+    ]
     caption = f"What would raise the ETTR of a job on {job}, strongest first."
-    table = pa.Table.from_pylist(data, pa.schema(list(kinds.items())))
-    return Table(table, columns, caption, "No failure, so no change to recommend.")
+    return table(rows, "change ettr gain", caption, "No failure, so no change to recommend.")
 
 
 def expected_and_measured(

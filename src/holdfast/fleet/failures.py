@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
@@ -26,7 +24,7 @@ from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
-from holdfast.fleet.wording import PAPER, RATE_UNIT, brief_interval, decimals
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
 from holdfast.numbers import brief, duration, number
 from holdfast.report.figures import lines
 
@@ -111,22 +109,13 @@ class Mttf(Answer):
         tables = [_size_table(by_size)] if self.source == "attempts" else []
         if project:
             tables.append(self._projection_table(project, in_nodes))
-        how = How(
-            [
-                "r_f = failures / Σ node-days; MTTF(N nodes) = 1 / (N · r_f)",
-                "95 % interval of n failures in T node-days: "
-                "[2T / χ²(0.975; 2n + 2), 2T / χ²(0.025; 2n)]",
-            ],
-            {
-                f"r_f of the line, {RATE_UNIT}": brief(self.model.rate_per_1000_node_days_),
-                "from attempts above, GPUs": self.min_gpus,
-                "GPUs per node": self.gpus_per_node,
-            },
-            f"{PAPER}; Garwood 1936",
-            "The line assumes that nodes fail independently and that any failure ends the job.",
-        )
-        question = "How long does a job run before it fails?"
-        return Section("mttf", question, sentence, [] if figure is None else [figure], tables, how)
+        parameters = {
+            f"r_f of the line, {RATE_UNIT}": brief(self.model.rate_per_1000_node_days_),
+            "from attempts above, GPUs": self.min_gpus,
+            "GPUs per node": self.gpus_per_node,
+        }
+        question, drawn = "How long does a job run before it fails?", [figure] if figure else []
+        return Section("mttf", question, sentence, drawn, tables, how("mttf", parameters))
 
     def _projection_table(self, project: Sequence[int], in_nodes: bool) -> Table:
         """MTTF at job sizes."""
@@ -136,20 +125,12 @@ class Mttf(Answer):
             mttf, low, high = ("" if each is None else duration(3600 * each) for each in hours)
             nodes = math.ceil(gpus / self.gpus_per_node)
             rows.append({"nodes": nodes, "gpus": gpus, "mttf": mttf, "low": low, "high": high})
-        formats = {
-            "nodes": ColumnFormat("Nodes"),
-            "gpus": ColumnFormat("GPUs"),
-            "mttf": ColumnFormat("MTTF", right=True),
-            "low": ColumnFormat("From, 95 %", right=True),
-            "high": ColumnFormat("To, 95 %", right=True),
-        }
-        if in_nodes:
-            del formats["gpus"]
-        if not self.model.failures_:  # a lower bound is all there is
-            del formats["mttf"], formats["high"]
-            formats["low"] = ColumnFormat("MTTF at least, 95 %", right=True)
+        sizes = "nodes" if in_nodes else "nodes gpus"
         caption = "Projections of the fitted rate, one row per job size."
-        return Table(pa.Table.from_pylist(rows), formats, caption=caption)
+        if not self.model.failures_:  # a lower bound is all there is
+            at_least = {"label": "MTTF at least, 95 %"}
+            return table(rows, f"{sizes} low", caption, low=at_least)
+        return table(rows, f"{sizes} mttf low high", caption)
 
     def _figure(self, by_size: FailureModel, largest: int | None, in_nodes: bool) -> Figure | None:
         """MTTF of each job size with its interval, and the 1/N line of the fitted rate with its band.
@@ -198,20 +179,7 @@ def _size_table(by_size: FailureModel) -> Table:
         }
         for bucket in by_size.buckets_
     ]
-    numbers = [(name, pa.float64()) for name in ("node_days", "rate", "low", "high")]
-    data = pa.Table.from_pylist(
-        rows, pa.schema([("size", pa.string()), ("failures", pa.int64()), *numbers])
-    )
-    decimals_of = {name: decimals(data[name].to_pylist()) for name, _ in numbers}
-    # Decimals for the rates, or for their upper bounds where none failed.
-    digits = max(decimals_of["rate"], decimals_of["high"])
-    columns = {
-        "size": ColumnFormat("Job size", "GPUs", right=True),
-        "failures": ColumnFormat("Failures"),
-        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals_of["node_days"]),
-        "rate": ColumnFormat("Rate, 95 %", RATE_UNIT, digits=digits, interval=("low", "high")),
-    }
-    return Table(data, columns, caption="One row per job size, by failure rate.")
+    return table(rows, "size failures node_days rate", "One row per job size, by failure rate.")
 
 
 def mttf(

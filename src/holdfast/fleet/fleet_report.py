@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.answer import Answer, Finding, How, Page, Section, Tile, Unknown, Value
+from holdfast.answer import Answer, Finding, Page, Section, Tile, Unknown, Value
 from holdfast.fleet import ettr_outlook, timeline
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
@@ -18,11 +18,11 @@ from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import (
-    PAPER,
     RATE_UNIT,
     brief_interval,
     duration_interval,
     ettr_settings,
+    how,
     listed,
     size,
 )
@@ -139,20 +139,14 @@ class FleetReport(Answer):
                     f" {counted(new, 'health check')} {'was' if new == 1 else 'were'} introduced during "
                     "this period; a jump at that time reflects better detection, not more failures."
                 )
-        rate = "r_f = (NODE_FAIL + FAILED with a HIGH check) / Σ node-days"
-        if analysis.outages is not None:
-            rate = "r_f = failures / Σ node-days up"
-        how = How(
-            rate,
-            {
-                "attempts above, GPUs": analysis.min_gpus,
-                "test of the trend": analysis.trend.method,
-                "p-value": brief(analysis.trend.p_value),
-                "p-value of scatter around the trend": brief(analysis.trend.dispersion_p_value),
-            },
-            PAPER,
-        )
-        return timeline.section(text, frame, unit, analysis.new_checks, how)
+        parameters = {
+            "attempts above, GPUs": analysis.min_gpus,
+            "test of the trend": analysis.trend.method,
+            "p-value": brief(analysis.trend.p_value),
+            "p-value of scatter around the trend": brief(analysis.trend.dispersion_p_value),
+        }
+        computed = how("rate" if analysis.outages is None else "outage_rate", parameters)
+        return timeline.section(text, frame, unit, analysis.new_checks, computed)
 
     def _between_failures(self, fitted: Mttf) -> str:
         """What the rate means for the largest job: "a job on 128 GPUs fails every ... [...]"."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Value
+from holdfast.answer import Answer, Figure, Section, Table, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
@@ -25,7 +25,7 @@ from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.preemption import preemption_section, preemptions
 from holdfast.fleet.productive_time import lost_s
 from holdfast.fleet.store import Store
-from holdfast.fleet.wording import MOST_ROWS, PAPER, decimals
+from holdfast.fleet.wording import MOST_ROWS, PAPER, how, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
 from holdfast.tables import literal
@@ -33,6 +33,7 @@ from holdfast.tables import literal
 GPU_HOURS, NODE_HOURS = "GPU-hours", "node-hours"
 ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
 LOSSES = ("first_order", "second_order")
+ORDER_COLUMNS = " ".join(LOSSES)
 
 
 @dataclass(frozen=True)
@@ -129,29 +130,18 @@ class Goodput(Answer):
         labels = [bucket_label(top) for top in sizes["gpus_max"].to_pylist()]
         sizes = sizes.append_column("size", pa.array(labels, pa.string()))
         shown = sizes.take(pa.array(range(len(sizes))[::-1], pa.int64()))
-        columns = {
-            "size": ColumnFormat("Job size", "GPUs", right=True),
-            "gpu_hours": self._hours("GPU time", sizes["gpu_hours"]),
-            "failures": ColumnFormat("Failures"),
-            **self._loss_columns(sizes),
-        }
         caption = "One row per job size, largest first. The loss of a preempted job counts in its own size."
-        how = How(
-            [
-                "lost = GPUs × min(runtime, Δt/2), summed over attempts",
-                "first order: attempts that ended NODE_FAIL, or FAILED with a HIGH check",
-                "second order: attempts preempted by a run that had failed before",
-            ],
-            {"checkpoint interval Δt (assumed)": duration(self._checkpoint_s)},
-            PAPER,
-            "" if self.unit == GPU_HOURS else "The log has no GPUs: nodes take their place.",
-        )
-        tables = [Table(shown, columns, caption=caption, empty="Nothing ran.")]
+        notes = "" if self.unit == GPU_HOURS else "The log has no GPUs: nodes take their place."
+        assumed = {"checkpoint interval Δt (assumed)": duration(self._checkpoint_s)}
+        columns = f"size gpu_hours failures {ORDER_COLUMNS}"
+        tables = [table(shown, columns, caption, "Nothing ran.", **self._hours)]
         if self.unit == NODE_HOURS:
             tables = []  # it has no job sizes in GPUs
         rows = [row for row in sizes.to_pylist() if row["gpus_max"] > 0]
         drawn = self._figure(rows, "size", "Job size (GPUs)")
-        return Section("loss", "What did failures cost?", self._loss_sentence(), drawn, tables, how)
+        computed = how("loss", assumed, notes)
+        sentence = self._loss_sentence()
+        return Section("loss", "What did failures cost?", sentence, drawn, tables, computed)
 
     @property
     def _checkpoint_s(self) -> float:
@@ -197,37 +187,21 @@ class Goodput(Answer):
     def _cause_section(self) -> Section:
         assumed = self.log.assumptions
         nodes = [self.nodes_by_cause.get(cause) for cause in self.by_cause["cause"].to_pylist()]
-        table = self.by_cause.append_column("nodes", pa.array(nodes, pa.int64()))
-        columns = {
-            "cause": ColumnFormat("Likeliest cause"),
-            "failures": ColumnFormat("Failures"),
-            "nodes": ColumnFormat("Nodes"),
-            **self._loss_columns(table),
-        }
+        causes = self.by_cause.append_column("nodes", pa.array(nodes, pa.int64()))
         caption = (
             "One row per symptom, largest first-order loss first. Every check of one job: "
             "holdfast fleet attribute STORE JOBID."
         )
-        how = How(
-            "check c explains the end of an attempt if it fired on one of its nodes in "
-            "[end − before, end + after]; on the node that Slurm names as failed, if it names one",
-            {
-                "before": duration(assumed.check_before_s),
-                "after": duration(assumed.check_after_s),
-                "taxonomy": str(assumed.taxonomy or "shipped with holdfast"),
-            },
-            PAPER,
-            "The likeliest cause is the first HIGH check on the failed node. Checks overlap: a GPU "
-            "that falls off the bus shows as PCIe, as XID and as missing.",
-        )
-        return Section(
-            "causes",
-            "Why do attempts fail?",
-            self._cause_sentence(),
-            self._figure(self.by_cause.to_pylist(), "cause", "Likeliest cause"),
-            [Table(table, columns, caption=caption, empty="No failures.")],
-            how,
-        )
+        parameters = {
+            "before": duration(assumed.check_before_s),
+            "after": duration(assumed.check_after_s),
+            "taxonomy": str(assumed.taxonomy or "shipped with holdfast"),
+        }
+        columns = f"cause failures nodes {ORDER_COLUMNS}"
+        tables = [table(causes, columns, caption, "No failures.", **self._hours)]
+        drawn = self._figure(self.by_cause.to_pylist(), "cause", "Likeliest cause")
+        question, sentence = "Why do attempts fail?", self._cause_sentence()
+        return Section("causes", question, sentence, drawn, tables, how("causes", parameters))
 
     @property
     def unattributed(self) -> int:
@@ -277,17 +251,15 @@ class Goodput(Answer):
     def _owner_section(self) -> Section | None:
         """Whose jobs lose most? None where nothing was lost or the log names no user."""
         tables: list[Table] = []
-        for name, table in (("user", self.by_user), ("account", self.by_account)):
-            if table[name].null_count < len(table) and self.lost_hours:
-                columns = {
-                    name: ColumnFormat(name.title()),
-                    "hours": self._hours("Used", table["hours"]),
-                    "failures": ColumnFormat("Failures"),
-                    **self._loss_columns(table),
-                }
+        used: dict[str, Any] = {
+            **self._hours,
+            "hours": {"label": "Used", "unit": self._unit, "scaled": True},
+        }
+        for name, rows in (("user", self.by_user), ("account", self.by_account)):
+            if rows[name].null_count < len(rows) and self.lost_hours:
+                columns, most = f"{name} hours failures {ORDER_COLUMNS}", rows.slice(0, MOST_ROWS)
                 caption = f"One row per {name}, largest loss first."
-                shown = table.slice(0, MOST_ROWS)
-                tables.append(Table(shown, columns, caption, detail=bool(tables)))
+                tables.append(table(most, columns, caption, detail=bool(tables), **used))
         if not tables:
             return None
         name, *_ = tables[0].columns
@@ -315,17 +287,14 @@ class Goodput(Answer):
             )
         ]
 
-    def _hours(self, label: str, values: pa.ChunkedArray) -> ColumnFormat:
-        unit = self.unit.replace("hours", "h")
-        return ColumnFormat(label, unit, digits=decimals(values.to_pylist()))
+    @property
+    def _unit(self) -> str:
+        """Of columns: "GPU-h" or "node-h"."""
+        return self.unit.replace("hours", "h")
 
-    def _loss_columns(self, table: pa.Table) -> dict[str, ColumnFormat]:
-        unit = self.unit.replace("hours", "h")
-        digits = decimals(each for name in LOSSES for each in table[name].to_pylist())
-        return {
-            "first_order": ColumnFormat("Lost, first order", unit, digits=digits),
-            "second_order": ColumnFormat("Lost, second order", unit, digits=digits),
-        }
+    @property
+    def _hours(self) -> dict[str, Any]:
+        return {name: {"unit": self._unit} for name in LOSSES}
 
 
 def goodput(log: str | Path | Store | FleetLog) -> Goodput:

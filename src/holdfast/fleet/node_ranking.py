@@ -10,33 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import (
-    Answer,
-    ColumnFormat,
-    Figure,
-    Finding,
-    How,
-    Section,
-    Table,
-    Unknown,
-    Value,
-)
+from holdfast.answer import Answer, Figure, Finding, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
 from holdfast.fleet.store import Store
-from holdfast.fleet.wording import MOST_ROWS, PAPER, RATE_UNIT, decimals, listed, probability
+from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import figures
 
 MOST_NAMED = 4
-DIGITS = (
-    "shrunk_rate",
-    "node_days",
-    "failures_avoided_per_month",
-)  # columns of their own precision
 # What the figure shows of each node: column -> (name, colour).
 SIGNS = {
     "failures": ("failures to blame on it", "hardware"),
@@ -93,24 +78,16 @@ class Lemons(Answer):
     def sections(self) -> Sequence[Section]:
         """Which nodes should I pull?"""
         assumed = self.log.assumptions
-        how = How(
-            [
-                "failures of a node ~ Poisson(rate × its node-days); blame 1/n where nothing tells "
-                "which of n nodes failed",
-                "shrunk rate = (a + failures) / (b + node-days), Gamma(a, b) prior fitted to the fleet",
-                "q-value: Benjamini-Hochberg over the nodes' upper-tail p-values",
-            ],
-            {
-                "false discovery rate": f"{100 * self.detector.alpha:g} %",
-                f"fleet's rate, {RATE_UNIT}": brief(self.detector.fleet_rate_per_1000_node_days_),
-                "failures closer together on a node are one": duration(assumed.incident_gap_s),
-                "nodes that meet the rule on seven signals": listed(self.detector.rule_lemons_),
-            },
-            PAPER,
-        )
+        parameters = {
+            "false discovery rate": f"{100 * self.detector.alpha:g} %",
+            f"fleet's rate, {RATE_UNIT}": brief(self.detector.fleet_rate_per_1000_node_days_),
+            "failures closer together on a node are one": duration(assumed.incident_gap_s),
+            "nodes that meet the rule on seven signals": listed(self.detector.rule_lemons_),
+        }
+        computed = how("lemons", parameters)
         tables = [self.table(self.nodes.slice(0, MOST_ROWS))]
         question = "Which nodes should I pull?"
-        return [Section("lemons", question, self._sentence(), self._figure(), tables, how)]
+        return [Section("lemons", question, self._sentence(), self._figure(), tables, computed)]
 
     def _sentence(self) -> str:
         if not self.log.nodes_known:
@@ -154,29 +131,18 @@ class Lemons(Answer):
 
     def table(self, nodes: pa.Table) -> Table:
         """Rows of `nodes` as people read them."""
-        digits = {name: decimals(nodes[name].to_pylist()) for name in DIGITS}
         signals = [name for name in SIGNALS if name in nodes.column_names]
-        formats = {
-            name: (name.replace("_", " "), 2 if "node_fail" in name else 0) for name in signals
-        }
-        bounds = ("shrunk_rate_low", "shrunk_rate_high")
-        rate, days, avoided = (digits[name] for name in DIGITS)
-        columns = {
-            "node": ColumnFormat("Node"),
-            "failures": ColumnFormat("Blame", "failures", digits=1),
-            "node_days": ColumnFormat("In use", "node-days", digits=days),
-            "shrunk_rate": ColumnFormat(
-                "Shrunk rate, 95 %", RATE_UNIT, digits=rate, interval=bounds
-            ),
-            "q_value": ColumnFormat("q-value", digits=3),
-            "failures_avoided_per_month": ColumnFormat("Avoided", "a month", digits=avoided),
-            **{n: ColumnFormat(label, digits=d, detail=True) for n, (label, d) in formats.items()},
-        }
         caption = "One row per node, highest shrunk rate first."
         if signals:
             window = duration(self.log.assumptions.lemon_window_s)
             caption += f" The signals count over {window} before the end of the log."
-        return Table(nodes, columns, caption, "No node is known.")
+        shown = "node failures node_days shrunk_rate q_value failures_avoided_per_month"
+        here: dict[str, Any] = {
+            "failures": {"label": "Blame", "unit": "failures", "digits": 1},
+            "node_days": {"label": "In use"},
+            **{n: {"digits": 2 if "node_fail" in n else 0, "detail": True} for n in signals},
+        }
+        return table(nodes, " ".join([shown, *signals]), caption, "No node is known.", **here)
 
     def _figure(self) -> list[Figure]:
         """Share of the nodes at or below each value of the signs; none if no node has a sign."""

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, How, Section, Table
+from holdfast.answer import Section
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import FleetLog, bucket
-from holdfast.fleet.wording import PAPER
+from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted, duration
 from holdfast.tables import literal
 
@@ -71,27 +71,16 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
     second = f"{second_order:,} made room for a job that had failed before"
     sentence = f"{were}, {inferred:,} of them inferred; {second}."
     sentence = sentence if every else "Nobody was preempted."
-    columns = {
-        "means": ColumnFormat("Evidence"),
-        "state": ColumnFormat("Recorded state"),
-        "attempts": ColumnFormat("Attempts"),
-        "second_order": ColumnFormat("Of second order"),
-    }
     caption = "One row per kind of evidence and recorded state, most attempts first."
-    how = How(
-        [
-            "controller log: it names victim and preemptor; state PREEMPTED: the victim only",
-            "TIMEOUT before its limit; SIGTERM reached it while a job that outranks it waited",
-            "ended with other victims of a preemptor that then took its nodes",
-        ],
-        {
-            "grace, where the QOS does not say": duration(log.assumptions.preemption_grace_s),
-            "slack until the preemptor starts": duration(log.assumptions.preemption_slack_s),
-        },
-        PAPER,
-    )
-    table = Table(mix, columns, caption, "No attempt was preempted.", detail=True)
-    return Section("preemptions", "Who was preempted?", sentence, [], [table], how)
+    parameters = {
+        "grace, where the QOS does not say": duration(log.assumptions.preemption_grace_s),
+        "slack until the preemptor starts": duration(log.assumptions.preemption_slack_s),
+    }
+    computed = how("preemptions", parameters)
+    named = {"state": "Recorded state", "second_order": "Of second order"}
+    shown, empty = "means state attempts second_order", "No attempt was preempted."
+    mixed = table(mix, shown, caption, empty, detail=True, **named)
+    return Section("preemptions", "Who was preempted?", sentence, [], [mixed], computed)
 
 
 def preemptions(log: FleetLog) -> str:

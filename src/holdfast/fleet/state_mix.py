@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, Figure, Section, Table, Value
+from holdfast.answer import Answer, Figure, Section, Value
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.store import Store
-from holdfast.fleet.wording import decimals
+from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
@@ -74,17 +74,10 @@ class Status(Answer):
             if row["state"] == "NODE_FAIL":
                 sentence += f" NODE_FAIL is {percent(row['share_by_count'])} of the attempts"
                 sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
-        digits = decimals(self.table[hours].to_pylist())
-        columns = {
-            "state": ColumnFormat("State"),
-            "attempts": ColumnFormat("Attempts"),
-            "share_by_count": ColumnFormat("Share of attempts", "%", digits=2),
-            hours: ColumnFormat(f"{kind[0].upper()}{kind[1:]} time", f"{kind}-h", digits=digits),
-            share: ColumnFormat(f"Share of {kind} time", "%", digits=2),
-        }
         caption = "One row per state, most attempts first. Attempts that never started count."
-        table = Table(self.table, columns, caption=caption)
-        return [Section("status", "How do attempts end?", sentence, [self._figure()], [table])]
+        shown = f"state attempts share_by_count {hours} {share}"
+        tables = [table(self.table, shown, caption)]
+        return [Section("status", "How do attempts end?", sentence, [self._figure()], tables)]
 
     def _figure(self) -> Figure:
         """Shares of the states, by count and by time."""
@@ -126,7 +119,7 @@ def status(log: str | Path | Store | FleetLog) -> Status:
         total = f"sum({hours}) OVER ()"
         return f"CASE WHEN {total} > 0 THEN {hours} / {total} ELSE CAST(0 AS DOUBLE) END"
 
-    table = log.arrow(
+    mix = log.arrow(
         f"""SELECT state, attempts, gpu_hours, node_hours,
             attempts / CAST(sum(attempts) OVER () AS DOUBLE) AS share_by_count,
             {share("gpu_hours")} AS share_by_gpu_time, {share("node_hours")} AS share_by_node_time
@@ -137,6 +130,6 @@ def status(log: str | Path | Store | FleetLog) -> Status:
         ) AS states
         ORDER BY attempts DESC, state"""
     )
-    totals = (sum(table[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours"))
+    totals = (sum(mix[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours"))
     attempts, gpu_hours, node_hours = totals
-    return Status(table, attempts, float(gpu_hours), float(node_hours))
+    return Status(mix, attempts, float(gpu_hours), float(node_hours))

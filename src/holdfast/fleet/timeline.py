@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.answer import Figure, How, Section
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
 from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
-from holdfast.fleet.moments import moment, with_times
-from holdfast.fleet.wording import RATE_UNIT, decimals, probability
+from holdfast.fleet.moments import moment
+from holdfast.fleet.wording import RATE_UNIT, probability, table
 from holdfast.numbers import percent
 from holdfast.plain import plain
 from holdfast.report.figures import lines
@@ -209,24 +209,12 @@ def section(
         introduced: checks that began during the log, to be marked.
         how: the rate was computed.
     """
-    columns = {
-        "begin_s": ColumnFormat(f"From ({unit})"),
-        "cause": ColumnFormat("Cause"),
-        "failures": ColumnFormat("Failures"),
-        "node_days": ColumnFormat(
-            "Exposure", "node-days", digits=decimals(row["node_days"] for row in over_time)
-        ),
-    }
-    rows = {name: [row[name] for row in over_time] for name in columns}
-    table = Table(
-        with_times(pa.table({**rows, "cause": pa.array(rows["cause"], pa.string())}), "begin_s"),
-        columns,
-        caption=f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
-        empty="Nothing ran.",
-    )
+    caption = f"One row per {unit} and cause. The exposure is that of the whole {unit}."
+    named = {"begin_s": f"From ({unit})", "cause": "Cause"}
+    rows = table(over_time, "begin_s cause failures node_days", caption, "Nothing ran.", **named)
     figure = rate_figure(over_time, unit, introduced)
     drawn = [] if figure is None else [figure]
-    return Section("rate", "Does the failure rate drift?", sentence, drawn, [table], how)
+    return Section("rate", "Does the failure rate drift?", sentence, drawn, [rows], how)
 
 
 def rate_figure(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.answer import ColumnFormat, How, Table
+from holdfast.config import parse_config
+from holdfast.fleet.moments import with_times
 from holdfast.numbers import brief, counted, duration
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from holdfast.fleet.analysis import Analysis
 
 PAPER = (
@@ -18,6 +24,61 @@ RATE_UNIT = "per 1,000 node-days"
 SIGNIFICANT_DIGITS = 3
 MOST_ROWS = 500  # Rows of a table on the page; the commands give all with --json
 MOST_NAMES = 12
+COLUMNS = parse_config(Path(__file__).with_name("columns.toml"), "the columns of tables")
+METHODS = parse_config(Path(__file__).with_name("methods.toml"), "the methods of sections")
+
+
+def table(
+    data: pa.Table | Sequence[Mapping[str, Any]],
+    columns: str,
+    caption: str = "",
+    empty: str = Table.empty,
+    *,
+    detail: bool = False,
+    **changes: Any,
+) -> Table:
+    """A table whose columns read as ``columns.toml`` says.
+
+    Args:
+        data: the rows; of a list, only what is shown.
+        columns: names of the columns to show, in order, with spaces between.
+        caption: what one row is.
+        empty: the sentence in the place of no rows.
+        detail: see `Table`.
+        changes: column -> its header here, or fields of `ColumnFormat` that differ here.
+    """
+    import pyarrow as pa
+
+    forms: dict[str, dict[str, Any]] = {}
+    for name in columns.split():
+        here = changes.get(name, {})
+        here = {"label": here} if isinstance(here, str) else here
+        forms[name] = {**COLUMNS.get(name, {}), **here}
+    if not isinstance(data, pa.Table):
+        ends = [end for form in forms.values() for end in form.get("interval", ())]
+        data = pa.table({name: [row[name] for row in data] for name in [*forms, *ends]})
+    data = with_times(data, *(name for name, form in forms.items() if form.pop("time", False)))
+    for name, form in forms.items():
+        if form.pop("scaled", False):
+            bounds = (data[end].to_pylist() for end in form.get("interval", ()))
+            some = decimals(data[name].to_pylist()) or max(map(decimals, bounds), default=0)
+            form.setdefault("digits", some)
+    return Table(data, {k: ColumnFormat(**v) for k, v in forms.items()}, caption, empty, detail)
+
+
+def how(
+    section: str, parameters: Mapping[str, object] | None = None, notes: str | Sequence[str] = ()
+) -> How:
+    """How a section was computed, as ``methods.toml`` says.
+
+    Args:
+        section: its name there.
+        parameters: every assumed or fitted parameter with its value.
+        notes: further limits.
+    """
+    method = METHODS[section]
+    source = method.get("source", PAPER)
+    return How(method["formula"], parameters or {}, source, notes or method.get("notes", ()))
 
 
 def brief_interval(low: float | None, high: float | None) -> str:

@@ -106,21 +106,23 @@ class Console:
         with suppress(HoldfastError):
             self.snapshots.current()
 
-    def show(self, build: Callable[[Snapshot], View], status: int = 200) -> HTMLResponse:
+    def show(self, build: Callable[[Snapshot], View]) -> HTMLResponse:
         """The page that `build` makes of the current snapshot."""
         view = self.snapshots.answer(build)
         watching = "" if self.watcher is None else self.watcher.describe()
-        return HTMLResponse(
-            views.html(view.template, {**view.context, "watching": watching}), status
-        )
+        return HTMLResponse(views.html(view.template, {**view.context, "watching": watching}))
 
 
 def _add_pages(app: FastAPI, console: Console) -> None:
-    def route(build: Callable[[Snapshot], View]) -> Callable[[], Response]:
-        return lambda: console.show(build)
+    def route(address: str) -> Callable[[], Response]:
+        return lambda: console.show(lambda snapshot: pages.of_report(snapshot, address))
 
-    for address, build in {"/": pages.summary, "/rate": pages.rate, "/nodes": pages.nodes}.items():
-        app.add_api_route(address, route(build), response_model=None)
+    for address in pages.OF_REPORT:
+        app.add_api_route(address, route(address), response_model=None)
+
+    @app.get("/nodes")
+    def nodes() -> Response:
+        return console.show(pages.nodes)
 
     @app.get("/nodes/{name}")
     def node(name: str) -> Response:
@@ -133,10 +135,6 @@ def _add_pages(app: FastAPI, console: Console) -> None:
     @app.get("/jobs/{job_id}")
     def job(job_id: str) -> Response:
         return console.show(lambda snapshot: pages.job(snapshot, job_id))
-
-    @app.get("/ettr")
-    def ettr() -> Response:
-        return console.show(pages.ettr)
 
 
 def _add_data(app: FastAPI, console: Console) -> None:
@@ -165,33 +163,23 @@ def _add_data(app: FastAPI, console: Console) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(pages.Unknown)
-    def unknown(request: Request, error: pages.Unknown) -> Response:
-        return message(404, error.what, error.remedy, links=error.links)
+    def trouble(request: Request, error: Exception) -> Response:
+        if isinstance(error, pages.Unknown):
+            return message(404, error.what, error.remedy, links=error.links)
+        if isinstance(error, StoreError):
+            remedy = "Fix the store; this page then shows it without a restart of the console."
+            again = {"/": "Try again"}
+            return message(503, "The store cannot be read", remedy, found=str(error), links=again)
+        if isinstance(error, HoldfastError):
+            return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
+        if isinstance(error, HTTPException):
+            what = "Page not found" if error.status_code == 404 else str(error.detail)
+            return message(error.status_code, what, "", links=_HOME)
+        remedy = "It is in the output of `holdfast fleet serve`; the other pages still work."
+        return message(500, "The console made a mistake", remedy, links=_HOME)
 
-    @app.exception_handler(StoreError)
-    def no_store(request: Request, error: StoreError) -> Response:
-        what = "The store cannot be read"
-        remedy = "Fix the store; this page then shows it without a restart of the console."
-        return message(503, what, remedy, found=str(error), links={"/": "Try again"})
-
-    @app.exception_handler(HoldfastError)
-    def refused(request: Request, error: HoldfastError) -> Response:
-        return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
-
-    @app.exception_handler(HTTPException)
-    def no_page(request: Request, error: HTTPException) -> Response:
-        what = "Page not found" if error.status_code == 404 else str(error.detail)
-        return message(error.status_code, what, "", links=_HOME)
-
-    @app.exception_handler(Exception)
-    def fault(request: Request, error: Exception) -> Response:
-        return message(
-            500,
-            "The console made a mistake",
-            "It is in the output of `holdfast fleet serve`; the other pages still work.",
-            links=_HOME,
-        )
+    for kind in (pages.Unknown, HoldfastError, HTTPException, Exception):
+        app.add_exception_handler(kind, trouble)
 
 
 _HOME = {"/": "Morning summary"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, Page, Section, Table
+from holdfast.answer import Page, Section
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import (
@@ -16,18 +16,16 @@ from holdfast.fleet.attribution import (
     classified_health,
     infrastructure_failures,
 )
-from holdfast.fleet.console.views import JOB_LINK, NODE_LINK
-from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import losses
-from holdfast.fleet.moments import with_times
-from holdfast.fleet.wording import RATE_UNIT, brief_interval, decimals, probability
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability, table
 from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
 MOST_EVENTS = 200
 MOST_JOBS = 200
 LONGEST_SEARCH = 200
+EVENT = "time_s check severity xid message"  # Columns of a health event, as it was logged
 SIGNAL_TEXTS = {
     "excl_jobid_count": "jobs that exclude it",
     "xid_cnt": "distinct XIDs",
@@ -41,19 +39,18 @@ SIGNAL_TEXTS = {
 
 def node_section(analysis: Analysis) -> Section:
     """All nodes: the lemon ranking where jobs ran, else their outages and events."""
-    log, linked = analysis.log, ColumnFormat("Node", link=NODE_LINK)
+    log = analysis.log
     if analysis.outages is None and analysis.status.attempts:
         states = log.rows(f"SELECT node, state FROM {log.table('nodes')}")
         state = {row["node"]: row["state"] for row in states}
-        table, lemons = analysis.lemons.table(analysis.lemons.nodes), set(analysis.lemons.lemons)
-        names = table.data["node"].to_pylist()
-        data = table.data.append_column("state", pa.array(map(state.get, names), pa.string()))
+        ranking, lemons = analysis.lemons.table(analysis.lemons.nodes), set(analysis.lemons.lemons)
+        names = ranking.data["node"].to_pylist()
+        data = ranking.data.append_column("state", pa.array(map(state.get, names), pa.string()))
         marks = ["lemon" if name in lemons else "" for name in names]
         data = data.append_column("lemon", pa.array(marks, pa.string()))
-        first = {"node": linked, "lemon": ColumnFormat("Lemon"), "state": ColumnFormat("State")}
+        columns = {**table(data, "node lemon state").columns, **ranking.columns}
         (section,) = analysis.lemons.sections()
-        shown = Table(data, {**first, **table.columns, "node": linked}, table.caption, table.empty)
-        return Section("lemons", section.question, section.sentence, section.figures, [shown])
+        return replace(section, tables=[replace(ranking, data=data, columns=columns)], how=None)
     if analysis.outages is not None:
         return replace(analysis.outages.section(), id="lemons")
     data = log.arrow(
@@ -62,12 +59,7 @@ def node_section(analysis: Analysis) -> Section:
             UNION ALL SELECT node, NULL, 1 FROM {log.table("health")}
         ) AS named GROUP BY node ORDER BY events DESC, node"""
     )
-    columns = {
-        "node": linked,
-        "state": ColumnFormat("State"),
-        "events": ColumnFormat("Health events"),
-    }
-    tables = [Table(data, columns, empty="No node is known.")]
+    tables = [table(data, "node state events", empty="No node is known.")]
     return Section("lemons", "Which nodes are known?", f"{counted(len(data), 'node')}.", [], tables)
 
 
@@ -114,24 +106,15 @@ def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Sectio
         f"{found.nodes.num_rows:,}. It {'meets' if node in detector.rule_lemons_ else 'does not meet'} "
         "the rule on seven signals."
     )
-    limits = [detector.thresholds_.get(name) for name in SIGNALS]
-    over = [
-        limit is not None and row[name] > limit for name, limit in zip(SIGNALS, limits, strict=True)
+    signals = [
+        {"signal": text, "value": float(row[name]), "threshold": detector.thresholds_.get(name)}
+        for name, text in SIGNAL_TEXTS.items()
     ]
-    signals = {
-        "signal": [SIGNAL_TEXTS[name] for name in SIGNALS],
-        "value": [float(row[name]) for name in SIGNALS],
-        "threshold": pa.array(limits, pa.float64()),
-        "over": ["yes" if each else "" for each in over],
-    }
-    columns = {
-        "signal": ColumnFormat("Signal, last 28 days"),
-        "value": ColumnFormat("Value", digits=2),
-        "threshold": ColumnFormat("Threshold", digits=2),
-        "over": ColumnFormat("Above it"),
-    }
+    for each in signals:
+        limit = each["threshold"]
+        each["over"] = "yes" if limit is not None and each["value"] > limit else ""
     caption = "One row per signal; a threshold is a quantile of the fleet."
-    tables = [Table(pa.table(signals), columns, caption=caption)]
+    tables = [table(signals, "signal value threshold over", caption)]
     return Section("score", "Is it a lemon?", sentence, tables=tables)
 
 
@@ -145,23 +128,14 @@ def _failure_section(log: FleetLog, node: str) -> Section:
         JOIN {infrastructure_failures(log)} AS failed ON blamed.key = failed.key
         WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key"""
     )
-    columns = {
-        "stop_s": ColumnFormat("Ended"),
-        "job_id": ColumnFormat("Job", link=JOB_LINK),
-        "attempt": ColumnFormat("Attempt"),
-        "state": ColumnFormat("State"),
-        "label": ColumnFormat("Likeliest cause"),
-        "blame": ColumnFormat("Blame", digits=2),
-        "evidence": ColumnFormat("Why this node"),
-    }
     count, blame = len(data), sum(data["blame"].to_pylist())
     sentence = f"{counted(count, 'failed attempt')}, blame {brief(blame)} in all."
     caption = _latest("One row per failed attempt", count)
     caption += " Attempts that one event of the node ended are one failure of its score."
-    shown = with_times(data.slice(0, MOST_EVENTS), "stop_s")
-    table = Table(shown, columns, caption, "No attempt failed on it.")
+    shown = "stop_s job_id attempt state label blame evidence"
+    latest = table(data.slice(0, MOST_EVENTS), shown, caption, "No attempt failed on it.")
     question = "Which failures are blamed on it?"
-    return Section("failures", question, sentence if count else "None.", tables=[table])
+    return Section("failures", question, sentence if count else "None.", tables=[latest])
 
 
 def _check_section(log: FleetLog, mine: str) -> Section:
@@ -172,44 +146,17 @@ def _check_section(log: FleetLog, mine: str) -> Section:
         'GROUP BY "check" ORDER BY n DESC, "check"'
     )
     counts = summary["n"].to_pylist()
-    columns = {
-        "check": ColumnFormat("Check"),
-        "n": ColumnFormat("Events"),
-        "severity": ColumnFormat("Severity"),
-        "symptom": ColumnFormat("Symptom"),
-        "first_s": ColumnFormat("First"),
-        "last_s": ColumnFormat("Last"),
-    }
     caption, empty = "One row per check, most events first.", "No event of a health check on it."
-    tables = [Table(with_times(summary, "first_s", "last_s"), columns, caption, empty)]
+    tables = [table(summary, "check n severity symptom first_s last_s", caption, empty)]
     sentence = "None."
     if counts:
         sentence = (
             f"{counted(sum(counts), 'event')}; most often {summary['check'][0]} ({counts[0]:,})."
         )
         recent = f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}'
-        tables.append(event_table(log, recent, _latest("One row per event", sum(counts))))
+        caption = _latest("One row per event", sum(counts))
+        tables.append(table(log.arrow(recent), EVENT, caption))
     return Section("checks", "What did its health checks see?", sentence, tables=tables)
-
-
-def event_table(log: FleetLog, query: str, caption: str, *, with_node: bool = False) -> Table:
-    """Health events, as they were logged.
-
-    Args:
-        log: the open log.
-        query: of rows of `classified_health`.
-        caption: what a row is.
-        with_node: show the node, as a link.
-    """
-    columns = {
-        "time_s": ColumnFormat("Time"),
-        **({"node": ColumnFormat("Node", link=NODE_LINK)} if with_node else {}),
-        "check": ColumnFormat("Check"),
-        "severity": ColumnFormat("Severity"),
-        "xid": ColumnFormat("XID"),
-        "message": ColumnFormat("Message"),
-    }
-    return Table(with_times(log.arrow(query), "time_s"), columns, caption, "No event.")
 
 
 def _outage_section(log: FleetLog, mine: str) -> Section:
@@ -218,19 +165,11 @@ def _outage_section(log: FleetLog, mine: str) -> Section:
             coalesce(nullif(reason, ''), cause) AS reason
         FROM {log.table("node_outages")} {mine} ORDER BY start_s DESC LIMIT {MOST_EVENTS}"""
     )
-    columns = {
-        "start_s": ColumnFormat("From"),
-        "end_s": ColumnFormat("To"),
-        "hours": ColumnFormat("For", "h", digits=1),
-        "state": ColumnFormat("State"),
-        "reason": ColumnFormat("Reason"),
-    }
     state = "it is out now" if data["end_s"].null_count else "all are over"
     sentence = f"{counted(len(data), 'outage')}; {state}." if len(data) else "None."
-    shown = with_times(data, "start_s", "end_s")
-    caption = _latest("One row per outage", len(data))
-    table = Table(shown, columns, caption, "It was never out of service.")
-    return Section("outages", "When was it out of service?", sentence, tables=[table])
+    caption, empty = _latest("One row per outage", len(data)), "It was never out of service."
+    tables = [table(data, "start_s end_s hours state reason", caption, empty)]
+    return Section("outages", "When was it out of service?", sentence, tables=tables)
 
 
 def _latest(what: str, count: int) -> str:
@@ -272,36 +211,20 @@ def find_jobs(analysis: Analysis, words: str) -> Section:
     what = f"match “{words}”" if words else "were ended by the infrastructure"
     shown = f"; the first {MOST_JOBS:,} are below" if total > MOST_JOBS else ""
     unit = analysis.goodput.unit.replace("hours", "h")
-    columns = {
-        "job_id": ColumnFormat("Job", link=JOB_LINK),
-        "name": ColumnFormat("Name"),
-        "user": ColumnFormat("User"),
-        "gpus": ColumnFormat("GPUs"),
-        "attempts": ColumnFormat("Attempts"),
-        "failures": ColumnFormat("Failures"),
-        "lost": ColumnFormat("Lost", unit, digits=decimals(data["lost"].to_pylist())),
-        "state": ColumnFormat("Last state"),
-        "last_s": ColumnFormat("Last seen"),
-    }
+    columns = "job_id name user gpus attempts failures lost state last_s"
     caption = "One row per job, the largest loss first. Lost: as a failure and as a victim."
-    table = Table(with_times(data, "last_s"), columns, caption, "No job.")
+    here: dict[str, Any] = {"lost": {"unit": unit}, "state": "Last state", "last_s": "Last seen"}
+    tables = [table(data, columns, caption, "No job.", **here)]
     question = "Jobs found" if words else "Jobs that lost most"
-    return Section("found", question, f"{counted(total, 'job')} {what}{shown}.", tables=[table])
+    return Section("found", question, f"{counted(total, 'job')} {what}{shown}.", tables=tables)
 
 
 def _matches(words: str) -> str:
     """SQL: whether an attempt is of a job that the words mean."""
-    return " OR ".join(
-        [
-            f"job_id = {literal(words)}",
-            f"ends_with(job_id, {literal(f':{words}')})",  # with its cluster
-            f"starts_with(job_id, {literal(f'{words}_')})",
-            f"starts_with(job_id, {literal(f'{words}+')})",
-            f'"user" = {literal(words)}',
-            f"list_contains(nodes, {literal(words)})",
-            f"contains(lower(name), {literal(words.lower())})",
-        ]
-    )
+    word, lower = literal(words), literal(words.lower())
+    return f"""job_id = {word} OR ends_with(job_id, ':' || {word}) -- with its cluster
+        OR starts_with(job_id, {word} || '_') OR starts_with(job_id, {word} || '+')
+        OR "user" = {word} OR list_contains(nodes, {word}) OR contains(lower(name), {lower})"""
 
 
 def job(analysis: Analysis, job_id: str) -> Page | None:
@@ -352,5 +275,5 @@ def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     more = f"; the first {MOST_EVENTS:,} of {counts['n']:,}" if counts["n"] > MOST_EVENTS else ""
     caption = f"One row per event on a node that the job held, in order of time{more}."
     sentence = f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs."
-    tables = [event_table(log, events, caption, with_node=True)]
+    tables = [table(log.arrow(events), f"node {EVENT}", caption)]
     return [Section("signs", "What did the checks of its nodes see?", sentence, tables=tables)]

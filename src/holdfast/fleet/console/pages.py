@@ -13,6 +13,13 @@ from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.report import Page, Section, parts
 
+# Address -> template, what stands in the place of no section, whether new data are shown or told of
+OF_REPORT = {
+    "/": ("summary.html.j2", "", "show"),
+    "/rate": ("sections.html.j2", "Nothing ran, so there is no failure rate.", "show"),
+    "/ettr": ("sections.html.j2", "The log has no jobs, so there is no ETTR.", "tell"),
+}
+
 
 @dataclass(frozen=True)
 class View:
@@ -32,7 +39,7 @@ class Unknown(Exception):
 
 def prepare(snapshot: Snapshot) -> None:
     """Compute what most pages need, before the first of them is asked for."""
-    summary(snapshot)
+    of_report(snapshot, "/")
 
 
 def report(snapshot: Snapshot) -> Page:
@@ -70,36 +77,18 @@ def _laid(section: Section) -> dict[str, Any]:
     links = {"node": NODE_LINK, "job_id": JOB_LINK}
     tables = [
         replace(
-            table,
-            columns={
-                name: replace(form, link=links.get(name, form.link))
-                for name, form in table.columns.items()
-            },
+            each, columns={n: replace(f, link=links.get(n, "")) for n, f in each.columns.items()}
         )
-        for table in section.tables
+        for each in section.tables
     ]
     return parts.lay_out(replace(section, tables=tables))
 
 
-def summary(snapshot: Snapshot) -> View:
-    """The morning summary."""
-    return _page(
-        snapshot,
-        "/",
-        "summary.html.j2",
-        page=report(snapshot),
-        sections=_sections(snapshot, "/"),
-        on_news="show",
-    )
-
-
-def rate(snapshot: Snapshot) -> View:
-    """The trend of the failure rate, and what it means for a job."""
-    sections = _sections(snapshot, "/rate")
-    empty = "Nothing ran, so there is no failure rate."
-    return _page(
-        snapshot, "/rate", "sections.html.j2", sections=sections, empty=empty, on_news="show"
-    )
+def of_report(snapshot: Snapshot, here: str) -> View:
+    """A page of sections of the report: the morning summary, the failure rate or the ETTR."""
+    template, empty, on_news = OF_REPORT[here]
+    about = {"page": report(snapshot), "empty": empty, "on_news": on_news}
+    return _page(snapshot, here, template, sections=_sections(snapshot, here), **about)
 
 
 def nodes(snapshot: Snapshot) -> View:
@@ -142,9 +131,3 @@ def jobs(snapshot: Snapshot, words: str) -> View:
     found = snapshot.read(lambda analysis: _laid(evidence.find_jobs(analysis, words)))
     more = [] if words else _sections(snapshot, "/jobs")
     return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
-
-
-def ettr(snapshot: Snapshot) -> View:
-    """How much of a large run's time is productive, and what would raise it."""
-    sections, empty = _sections(snapshot, "/ettr"), "The log has no jobs, so there is no ETTR."
-    return _page(snapshot, "/ettr", "sections.html.j2", sections=sections, empty=empty)

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
+from holdfast.answer import Answer, Finding, Section, Value
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.fleet.log import FleetLog, open_log
@@ -29,6 +27,7 @@ from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rou
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
+from holdfast.fleet.wording import table
 from holdfast.numbers import counted, duration
 
 if TYPE_CHECKING:
@@ -129,15 +128,9 @@ class Calibration(Answer):
             }
             for e in self.estimates
         ]
-        columns = {
-            "key": ColumnFormat("Key"),
-            "estimate": ColumnFormat("Estimate, 95 %", right=True),
-            "n": ColumnFormat("Observations"),
-            "how": ColumnFormat("How", detail=True),
-        }
-        table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
+        tables = [table(rows, "key estimate n how", "One row per key.", n="Observations")]
         text = self.findings()[0].text
-        estimates = Section("estimates", "What does the log tell?", text, (), [table])
+        estimates = Section("estimates", "What does the log tell?", text, (), tables)
         return [estimates] if self.fit is None else [estimates, self.fit.section()]
 
 

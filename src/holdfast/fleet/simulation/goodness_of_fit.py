@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import ColumnFormat, How, Section, Table
+from holdfast.answer import Section
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
@@ -29,6 +29,7 @@ from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.job_runs import sized, without_gpus
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted
 
 # What is compared, and of which state or job size; the second is empty for the whole log.
@@ -40,8 +41,6 @@ WAITS = ("median wait (s)", "90 % wait (s)")
 UTILISATION = "utilisation"
 FAILURES = "infrastructure failures"
 JOBS = "jobs that ran"
-
-LABELS = ("Metric", "Of", "Log", "Simulated, 5 %", "95 %", "Inside?")
 
 FEWEST_REPLICAS = 3
 FEWEST_WAITS = 5
@@ -78,14 +77,15 @@ class GoodnessOfFit:
 
     def section(self) -> Section:
         """One row per figure: the range of the simulations, the log, inside or not."""
-        notes = (
-            "A simulation begins with an empty cluster; a log that does not is used more at first."
+        computed = how("fit", {"replicas n": self.replicas})
+        caption = "One row per figure; shares between 0 and 1."
+        bounds = {"low": "Simulated, 5 %", "high": "95 %"}
+        shown = table(
+            self.figures, "metric of log low high verdict", caption, metric="Metric", **bounds
         )
-        how = How("m ± t(0.95; n − 1) · s · √(1 + 1/n)", {"replicas n": self.replicas}, notes=notes)
-        labels = zip(self.figures.column_names, LABELS, strict=True)
-        columns = {name: ColumnFormat(label) for name, label in labels}
-        table = Table(self.figures, columns, "One row per figure; shares between 0 and 1.")
-        return Section("fit", "Does the scenario fit the log?", self.sentence, (), [table], how)
+        return Section(
+            "fit", "Does the scenario fit the log?", self.sentence, (), [shown], computed
+        )
 
 
 def goodness_of_fit(

@@ -9,24 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from holdfast.answer import (
-    Answer,
-    ColumnFormat,
-    Figure,
-    Finding,
-    How,
-    Section,
-    Table,
-    Unknown,
-    Value,
-)  # fmt: skip
+from holdfast.answer import Answer, Figure, Finding, How, Section, Table, Unknown, Value
 from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
 from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, TOPS, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.wording import how, table
 from holdfast.numbers import duration, percent
 from holdfast.report import figures
 
@@ -43,7 +33,6 @@ EFFECTS = (
     "completed_jobs_per_day",
 )
 MOST_FINDINGS = 6
-ETTR = "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs"
 
 
 @dataclass(frozen=True)
@@ -239,22 +228,12 @@ class WhatIf(Answer):
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked_by(self.main)]
         words = metric(self.main)
-        how = How(
-            [
-                "d = mean over the seeds of (metric with the change − metric without)",
-                "95 % interval: d ± t(0.975; n − 1) · s / √n, s the deviation of the differences",
-                ETTR,
-            ],
-            {"replicas n": self.replicas, "large runs": self._large},
-            "Kokolis et al., arXiv 2410.21680v2 (ETTR); Law, Simulation Modeling and Analysis",
-            "Pairs share their jobs and the failures of unchanged nodes. The best of several changes "
-            "looks a little better than it is.",
-        )
+        computed = how("gain", {"replicas n": self.replicas, "large runs": self._large})
         sentence = self.recommended or "No interval lies above zero."
         caption = f"The {words.label} ({words.shown_unit}), the largest gain first."
-        table = _table(ranked, "Change", caption)
+        gains = [_table(ranked, "Change", caption)]
         question = "Which change gains most?"
-        return Section("gain", question, sentence, [_figure(ranked)], [table], how)
+        return Section("gain", question, sentence, [_figure(ranked)], gains, computed)
 
     def _sizes(self) -> Section:
         change, question = self._subject, "Which job sizes gain?"
@@ -265,9 +244,10 @@ class WhatIf(Answer):
         rising = f"{sum(each.ci95[0] > 0 for _, each in rows)} of {len(rows)} sizes"
         sentence = f"With {change}, the simulated ETTR of long runs rises in {rising}."
         figure = replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")
-        how = How(ETTR, {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS})
-        table = _table(rows, "Job size (GPUs)", f"Simulated ETTR of long runs with {change} (%).")
-        return Section("sizes", question, sentence, [figure], [table], how)
+        parameters = {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS}
+        caption = f"Simulated ETTR of long runs with {change} (%)."
+        tables = [_table(rows, "Job size (GPUs)", caption)]
+        return Section("sizes", question, sentence, [figure], tables, how("sizes", parameters))
 
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]
@@ -278,25 +258,16 @@ class WhatIf(Answer):
         shown = {*EFFECTS, self.main}
         by_change = [(name, d) for name in ordered for d in self.differences if d.change == name]
         rows = [(name, d) for name, d in by_change if d.metric in shown]
-        table = _table(rows, "Change", "One row per change and metric.", several=True)
-        how = How(
-            [
-                "loss to failures = Σ GPUs · (progress lost + time hung + initialisation) of "
-                "attempts that the infrastructure ended (first order)",
-                "loss to preemption by jobs that had failed: of attempts that these preempted",
-                "productive GPU-hours = Σ GPUs · kept productive time",
-            ],
-            source="Kokolis et al., arXiv 2410.21680v2, on goodput loss",
-        )
-        return Section("effects", "What else changes?", sentence, tables=[table], how=how)
+        tables = [_table(rows, "Change", "One row per change and metric.", several=True)]
+        return Section("effects", "What else changes?", sentence, tables=tables, how=how("effects"))
 
     def _assumed(self) -> Section:
         notes = "The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE."
         sentence = (
             "What was simulated is one scenario, written below; correct it with --set KEY=VALUE."
         )
-        how = How(self.baseline.to_toml().splitlines(), notes=notes)
-        return Section("assumed", "What was assumed of the fleet?", sentence, how=how)
+        toml = How(self.baseline.to_toml().splitlines(), notes=notes)
+        return Section("assumed", "What was assumed of the fleet?", sentence, how=toml)
 
 
 def _within(path: str, keys: Iterable[str]) -> bool:
@@ -319,14 +290,8 @@ def _table(
         for label, each in rows
         for words in [metric(each.metric)]
     ]
-    columns = {
-        "label": ColumnFormat(first),
-        "before": ColumnFormat("Before"),
-        "after": ColumnFormat("After"),
-        "difference": ColumnFormat("Difference, 95 %", interval=("low", "high")),
-        **({"metric": ColumnFormat("Of")} if several else {}),
-    }
-    return Table(pa.Table.from_pylist(data), columns, caption)
+    shown = f"label before after difference {'metric' if several else ''}"
+    return table(data, shown, caption, label=first)
 
 
 def _scaled(each: Difference) -> dict[str, float]:
