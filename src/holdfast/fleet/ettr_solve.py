@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from holdfast.answer import Answer, Section
@@ -87,24 +87,24 @@ def solve(
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
-    _require("for_", for_, FIELDS)
     # The last interval of a whole run makes its ETTR jagged in the checkpoint interval.
     finite = productive_s is not None and for_ != "checkpoint"
-    _require("form", form, ("exact", "exact_finite") if finite else ("exact",))
+    forms = ("exact", "exact_finite") if finite else ("exact",)
+    for place, text, known in (("for_", for_, [*FIELDS]), ("form", form, forms)):
+        if text not in known:
+            problem, found = "this cannot be solved for", repr(text)
+            expected = ", ".join(known)
+            raise InputError(
+                problem, code="unknown-key", place=place, found=found, expected=expected
+            )
     if not 0 < target < 1:
         expected = "a number between 0 and 1"
         problem = "the target is not an ETTR"
         raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
-    parameters = {
-        "nodes": nodes,
-        "rate_per_node_day": rate_per_node_day,
-        "checkpoint_interval_s": checkpoint_interval_s,
-        "init_s": init_s,
-        "write_s": write_s,
-        "queue_s": queue_s,
-    }
-    parameters[name] = 1.0  # its own value is not used
+    values = (nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s)
+    names = [field.name for field in fields(EttrParameters)]
+    parameters = dict(zip(names, values, strict=False)) | {name: 1.0}  # its own value is not used
     if missing := [key for key, value in parameters.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
     base = EttrParameters(**parameters, productive_s=productive_s)  # type: ignore[arg-type]
@@ -133,18 +133,10 @@ def solve(
         low = _edge(value_at, target, best, SMALLEST) or 0.0
     if for_ == "nodes" and high is not None:
         high = math.floor(high * (1 + 1e-12))
-    no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
     best_value = best if best > SMALLEST else 0.0
-    best_or_none = None if no_best else best_value
-    return SolveResult(name, unit, target, low, high, best_or_none, best_ettr, form)
-
-
-def _require(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        problem, found = "this cannot be solved for", repr(value)
-        raise InputError(
-            problem, code="unknown-key", place=name, found=found, expected=", ".join(known)
-        )
+    if for_ == "checkpoint" and not SMALLEST < best < LARGEST:
+        best_value = None
+    return SolveResult(name, unit, target, low, high, best_value, best_ettr, form)
 
 
 def _edge(

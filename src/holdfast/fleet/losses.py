@@ -251,10 +251,7 @@ class Goodput(Answer):
     def _owner_section(self) -> Section | None:
         """Whose jobs lose most? None where nothing was lost or the log names no user."""
         tables: list[Table] = []
-        used: dict[str, Any] = {
-            **self._hours,
-            "hours": {"label": "Used", "unit": self._unit, "scaled": True},
-        }
+        used: dict[str, Any] = {**self._hours, "hours": {"label": "Used", "unit": self._unit}}
         for name, rows in (("user", self.by_user), ("account", self.by_account)):
             if rows[name].null_count < len(rows) and self.lost_hours:
                 columns, most = f"{name} hours failures {ORDER_COLUMNS}", rows.slice(0, MOST_ROWS)

@@ -16,9 +16,10 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the 
 STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
 PRECISION = 1e-13
 TAIL = 0.025
+WIDTHS = {"week": 7 * DAY_S, "day": DAY_S, "hour": HOUR_S, "10 minutes": 600.0, "minute": 60.0}
 
 # A check is new if, had it run all along, so long a silence before its first event had at most this
 # probability
@@ -72,17 +74,9 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
             edges.append(datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp())
             month += 1
         return edges, "month"
-    for width, name in (
-        (7 * DAY_S, "week"),
-        (DAY_S, "day"),
-        (HOUR_S, "hour"),
-        (600, "10 minutes"),
-        (60, "minute"),
-    ):
-        if span >= 5 * width or width == 60:
-            first = math.floor(begin_s / width) * width
-            return [first + i * width for i in range(int((end_s - first) // width) + 2)], name
-    raise AssertionError("the last width always fits")
+    name, width = next((n, w) for n, w in WIDTHS.items() if span >= 5 * w or w == 60)
+    first = math.floor(begin_s / width) * width
+    return [first + i * width for i in range(int((end_s - first) // width) + 2)], name
 
 
 def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], str]:
@@ -121,14 +115,8 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
     ):
         found.setdefault(row["low"], []).append((row["label"], row["n"]))
     return [
-        {
-            "begin_s": low,
-            "end_s": high,
-            "cause": cause,
-            "failures": n,
-            "node_days": node_days[f"bin{place}"] or 0.0,
-        }
-        for place, (low, high) in enumerate(bins)
+        {"begin_s": low, "end_s": high, "cause": cause, "failures": n, "node_days": days or 0.0}
+        for (low, high), days in zip(bins, node_days.values(), strict=True)
         for cause, n in found.get(low, [(None, 0)])
     ], unit
 
@@ -213,7 +201,7 @@ def section(
     named = {"begin_s": f"From ({unit})", "cause": "Cause"}
     rows = table(over_time, "begin_s cause failures node_days", caption, "Nothing ran.", **named)
     figure = rate_figure(over_time, unit, introduced)
-    drawn = [] if figure is None else [figure]
+    drawn = [figure] if figure else []
     return Section("rate", "Does the failure rate drift?", sentence, drawn, [rows], how)
 
 
@@ -225,53 +213,36 @@ def rate_figure(
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    bins: dict[float, list[Mapping[str, Any]]] = {}
-    for row in over_time:
-        if row["node_days"] > 0:
-            bins.setdefault(row["begin_s"], []).append(row)
-    rows = []
-    for begin_s, parts in bins.items():
+    rows: list[dict[str, Any]] = []
+    exposed = (row for row in over_time if row["node_days"] > 0)
+    for (begin_s, end_s, days), parts in groupby(
+        exposed, itemgetter("begin_s", "end_s", "node_days")
+    ):
         counts = dict.fromkeys(legend, 0)
         for row in parts:
             if row["failures"]:
-                cause = row["cause"] if row["cause"] in legend else ALL_OTHER
-                counts[cause] += row["failures"]
+                counts[row["cause"] if row["cause"] in legend else ALL_OTHER] += row["failures"]
                 counts[EVERY] += row["failures"]
-        low, high = poisson_interval(counts[EVERY], parts[0]["node_days"])
-        for cause, failures in counts.items():
-            ends = {"low": 1000 * low, "high": 1000 * high} if cause == EVERY and failures else {}
-            rows.append(
-                {
-                    "time": moment((begin_s + parts[0]["end_s"]) / 2),
-                    "cause": cause,
-                    "failures": failures,
-                    "rate": 1000 * failures / parts[0]["node_days"],
-                    **ends,
-                }
-            )
+        at, (low, high) = (
+            moment((begin_s + end_s) / 2),
+            poisson_interval(counts[EVERY], days / 1000),
+        )
+        rows += [
+            {"time": at, "cause": cause, "failures": n, "rate": 1000 * n / days}
+            | ({"low": low, "high": high} if cause == EVERY and n else {})
+            for cause, n in counts.items()
+        ]
     if not any(row["failures"] for row in rows):
         return None
+    firsts = [(moment(row["first_s"]), row["check"]) for row in introduced]
     marks = [
-        {
-            "at": moment(row["first_s"]),
-            "text": f"check “{row['check']}” first seen ({moment(row['first_s']):%Y-%m-%d %H:%M})",
-        }
-        for row in introduced
+        {"at": at, "text": f"check “{check}” first seen ({at:%Y-%m-%d %H:%M})"}
+        for at, check in firsts
     ]
-    figure = lines(
-        rows,
-        "time",
-        "rate",
-        f"Time, one point per {unit}",
-        f"Failures {RATE_UNIT}",
-        series="cause",
-        meanings=legend,
-        low="low",
-        high="high",
-        points=True,
-        zone="UTC",
-        marks=marks,
-    )
+    titles = (f"Time, one point per {unit}", f"Failures {RATE_UNIT}")
+    bars = {"series": "cause", "low": "low", "high": "high"}
+    look: dict[str, Any] = {"meanings": legend, "points": True, "zone": "UTC", "marks": marks}
+    figure = lines(rows, "time", "rate", *titles, **bars, **look)
     return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
 
 
@@ -307,9 +278,7 @@ class Trend:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
-        values: dict[str, Any] = plain(
-            {field.name: getattr(self, field.name) for field in fields(self)}
-        )
+        values: dict[str, Any] = plain(vars(self))
         return {**values, "per": values.pop("unit")}
 
 
