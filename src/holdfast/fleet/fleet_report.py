@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.answer import Answer, Finding, Page, Section, Tile, Unknown, Value
+from holdfast.config import parse_config
 from holdfast.fleet import ettr_outlook, timeline
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
@@ -37,6 +38,7 @@ ORDER = (
     *("owners", "preemptions", "status"),
 )
 FINDINGS = ("loss", "lemons", "loops", "causes", "rate", "ettr")  # Those whose answers are findings
+UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
 PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
 
 
@@ -304,66 +306,35 @@ class FleetReport(Answer):
     def unknowns(self) -> Sequence[Unknown]:
         """The gaps of the log, those that matter most first."""
         facts = self.analysis.log.store.facts
-        return [
-            *self._hidden_attempts(),
-            *self._rejects(),
-            *self._columns(),
-            *self._clocks(),
-            *self._thresholds(),
-            *(Unknown(sentence) for sentence in facts.get("inferred", [])),
-        ]
+        known = [Unknown(sentence) for sentence in facts.get("inferred", [])]
+        return [*self._gaps(), *self._thresholds(), *known]
 
-    def _hidden_attempts(self) -> Iterator[Unknown]:
-        if self.analysis.log.store.facts.get("duplicates_flag") == "missing":
-            yield Unknown(
-                "Earlier attempts of requeued jobs are hidden: the log was written without sacct "
-                "--duplicates. Failure rates and losses are too low by an unknown amount.",
-                "Run sacct -a -D -P --format=ALL -S START and ingest its output.",
-            )
-
-    def _rejects(self) -> Iterator[Unknown]:
-        rejected = self.analysis.log.store.facts.get("counts", {}).get("rejected", 0)
-        if rejected:
-            rows = self.analysis.rejects[:3]
-            reasons = "; ".join(f"{row['reason']} ({row['n']:,})" for row in rows)
-            yield Unknown(
-                f"{counted(rejected, 'record')} could not be read: {reasons}.",
-                "The table rejects of the store has file, line and text of each.",
-            )
-
-    def _columns(self) -> Iterator[Unknown]:
-        """Columns whose absence changes an answer."""
-        log = self.analysis.log
-        facts = [each.get("facts", {}) for each in log.store.facts["sources"]]
-        if broken := sum(each.get("unreadable_node_lists", 0) for each in facts):
-            yield Unknown(
-                f"{counted(broken, 'node list')} could not be read (cut off, or of over a million "
-                "nodes): those attempts have no nodes.",
-                "Export with sacct --parsable2, which does not cut columns off.",
-            )
+    def _gaps(self) -> Iterator[Unknown]:
+        """Hidden attempts, rejected records, columns whose absence changes an answer, wrong clocks."""
+        log, lag = self.analysis.log, self.analysis.clock_lag
+        facts = log.store.facts
+        if facts.get("duplicates_flag") == "missing":
+            yield _unknown("hidden")
+        if rejected := facts.get("counts", {}).get("rejected", 0):
+            reasons = "; ".join(f"{r['reason']} ({r['n']:,})" for r in self.analysis.rejects[:3])
+            yield _unknown("rejected", records=counted(rejected, "record"), reasons=reasons)
+        of_sources = [each.get("facts", {}) for each in facts["sources"]]
+        if broken := sum(each.get("unreadable_node_lists", 0) for each in of_sources):
+            yield _unknown("node_lists", lists=counted(broken, "node list"))
         missing = log.unknown_columns
         ran = missing["ran"]
         for column, (name, consequence) in KNOWABLE.items():
             if n := missing[column]:
                 of = "" if n == ran else f" for {n:,} of {counted(ran, 'attempt')}"
-                yield Unknown(
-                    f"{name} is not in the log{of}: {consequence}.",
-                    f"Add {name} to sacct --format.",
-                )
-
-    def _clocks(self) -> Iterator[Unknown]:
-        lag = self.analysis.clock_lag
+                yield _unknown("column", name=name, of=of, consequence=consequence)
         if lag is not None:
             hours = -lag.lag_s / 3600
             example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
-            away = f"{abs(hours):g} h"
-            yield Unknown(
-                f"The clocks of jobs and health events differ by about {away}: {lag.matched:,} of "
-                f"{counted(lag.failures, 'failure')} have a failed check {away} "
-                f"{'earlier' if hours > 0 else 'later'}, {lag.matched_now:,} at their end.",
-                "sacct prints local time: ingest into a new store with --timezone ZONE, likely one at "
-                f"UTC{hours:+g}{example}.",
-            )
+            counts = {"matched": f"{lag.matched:,}", "now": f"{lag.matched_now:,}"}
+            counts["failures"] = counted(lag.failures, "failure")
+            when = "earlier" if hours > 0 else "later"
+            zone = f"{hours:+g}{example}"
+            yield _unknown("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
 
     def _thresholds(self) -> Iterator[Unknown]:
         """What the log has too little of."""
@@ -375,27 +346,18 @@ class FleetReport(Answer):
             return
         none, failures = analysis.unattributed
         if not log.store.facts.get("counts", {}).get("health_events"):
-            yield Unknown(
-                "No health events: no failure has a cause, and FAILED attempts that the infrastructure "
-                "ended cannot be told from others.",
-                "Ingest the results of health checks (JSON lines or CSV: time, node, check, severity).",
-            )
+            yield _unknown("no_health_events")
         elif none:
-            yield Unknown(
-                f"{none:,} of {counted(failures, 'failure')} have no failed check near their end.",
-                "Add kernel logs (XIDs), or widen the window with --check-before.",
-            )
+            yield _unknown("no_check", none=f"{none:,}", failures=counted(failures, "failure"))
         if analysis.min_gpus != assumed.min_gpus:
-            yield Unknown(
-                f"No attempt used more than {assumed.min_gpus:,} GPUs, so the failure rate is taken "
-                "over all attempts.",
-                "Set the threshold with --min-gpus.",
-            )
+            yield _unknown("small_attempts", gpus=f"{assumed.min_gpus:,}")
         if not analysis.measured.runs:
-            yield Unknown(
-                f"No run spent {duration(assumed.long_run_s)} on its nodes, so no ETTR was measured.",
-                "Shorten the threshold with --long-run.",
-            )
+            yield _unknown("no_long_run", time=duration(assumed.long_run_s))
+
+
+def _unknown(name: str, **words: str) -> Unknown:
+    """A gap of the log, as ``unknowns.toml`` says it."""
+    return Unknown(*(UNKNOWNS[name][part].format(**words) for part in ("text", "remedy")))
 
 
 def _attempts(counts: dict[str, int]) -> str:

@@ -13,7 +13,7 @@ from holdfast.fleet import attribution
 from holdfast.fleet.failures import counts_by_size
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.node_ranking import lemons
+from holdfast.fleet.node_ranking import lemons, no_nodes
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
@@ -141,44 +141,39 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
     health_events = _seen(log)
     high_all = float(sum(row["high"] for row in health_events))
-    rows = []
+    shares: dict[str, tuple[float, float]] = {}  # Label -> all failures of it, share that drains
     for label in sorted({*counts, *(row["label"] for row in health_events if total)}):
-        count, failed = counts.get(label, (0, 0))
+        count = counts.get(label, (0, 0))[0]
         events = [row for row in health_events if row["label"] == label]
         high, low = (float(sum(row[name] for row in events)) for name in ("high", "low"))
         # Drains are counted beside the HIGH events of all nodes, and failures end attempts of busy
         # ones: what they have in common is the ratio of HIGH to LOW.
         if count:
             drained = low / (high + low) if high else low / (count + low)
-            share = count / max(1 - drained, 1e-9)
-        else:
-            drained, share = 1.0, low * (total / high_all if high_all else 1.0)
-        if share > 0:
-            rows.append((label, share, drained, count, failed, events))
+            shares[label] = count / max(1 - drained, 1e-9), drained
+        elif low:
+            shares[label] = low * (total / high_all if high_all else 1.0), 1.0
     if silent:
-        rows.append((attribution.UNATTRIBUTED, silent, 0.0, silent, 0, []))
-    total_share = sum(row[1] for row in rows)
+        shares[attribution.UNATTRIBUTED] = float(silent), 0.0
+        counts[attribution.UNATTRIBUTED] = silent, 0
+    total_share = sum(share for share, _ in shares.values())
     components: list[Component] = []
-    for label, share, drained, count, failed, events in rows:
-        key = f"failures.components[{len(components)}]"
+    for place, (label, (share, drained)) in enumerate(shares.items()):
+        key, (count, failed) = f"failures.components[{place}]", counts.get(label, (0, 0))
         interval = clopper_pearson_interval(share, total_share)
         part = findings.found(f"{key}.share", rounded(share / total_share, 3), count, interval)
-        if label == attribution.UNATTRIBUTED:
-            shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
-        else:
+        shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
+        if label != attribution.UNATTRIBUTED:
             hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
             crash, drained = rounded(hits / base, 3), round(drained, 3)
             if count:
-                interval = clopper_pearson_interval(hits, base)
-                findings.found(f"{key}.crash", crash, base, interval)
+                findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
             shown = {"high": round(1 - drained, 3), "low": drained, "crash": crash}
             # The check that most often sees it, and its XID.
-            for top in sorted(events, key=lambda row: (-row["high"], -row["low"], row["check"]))[
-                :1
-            ]:
-                shown |= {"check": str(top["check"]), "xid": int(top["xid"] or 0)}
+            events = [row for row in health_events if row["label"] == label]
+            top = min(events, key=lambda e: (-e["high"], -e["low"], e["check"]), default={})
+            shown |= {"check": str(top.get("check", label)), "xid": int(top.get("xid") or 0)}
         permanent = _permanent(f"{key}.permanent", label, outages, findings)
-        shown = {"check": label} | shown
         components.append(Component(label, part, permanent=permanent, **shown))
     if not health_events:
         findings.note(
@@ -250,9 +245,8 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
 
 def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
-    ranking = lemons(log) if log.nodes_known else None
-    table = [] if ranking is None else ranking.nodes.to_pylist()
-    worse = set() if ranking is None else set(ranking.lemons)
+    ranking = lemons(log) if log.nodes_known else no_nodes(log)
+    table, worse = ranking.nodes.to_pylist(), set(ranking.lemons)
     lemon_rows = [row for row in table if row["node"] in worse & nodes]
     if not lemon_rows:
         findings.found("failures.lemons.count", 0, len(table))
@@ -292,13 +286,12 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     )["gap_s"]
     gap_s = gaps.drop_null().to_numpy()
     gap_s = gap_s[gap_s > ALIGNED_S]
-    key = "detection.check_interval"
-    interval = common_interval(gap_s)
-    if interval is None:
-        why = "the times between failed checks of a node have no interval in common"
-        findings.assumed(key, f"{why} (n = {gap_s.size:,})")
-        return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
-    return Detection(findings.found(key, interval, gap_s.size), heartbeat)
+    key, interval = "detection.check_interval", common_interval(gap_s)
+    if interval is not None:
+        return Detection(findings.found(key, interval, gap_s.size), heartbeat)
+    why = "the times between failed checks of a node have no interval in common"
+    findings.assumed(key, f"{why} (n = {gap_s.size:,})")
+    return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
 
 
 def common_interval(gaps: Array) -> float | None:

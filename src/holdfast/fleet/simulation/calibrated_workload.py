@@ -113,16 +113,8 @@ def workload(
     findings.found("workload.users", users, those.runs.gpus.size)
     sizes = _sizes(those, cluster, classes, findings)
     ends = _ends(log, those, findings)
-    return Workload(
-        jobs_per_day=jobs_per_day,
-        users=users,
-        hour_weights=hours,
-        day_weights=days,
-        sizes=sizes,
-        ends=ends,
-        short_limits=_short_limits(those, ends, findings),
-        limit_factor=_limit_factor(log, those, findings),
-    )
+    limits = _short_limits(those, ends, findings), _limit_factor(log, those, findings)
+    return Workload("synthetic", jobs_per_day, users, hours, days, sizes, ends, *limits)
 
 
 # --- Arrivals ------------------------------------------------------------------------------------

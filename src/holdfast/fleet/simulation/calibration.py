@@ -163,7 +163,7 @@ def calibrate(
             found=f"the clusters {', '.join(log.store.facts['clusters'])}",
             remedy="ingest the log of one cluster into a store of its own",
         )
-    findings = Findings()
+    findings, assumed = Findings(), log.assumptions
     if processors is None:
         processors = bool(log.count("attempts")) and without_gpus(log)
     if processors:
@@ -187,22 +187,9 @@ def calibrate(
     checks = detection(log, typical_s, findings)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
-    assumed = log.assumptions
-    fitted = Scenario(
-        name=name,
-        begin=iso(math.floor(those.begin_s)) or "",
-        cluster=machines,
-        qos=ranks,
-        workload=users,
-        scheduler=schedules,
-        failures=broken,
-        detection=checks,
-        repair=outages.repair,
-        checkpoint=Checkpoint(
-            interval_s=assumed.checkpoint_interval_s,
-            write_s=assumed.write_s,
-            init_s=rounded(log.init_s),
-            save_on_signal=assumed.save_on_signal,
-        ),
-    )
+    times = assumed.checkpoint_interval_s, assumed.write_s, rounded(log.init_s)
+    saves = Checkpoint(*times, save_on_signal=assumed.save_on_signal)
+    begin = iso(math.floor(those.begin_s)) or ""
+    known = (schedules, broken, checks, outages.repair, saves)
+    fitted = Scenario(name, machines, ranks, users, begin, *known)
     return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))

@@ -95,11 +95,9 @@ def _begin_s(log: FleetLog, scenario: Scenario) -> float:
 def _work_s(runs: Records, scenario: Scenario) -> Array:
     """Productive time that each job needs."""
     limit = np.where(np.isnan(runs.limit_s), scenario.scheduler.time_limit_s, runs.limit_s)
-    work: Array = runs.made_s.copy()
-    work += np.where(runs.end == TIMEOUT, limit, 0.0)
     left = np.maximum(limit - np.nan_to_num(runs.longest_s), 0.0)
-    work += np.where(runs.end == RUNNING, left, 0.0)
-    return np.where(runs.end == PENDING, _typical_s(runs), work)
+    more = np.select([runs.end == TIMEOUT, runs.end == RUNNING], [limit, left], 0.0)
+    return np.where(runs.end == PENDING, _typical_s(runs), runs.made_s + more)
 
 
 def _typical_s(runs: Records) -> Array:
@@ -133,11 +131,11 @@ def _limit_s(runs: Records, scenario: Scenario, work_s: Array) -> Array:
 
 def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
     """Places in `scenario.qos`; a scenario with one class takes all jobs into it."""
-    names = {each.name: place for place, each in enumerate(scenario.qos)}
+    names = [each.name for each in scenario.qos]
     if len(names) == 1:
         return np.zeros(runs.gpus.size, np.int16)
     job_classes, place = np.unique(runs.job_class.astype(str), return_inverse=True)
-    if unknown := [name for name in job_classes.tolist() if name not in names]:
+    if unknown := sorted({*job_classes.tolist()} - {*names}):
         raise InputError(
             "jobs of the log are of a class of service that the scenario does not have",
             code="conflict",
@@ -146,7 +144,7 @@ def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
             expected="one of " + ", ".join(names),
             remedy="add it to the scenario as [[qos]], or calibrate a scenario from this log",
         )
-    return np.array([names[name] for name in job_classes.tolist()], np.int16)[place]
+    return np.array([names.index(name) for name in job_classes.tolist()], np.int16)[place]
 
 
 def _end_states(runs: Records) -> Array:
