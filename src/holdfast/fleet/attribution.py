@@ -68,9 +68,11 @@ class Attribution(Answer):
     def sections(self) -> Sequence[Section]:
         """What happened to it?"""
         failed = sum(bool(row["infrastructure"]) for row in self.attempts)
-        sentence = f"{counted(len(self.attempts), 'attempt')}, "
-        sentence += f"{failed:,}" if failed else "none"
-        sentence += " ended by the infrastructure."
+        attempts, ended = (
+            counted(len(self.attempts), "attempt"),
+            f"{failed:,}" if failed else "none",
+        )
+        sentence = f"{attempts}, {ended} ended by the infrastructure."
         if len(self.attempts) > MOST_DRAWN:
             sentence += f" The figure shows the last {MOST_DRAWN}."
         tables = [self._attempt_table(), self._cause_table()]
@@ -87,14 +89,12 @@ class Attribution(Answer):
             end = max(begin, end)
             span = {"attempt": row["attempt"], "start": begin, "end": end, "state": row["state"]}
             bars.append(span)
-            ticks += [
-                {
-                    "attempt": row["attempt"],
-                    "at": moment(end.timestamp() + cause["offset_s"]),
-                    "text": f"{cause['check']} on {cause['node']}",
-                }
-                for cause in row["causes"]
-            ]
+            for cause in row["causes"]:
+                at, text = (
+                    end.timestamp() + cause["offset_s"],
+                    f"{cause['check']} on {cause['node']}",
+                )
+                ticks.append({"attempt": row["attempt"], "at": moment(at), "text": text})
         if not bars:
             return []
         states = {bar["state"] for bar in bars}
@@ -120,19 +120,11 @@ class Attribution(Answer):
                 first, more = causes[0], len(causes) - 1
                 likeliest = f"{first['symptom']}: {first['check']} on {first['node']} at "
                 likeliest += f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
-            rows.append(
-                {
-                    **{name: row[name] for name in ("attempt", "state")},
-                    "start": start,
-                    "end": end,
-                    "ran": duration((end - start).total_seconds()) if start and end else "",
-                    "gpus": row.get("gpus"),
-                    "failed": listed(row["failed_nodes"]) if row["failed_nodes"] else "",
-                    "cause": likeliest,
-                    "nodes": str(NodeSet.fromlist(row["nodes"])),
-                    "count": len(row["nodes"]),
-                }
-            )
+            ran = duration((end - start).total_seconds()) if start and end else ""
+            failed = listed(row["failed_nodes"]) if row["failed_nodes"] else ""
+            names = {"nodes": str(NodeSet.fromlist(row["nodes"])), "count": len(row["nodes"])}
+            times = {"start": start, "end": end, "ran": ran}
+            rows.append({**row, **times, **names, "failed": failed, "cause": likeliest})
         caption = (
             "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
             "the names of all nodes."
@@ -188,13 +180,10 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         f"FROM {mine} AS mine ORDER BY attempt, key"
     )
     if not attempts:
-        raise InputError(
-            f"job not found: {job_id!r}",
-            code="no-match",
-            path=log.store.path,
-            expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
-            remedy="check the id, and that the window (--since) covers the job",
-        )
+        problem, path = f"job not found: {job_id!r}", log.store.path
+        expected = "a job id as sacct prints it, for example 93, 306_4 or 98+1"
+        remedy = "check the id, and that the window (--since) covers the job"
+        raise InputError(problem, code="no-match", path=path, expected=expected, remedy=remedy)
     keys = literal([row["key"] for row in attempts])
     causes = log.rows(f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank")
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
@@ -202,13 +191,9 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     named = log.rows(_evident_nodes(log, mine))
     explained = [
         {
-            "attempt": row["attempt"],
-            "state": row["state"],
-            "start": iso(row["start_s"]),
-            "end": iso(row["end_s"]),
-            "gpus": row["gpus"],
+            **{name: row[name] for name in ("attempt", "state", "gpus", "recovered")},
+            **{name: iso(row[f"{name}_s"]) for name in ("start", "end")},
             "nodes": row["nodes"] or [],
-            "recovered": row["recovered"],
             "infrastructure": row["key"] in infrastructure,
             "failed_nodes": sorted(said["node"] for said in named if said["key"] == row["key"]),
             "causes": [_cause(cause) for cause in causes if cause["key"] == row["key"]],

@@ -170,13 +170,9 @@ class Mttf(Answer):
 
 def _size_table(by_size: FailureModel) -> Table:
     rows = [
-        {
-            "size": bucket_label(bucket.gpus_max or 0),
-            "failures": bucket.failures,
-            "node_days": bucket.node_days,
-            "rate": bucket.rate_per_1000_node_days,
-            **dict(zip(("low", "high"), bucket.ci95 or (None, None), strict=True)),
-        }
+        {"size": bucket_label(bucket.gpus_max or 0), "rate": bucket.rate_per_1000_node_days}
+        | {"failures": bucket.failures, "node_days": bucket.node_days}
+        | dict(zip(("low", "high"), bucket.ci95 or (None, None), strict=True))
         for bucket in by_size.buckets_
     ]
     return table(rows, "size failures node_days rate", "One row per job size, by failure rate.")
@@ -225,14 +221,13 @@ def mttf(
             problem = "nothing ran in the window"
             expected = f"a time before the end of the log, {minute(log.end_s)}"
             raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
-        raise InputError(
+        largest = log.value(f"SELECT max(gpus) FROM {log.exposure}") or 0
+        problem, found = (
             f"no attempt with more than {threshold:,} GPUs ran",
-            code="no-data",
-            path=log.store.path,
-            found=f"largest attempt: {log.value(f'SELECT max(gpus) FROM {log.exposure}') or 0:,} GPUs",
-            expected="attempts above the threshold, or a lower one",
-            remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
+            f"at most {largest:,} GPUs",
         )
+        remedy = "lower it with --min-gpus; --min-gpus 0 counts every attempt"
+        raise InputError(problem, code="no-data", path=path, found=found, remedy=remedy)
     names = ("gpus_min", "gpus_max", "failures", "node_days")
     model = FailureModel().fit_buckets(*([row[name] for row in sizes] for name in names))
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")

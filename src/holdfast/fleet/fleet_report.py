@@ -92,16 +92,12 @@ class FleetReport(Answer):
         """Losses, the failure rate, lemon nodes and the measured ETTR."""
         analysis = self.analysis
         none, failures = analysis.unattributed
+        share, how = none / failures if failures else None, "failures without a check"
         return [
             *analysis.goodput.values(),
             *([] if analysis.mttf is None else analysis.mttf.values()),
             *(analysis.lemons.values() if analysis.nodes_known else []),
-            Value(
-                "unattributed_share",
-                none / failures if failures else None,
-                better="lower",
-                how="failures without a check",
-            ),
+            Value("unattributed_share", share, better="lower", how=how),
             *analysis.measured.values(),
         ]
 
@@ -233,28 +229,21 @@ class FleetReport(Answer):
         if not ran:
             return
         named = analysis.lemons.lemons
+        count, of, note = "unknown", "", "no NodeList in the log"
         if analysis.nodes_known:
-            of = f"of {analysis.log.count('nodes'):,}"
+            count, of = f"{len(named):,}", f"of {analysis.log.count('nodes'):,}"
             note = listed(named, 3) if named else ""
-            yield Tile("Lemon nodes", f"{len(named):,}", of, note=note, section_id="lemons")
-        else:
-            note = "no NodeList in the log"
-            yield Tile("Lemon nodes", "unknown", note=note, section_id="lemons")
+        yield Tile("Lemon nodes", count, of, note=note, section_id="lemons")
         none, failures = analysis.unattributed
-        yield Tile(
-            "Failures without a cause",
-            percent(none / failures) if failures else "–",
-            note=f"{none:,} of {failures:,}" if failures else "no failures",
-            section_id="causes",
-        )
+        share = percent(none / failures) if failures else "–"
+        note = f"{none:,} of {failures:,}" if failures else "no failures"
+        yield Tile("Failures without a cause", share, note=note, section_id="causes")
         if analysis.expected_ettr is not None and analysis.mttf is not None:
+            at = f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}"
             value = percent(expected_ettr(**ettr_settings(analysis)[0]), 1)
-            yield Tile(
-                f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}",
-                value if analysis.mttf.model.failures_ else f"≥ {value}",
-                note=f"measured {analysis.measured.largest_text()}",
-                section_id="ettr",
-            )
+            value = value if analysis.mttf.model.failures_ else f"≥ {value}"
+            note = f"measured {analysis.measured.largest_text()}"
+            yield Tile(at, value, note=note, section_id="ettr")
 
     def _rate_tiles(self, fitted: Mttf) -> Iterator[Tile]:
         model, drift = fitted.model, self.analysis.trend
@@ -268,11 +257,10 @@ class FleetReport(Answer):
         text = rate if model.failures_ else f"≤ {rate}"
         yield Tile("Failure rate", text, RATE_UNIT, interval, trend=trend, section_id="rate")
         at = f"MTTF at {size(self.analysis, self.analysis.reference_nodes)}"
-        if value is None:
-            yield Tile(at, f"≥ {duration(low)}", interval="at 95 %", section_id="mttf")
-        else:
-            interval = f"{duration_interval(low, high)} at 95 %"
-            yield Tile(at, duration(value), interval=interval, section_id="mttf")
+        text, interval = f"≥ {duration(low)}", "at 95 %"
+        if value is not None:
+            text, interval = duration(value), f"{duration_interval(low, high)} at 95 %"
+        yield Tile(at, text, interval=interval, section_id="mttf")
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Time range, sources, rows used and set aside."""
@@ -355,9 +343,9 @@ class FleetReport(Answer):
             yield _unknown("no_long_run", time=duration(assumed.long_run_s))
 
 
-def _unknown(name: str, **words: str) -> Unknown:
+def _unknown(gap: str, /, **words: str) -> Unknown:
     """A gap of the log, as ``unknowns.toml`` says it."""
-    return Unknown(*(UNKNOWNS[name][part].format(**words) for part in ("text", "remedy")))
+    return Unknown(*(UNKNOWNS[gap][part].format(**words) for part in ("text", "remedy")))
 
 
 def _attempts(counts: dict[str, int]) -> str:

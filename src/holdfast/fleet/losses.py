@@ -31,6 +31,11 @@ from holdfast.report import figures
 from holdfast.tables import literal
 
 GPU_HOURS, NODE_HOURS = "GPU-hours", "node-hours"
+TOTALS = (
+    *("lost_first_order", "lost_second_order", "unit", "failures", "preemptions"),
+    "preemptions_second_order",
+)
+BY = ("by_job_size", "by_cause", "by_user", "by_account")
 ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
 LOSSES = ("first_order", "second_order")
 ORDER_COLUMNS = " ".join(LOSSES)
@@ -81,35 +86,24 @@ class Goodput(Answer):
             {**loop, "first": iso(loop.pop("first_s")), "last": iso(loop.pop("last_s"))}
             for loop in self.crash_loops.to_pylist()
         ]
-        return {
-            "total": self.total_hours,
-            "lost_first_order": self.lost_first_order,
-            "lost_second_order": self.lost_second_order,
-            "unit": self.unit,
-            "failures": self.failures,
-            "preemptions": self.preemptions,
-            "preemptions_second_order": self.preemptions_second_order,
-            "by_job_size": self.by_job_size.to_pylist(),
-            "by_cause": self.by_cause.to_pylist(),
-            "by_user": self.by_user.to_pylist(),
-            "by_account": self.by_account.to_pylist(),
-            "crash_loops": loops,
-        }
+        fields = {k: v for k, v in vars(self).items() if k in TOTALS}
+        tables = {k: getattr(self, k).to_pylist() for k in BY}
+        return {"total": self.total_hours, **fields, **tables, "crash_loops": loops}
 
     def values(self) -> Sequence[Value]:
         """Hours and the shares that were lost; shares compare over windows of different length."""
         total = self.total_hours
-        orders = {
-            "lost_share": self.lost_hours,
-            "lost_first_order_share": self.lost_first_order,
-            "lost_second_order_share": self.lost_second_order,
+        losses = {f"lost_{order}_share": getattr(self, f"lost_{order}") for order in LOSSES}
+        about: dict[str, Any] = {
+            "better": "lower",
+            "how": f"lost / all {self.unit}",
+            "source": PAPER,
         }
-        how = f"lost / all {self.unit}"
         return [
             Value(f"total_{self.unit.lower().replace('-', '_')}", total, self.unit),
             *(
-                Value(name, lost / total if total else None, better="lower", how=how, source=PAPER)
-                for name, lost in orders.items()
+                Value(name, lost / total if total else None, **about)
+                for name, lost in ({"lost_share": self.lost_hours} | losses).items()
             ),
         ]
 

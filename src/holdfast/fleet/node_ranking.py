@@ -192,22 +192,18 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
         return Lemons(detector, log, outage_log.all_nodes_known(log))
     if not log.nodes_known:
+        problem = "the nodes of jobs are not in the log: which of them fail is unknown"
+        remedy = "export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format"
+        path = log.store.path
         raise InputError(
-            "the nodes of jobs are not in the log: which of them fail is unknown",
-            code="missing-column",
-            path=log.store.path,
-            found="no NodeList",
-            remedy="export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format",
+            problem, code="missing-column", path=path, found="no NodeList", remedy=remedy
         )
     found = node_signals(log)
     columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
     detector.fit(
         found.table["node"].to_pylist(),
-        columns["node_days"],
-        columns["failures"],
-        known_failures=columns["known_failures"],
+        **{name: columns[name] for name in ("node_days", "failures", "known_failures", "touched")},
         exposure=found.exposure,
-        touched=columns["touched"],
         signals={name: columns[name] for name in SIGNALS},
         p_values_without=found.p_values_without,
         window_days=window_days,

@@ -56,14 +56,8 @@ def create_app(
     if token is not None:
         check_token(token)
     console = Console(store, assumptions or Assumptions(), watcher, patience_s)
-    app = FastAPI(
-        title="holdfast",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        lifespan=console.lifespan,
-        redirect_slashes=False,
-    )
+    no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
+    app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
     app.add_middleware(Access, token=token, refuse=message)
     _add_pages(app, console)
     _add_data(app, console)
@@ -189,12 +183,8 @@ def message(
     status: int, title: str, remedy: str, *, found: str = "", links: dict[str, str] | None = None
 ) -> Response:
     """A page that says what is wrong and what to do."""
-    context: dict[str, Any] = {
-        "title": title,
-        "remedy": remedy,
-        "found": found,
-        "links": links or {},
-    }
+    context: dict[str, Any] = {"title": title, "remedy": remedy, "found": found}
+    context["links"] = links or {}
     if status in (401, 421):
         context["navigation"] = {}
     return HTMLResponse(views.html("message.html.j2", context), status)

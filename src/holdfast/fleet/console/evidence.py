@@ -84,13 +84,19 @@ def _facts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     if not rows:
         return [("Inventory", "not in it: seen in the health log only")]
     row = rows[0]
-    return [
-        ("State", row["state"] or "unknown"),
-        *([("Reason", row["reason"])] if row["reason"] else []),
-        ("GPUs", number(row["gpus"])),
-        ("Processors", number(row["cpus"])),
-        *([("Inventory", "inferred from the logs")] if row["inferred"] else []),
-    ]
+    return _known(
+        {
+            "State": row["state"] or "unknown",
+            "Reason": row["reason"],
+            "GPUs": number(row["gpus"]),
+            "Processors": number(row["cpus"]),
+            "Inventory": "inferred from the logs" if row["inferred"] else "",
+        }
+    )
+
+
+def _known(facts: dict[str, str]) -> list[tuple[str, str]]:
+    return [(label, text) for label, text in facts.items() if text]
 
 
 def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Section:
@@ -242,19 +248,14 @@ def job(analysis: Analysis, job_id: str) -> Page | None:
     lost = sum(log.value(f"SELECT sum(lost) FROM {t} {mine}") or 0.0 for t in losses(log))
     unit = analysis.goodput.unit
     sections = [*explained.sections(), *_signs(analysis, explained.job_id)]
-    inputs = _job_facts(facts, f"{brief(lost)} {unit}" if lost else "")
-    return Page(title=explained.title, inputs=inputs, sections=sections)
-
-
-def _job_facts(row: dict[str, Any], lost: str) -> list[tuple[str, str]]:
     named = {
-        "Name": row["name"],
-        "User": " / ".join(part for part in (row["user"], row["account"]) if part),
-        "Queue": " / ".join(part for part in (row["partition"], row["qos"]) if part),
-        "Size": f"{number(row['gpus'])} GPUs on {number(row['node_count'])} nodes",
-        "Lost": lost,
+        "Name": facts["name"],
+        "User": " / ".join(part for part in (facts["user"], facts["account"]) if part),
+        "Queue": " / ".join(part for part in (facts["partition"], facts["qos"]) if part),
+        "Size": f"{number(facts['gpus'])} GPUs on {number(facts['node_count'])} nodes",
+        "Lost": f"{brief(lost)} {unit}" if lost else "",
     }
-    return [(label, text) for label, text in named.items() if text]
+    return Page(title=explained.title, inputs=_known(named), sections=sections)
 
 
 def _signs(analysis: Analysis, job_id: str) -> list[Section]:

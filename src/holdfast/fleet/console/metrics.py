@@ -78,16 +78,14 @@ def measure(analysis: Analysis) -> Measures:
     log, facts = analysis.log, analysis.log.store.facts
     counts = facts.get("counts", {})
     known, due = _causes(analysis)
-    since = log.end_s - RECENT_S
+    since, introduced = log.end_s - RECENT_S, analysis.introduced
     values: dict[str, Values] = {
         "build_info": {(__version__,): 1},
         "node_failures": {labels: len(moments) for labels, moments in known.items()},
         "recent_failures": {(): sum(m >= since for each in known.values() for m in each)},
         "failure_rate_min_gpus": {(): analysis.min_gpus},
         "node_days": {(): 0.0 if analysis.mttf is None else analysis.mttf.model.node_days_},
-        "check_first_seen_timestamp_seconds": {
-            (str(row["check"]),): row["first_s"] for row in analysis.introduced
-        },
+        "check_first_seen_timestamp_seconds": {(r["check"],): r["first_s"] for r in introduced},
         "store_last_event_timestamp_seconds": _last_events(analysis),
         "store_commits": {(): facts.get("commits", 0)},
         "store_attempts": {(): counts.get("attempts", 0)},
@@ -128,9 +126,7 @@ def _rates(analysis: Analysis) -> dict[str, Values]:
             "failure_rate_cusum": {(): jump.statistic},
             "failure_rate_cusum_threshold": {(): THRESHOLD},
             "failure_rate_in_control_per_node_day": {(): jump.in_control_per_node_day},
-            "failure_rate_recent_per_node_day": {
-                (): jump.watched_failures / jump.watched_node_days
-            },
+            "failure_rate_recent_per_node_day": {(): jump.watched_rate},
             "failures_only_new_checks_show": {(): jump.set_aside},
         }
     fitted, every = analysis.mttf, analysis.mttf_all
@@ -164,20 +160,16 @@ def _of_attempts(analysis: Analysis) -> dict[str, Values]:
         gpus = analysis.largest_job_nodes * analysis.mttf.gpus_per_node
         expected[str(gpus),] = analysis.expected_ettr
     in_gpus = 0.0 if analysis.without_gpus else 1.0
+    orders = {"first": lost.lost_first_order, "second": lost.lost_second_order}
     return {
-        "goodput_lost_gpu_hours": {
-            ("first",): lost.lost_first_order * in_gpus,
-            ("second",): lost.lost_second_order * in_gpus,
-        },
+        "goodput_lost_gpu_hours": {(k,): v * in_gpus for k, v in orders.items()},
         "gpu_hours": {(): lost.total_gpu_hours},
         "lemon_score": {(row["node"],): row["shrunk_rate"] / fleet for row in nodes},
         "lemon": {(row["node"],): row["node"] in lemons.lemons for row in nodes},
-        "crash_loop_requeues": {(str(row["job_id"]),): row["requeues"] for row in loops},
-        "crash_loop_lost_gpu_hours": {
-            (str(row["job_id"]),): row["gpu_hours_lost"] * in_gpus for row in loops
-        },
+        "crash_loop_requeues": {(row["job_id"],): row["requeues"] for row in loops},
+        "crash_loop_lost_gpu_hours": {(r["job_id"],): r["gpu_hours_lost"] * in_gpus for r in loops},
         **_estimates(
-            "ettr", {key: (row["ettr"], row["lo"], row["hi"]) for key, row in by_size.items()}
+            "ettr", {k: (row["ettr"], row["lo"], row["hi"]) for k, row in by_size.items()}
         ),
         "ettr_runs": {key: row["runs"] for key, row in by_size.items()},
         "ettr_expected": expected,
@@ -262,9 +254,10 @@ class Exporter:
             if name.startswith("watch_") and not watched:
                 continue
             helps = {name: about["help"]}
-            if about["type"] == "estimate":
-                helps[f"{name}_lower"] = f"Lower end of the 95 % interval of holdfast_{name}."
-                helps[f"{name}_upper"] = f"Upper end of the 95 % interval of holdfast_{name}."
+            for end in ("lower", "upper") if about["type"] == "estimate" else ():
+                helps[f"{name}_{end}"] = (
+                    f"{end.title()} end of the 95 % interval of holdfast_{name}."
+                )
             counts = about["type"] == "counter"
             for each, text in helps.items():
                 family = CounterMetricFamily if counts else GaugeMetricFamily

@@ -67,6 +67,11 @@ class RateJump:
     set_aside: int
     new_checks: tuple[str, ...]  # Checks first seen after the baseline began
 
+    @property
+    def watched_rate(self) -> float:
+        """Failures per node and day of the watched time."""
+        return self.watched_failures / self.watched_node_days
+
 
 def rate_jump(analysis: Analysis) -> RateJump | None:
     """Hold the last weeks of a log against the weeks before.

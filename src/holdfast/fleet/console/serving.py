@@ -76,14 +76,8 @@ def serve(
     with _bound(host, port) as listener:
         if watcher is not None and not (folder / MANIFEST).exists():
             watcher.look()  # a page needs a store
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_S,
-        )
+        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
+        config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=GRACE_S, **quiet)  # type: ignore[arg-type]
         on_start(_address(host, listener))
         try:
             uvicorn.Server(config).run(sockets=[listener])
@@ -103,23 +97,15 @@ def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_
             remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
         )
     if not 0 <= port <= 65_535:
-        raise InputError(
-            "invalid port", code="unknown-name", found=str(port), expected="0 to 65535"
-        )
+        expected = "0 to 65535"
+        raise InputError("invalid port", code="unknown-name", found=str(port), expected=expected)
     if not poll_s > 0:
-        raise InputError(
-            "the time between two looks is not above zero",
-            code="invalid-value",
-            found=f"{poll_s:g} s",
-        )
+        problem = "the time between two looks is not above zero"
+        raise InputError(problem, code="invalid-value", found=f"{poll_s:g} s")
     for path in paths:
         if not path.exists() and not path.parent.is_dir():
-            raise InputError(
-                "folder not found",
-                code="not-found",
-                path=path,
-                remedy="correct --watch",
-            )
+            remedy = "correct --watch"
+            raise InputError("folder not found", code="not-found", path=path, remedy=remedy)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -134,19 +120,19 @@ def _bound(host: str, port: int) -> socket.socket:
         )[0]
         return socket.create_server(address[:2], family=family)
     except socket.gaierror as error:
+        remedy = "correct --host"
         raise InputError(
-            "host not found", code="unknown-name", found=host, remedy="correct --host"
+            "host not found", code="unknown-name", found=host, remedy=remedy
         ) from error
     except OSError as error:
-        used = error.errno == errno.EADDRINUSE
-        raise InputError(
+        remedy = "choose another --host or --port"
+        if error.errno == errno.EADDRINUSE:
+            remedy = "another console runs there: open it, or choose another --port"
+        problem, found = (
             "the address cannot be bound",
-            code="address-in-use",
-            found=f"{host}, port {port}: {error.strerror or error}",
-            remedy="another console runs there: open it, or choose another --port"
-            if used
-            else "choose another --host or --port",
-        ) from error
+            f"{host}, port {port}: {error.strerror or error}",
+        )
+        raise InputError(problem, code="address-in-use", found=found, remedy=remedy) from error
 
 
 def _address(host: str, listener: socket.socket) -> str:

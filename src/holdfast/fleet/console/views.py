@@ -59,16 +59,8 @@ def _source(name: str) -> str | None:
 
 def html(template: str, context: Mapping[str, Any]) -> str:
     """A page."""
-    empty = {
-        "fleet": "holdfast",
-        "subtitle": "",
-        "here": "",
-        "live": False,
-        "generation": "",
-        "on_news": "tell",
-        "watching": "",
-        "extent": "",
-    }
+    names = ("subtitle", "here", "live", "generation", "watching", "extent")
+    empty = {"fleet": "holdfast", "on_news": "tell", **dict.fromkeys(names, "")}
     text: str = environment().get_template(template).render({**empty, **context})
     return text
 

@@ -158,14 +158,10 @@ def known(key: str) -> list[Leaf]:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     near = same or [each for each in paths if path and each.startswith(f"{path}.")]
     near = near or get_close_matches(path, keys(), 3)
-    raise InputError(
-        "unknown key",
-        code="unknown-key",
-        found=key,
-        expected=" or ".join(near) or "a key of the scenario",
-        remedy=f"holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
-        f"{', '.join([*BY_WORD, *SHORT])}",
-    )
+    expected = " or ".join(near) or "a key of the scenario"
+    remedy = "holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
+    remedy += ", ".join([*BY_WORD, *SHORT])
+    raise InputError("unknown key", code="unknown-key", found=key, expected=expected, remedy=remedy)
 
 
 def paths_of(change: str) -> list[str]:
@@ -207,10 +203,8 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
         if step >= len(value):
-            places = f"[0] to [{len(value) - 1}]"
-            raise InputError(
-                "the list is shorter", code="conflict", place=edit.key, expected=places
-            )
+            problem, places = "the list is shorter", f"[0] to [{len(value) - 1}]"
+            raise InputError(problem, code="conflict", place=edit.key, expected=places)
         return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
     setting = edit.operator == "="
     if leaf.kind in (str, bool) and not setting:
@@ -318,13 +312,10 @@ def _replace(scenario: Scenario, edit: Edit) -> Scenario:
     names, lemons = _named(scenario, edit), scenario.failures.lemons
     unknown = [name for name in names if name not in lemons.nodes]
     if unknown and lemons.count:
-        raise InputError(
-            "the seed chooses which nodes are lemons: their names are not known beforehand",
-            code="conflict",
-            place="failures.lemons.count",
-            found=", ".join(unknown),
-            expected="lemons=off, or the names of nodes under failures.lemons.nodes",
-        )
+        problem = "the seed chooses which nodes are lemons: their names are not known beforehand"
+        found, key = ", ".join(unknown), "failures.lemons.count"
+        expected = "lemons=off, or the names of nodes under failures.lemons.nodes"
+        raise InputError(problem, code="conflict", place=key, found=found, expected=expected)
     left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
     return _with(scenario, replace(lemons, nodes=left))
 

@@ -83,11 +83,9 @@ def whatif(
     baseline = fleet.scenario
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
     if not changes:
-        raise InputError(
-            "there is nothing to propose for this fleet: nothing in it fails",
-            code="no-data",
-            expected="a change, for example checkpoint.write=30s",
-        )
+        problem = "there is nothing to propose for this fleet: nothing in it fails"
+        expected = "a change, for example checkpoint.write=30s"
+        raise InputError(problem, code="no-data", expected=expected)
     scenarios = {change: apply(baseline, change) for change in changes}
     if days is None:
         days = min(fleet.days or PRESET_DAYS, MOST_DAYS)
@@ -101,24 +99,15 @@ def whatif(
         for first in range(0, len(played), replicas)
     )
     main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
-    answer = WhatIf(
-        differences=[
-            _difference(change, name, old, after)
-            for change, after in zip(changes, new, strict=True)
-            for name in old[0]
-        ],
-        baseline=baseline,
-        scenarios=scenarios,
-        scope=chosen,
-        main=main,
-        source=fleet.name,
-        days=days,
-        replicas=replicas,
-        seed=seed,
-        notes=[*fleet.notes, *_doubts(before, chosen, main)],
-        assumed=fleet.assumed,
-        measured=fleet.measured,
-    )
+    differences = [
+        _difference(change, name, old, after)
+        for change, after in zip(changes, new, strict=True)
+        for name in old[0]
+    ]
+    played_as = (chosen, main, fleet.name, days, replicas, seed)
+    notes = [*fleet.notes, *_doubts(before, chosen, main)]
+    known = (notes, fleet.assumed, fleet.measured)
+    answer = WhatIf(differences, baseline, scenarios, *played_as, *known)
     return answer if html is None else replace(answer, html=write(answer.page(), html))
 
 
@@ -133,10 +122,9 @@ def _difference(
     pairs = pairs[np.isfinite(pairs).all(axis=1)]  # [replicas, 2]
     if not len(pairs):
         return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan))
+    gains = np.diff(pairs)[:, 0]
     before, after = pairs.mean(axis=0).tolist()
-    change_of_each = pairs[:, 1] - pairs[:, 0]
-    gain = float(change_of_each.mean())
-    return Difference(change, metric, before, after, gain, mean_interval(change_of_each))
+    return Difference(change, metric, before, after, float(gains.mean()), mean_interval(gains))
 
 
 def mean_interval(values: Array) -> tuple[float, float]:

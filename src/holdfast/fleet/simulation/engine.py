@@ -136,12 +136,9 @@ def _play(
 def _check(jobs: Records, scenario: Scenario) -> None:
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
     if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
-        raise InputError(
-            "jobs that cannot run on this cluster",
-            code="conflict",
-            found=f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs",
-            expected=f"1 to {most} GPUs",
-        )
+        found, expected = f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs", f"1 to {most} GPUs"
+        problem = "jobs that cannot run on this cluster"
+        raise InputError(problem, code="conflict", found=found, expected=expected)
     if (np.diff(jobs.submit_ms) < 0).any() or (jobs.work_ms < 0).any() or (jobs.limit_ms < 1).any():
         raise InputError("jobs out of order, or with negative work or limits", code="invalid-value")
 

@@ -168,13 +168,12 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         for metric, part in zip(names, ("n", "h"), strict=True):
             values |= {(metric, _label(row["name"])): row[part] for row in rows}
     waited = "CAST(greatest(start_s - ready_s, 0) AS DOUBLE)"
+    half, most = (f'quantile_cont({waited}, {q}) AS "{n}"' for q, n in zip((0.5, 0.9), WAITS))  # noqa: B905
     for row in log.rows(
-        f"""SELECT top, quantile_cont({waited}, 0.5) AS half, quantile_cont({waited}, 0.9) AS most
-        FROM {attempts} WHERE ready_s >= {int(log.begin_s)} GROUP BY top
-        HAVING count(*) >= {FEWEST_WAITS} ORDER BY top"""
+        f"""SELECT top, {half}, {most} FROM {attempts} WHERE ready_s >= {int(log.begin_s)}
+        GROUP BY top HAVING count(*) >= {FEWEST_WAITS} ORDER BY top"""
     ):
-        values[WAITS[0], _label(row["top"])] = row["half"]
-        values[WAITS[1], _label(row["top"])] = row["most"]
+        values |= {(name, _label(row["top"])): row[name] for name in WAITS}
     capacity = scenario.cluster.nodes * scenario.cluster.gpus_per_node * days * 24
     [total] = log.rows(
         f"""SELECT coalesce(sum(gpu_h), 0) / {capacity} AS "{UTILISATION}",

@@ -92,10 +92,8 @@ def _write_tables(run: Run, folder: Path) -> None:
     about_nodes = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
     nodes, health, outages, qos = (table(run) for table in (*about_nodes, log_tables.qos_table))
     small = {"nodes": nodes, "health": health, "node_outages": outages, "qos": qos}
-    small |= {
-        "controller_events": CONTROLLER_EVENTS.empty_table(),
-        "rejects": REJECTS.empty_table(),
-    }
+    empty = {"controller_events": CONTROLLER_EVENTS, "rejects": REJECTS}
+    small |= {name: schema.empty_table() for name, schema in empty.items()}
     tables = {"attempts": [commit.write_many("attempts", "000", attempts)]}
     tables |= {name: [commit.write(name, table)] for name, table in small.items()}
     a, scenario = run.attempts, run.scenario
@@ -110,15 +108,9 @@ def _write_tables(run: Run, folder: Path) -> None:
         "rejected": 0,
         "facts": {"seed": run.seed, "days": run.days, "scenario": scenario.name},
     }
-    counts = {
-        "attempts": len(a.job),
-        "attempts_recovered": 0,
-        "jobs": int((np.bincount(a.job) > 0).sum()),
-        "nodes": len(nodes),
-        "health_events": len(health),
-        "node_outages": 0,
-        "rejected": 0,
-    }
+    none = dict.fromkeys(("attempts_recovered", "node_outages", "rejected"), 0)
+    counts = {"attempts": len(a.job), "jobs": int((np.bincount(a.job) > 0).sum()), **none}
+    counts |= {"nodes": len(nodes), "health_events": len(health)}
     write_manifest(
         folder,
         {

@@ -109,8 +109,8 @@ class Outcome:
     # By what took it, see `LOSSES`: progress lost, time hung, initialisation.
     lost_gpu_ms: dict[str, float]
     completed: int  # Jobs
-    ended: Array  # float64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs
-    failed: Array  # float64 [sizes]: those of them that the infrastructure ended
+    ended: Array  # int64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs
+    failed: Array  # int64 [sizes]: those of them that the infrastructure ended
     # float64 [sizes + 1, 3]: number, mean and 90 % quantile (seconds; NaN: none) of the waits
     # before a start; the last row is of all sizes.
     waits: Array
@@ -144,7 +144,6 @@ def outcome(run: Run) -> Outcome:
     share = np.divide(ran_ms, stop - start, out=np.zeros(len(stop)), where=stop > start)
     gpus = a.gpus.astype(np.float64)
     over = (a.end_ms >= begin) & (a.end_ms <= end)
-    failed = over & (a.failure >= 0)
     submitted = run.jobs.submit_ms >= begin
     working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
     return Outcome(
@@ -155,8 +154,8 @@ def outcome(run: Run) -> Outcome:
         wanted_gpu_ms=float((run.jobs.work_ms * (run.jobs.gpus * 1.0))[submitted].sum()),
         lost_gpu_ms=_losses(run, over),
         completed=int((over & (a.state == State.COMPLETED)).sum()),
-        ended=_at_least(a.gpus[over]),
-        failed=_at_least(a.gpus[failed]),
+        ended=(a.gpus[over] >= TOPS[:, None]).sum(axis=1),
+        failed=(a.gpus[over & (a.failure >= 0)] >= TOPS[:, None]).sum(axis=1),
         waits=_waits(run, begin, last),
         runs=_runs(run, begin, last),
         largest_gpus=int(run.jobs.gpus.max(initial=0)),
@@ -283,11 +282,6 @@ def _waits(run: Run, begin: float, end: float) -> Array:
         if len(part):
             table[row, 1:] = part.mean(), np.quantile(part, 0.9)
     return table
-
-
-def _at_least(gpus: Array) -> Array:
-    """How many are at least as large as each of `TOPS`."""
-    return np.array([(gpus >= top).sum() for top in TOPS], np.float64)
 
 
 def _places(chosen: Array) -> tuple[int, ...]:

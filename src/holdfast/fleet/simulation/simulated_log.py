@@ -91,11 +91,6 @@ def simulate(
         history = run(loaded, days=days, seed=seed, on_progress=advance)
         bar.describe("writing")
         store = write_log(history, output)
-    return Simulated(
-        jobs=len(history.jobs.submit_ms),
-        attempts=int((history.attempts.start_ms >= 0).sum()),
-        events=history.events,
-        seconds=history.seconds,
-        utilisation=history.utilisation,
-        store=str(store.path),
-    )
+    jobs, attempts = len(history.jobs.submit_ms), int((history.attempts.start_ms >= 0).sum())
+    counts = (jobs, attempts, history.events, history.seconds, history.utilisation)
+    return Simulated(*counts, store=str(store.path))
