@@ -181,17 +181,19 @@ class Analysis:
         base, bad = self.ettr_setting, set(self.lemons.lemons)
         rows = (row for row in self.lemons.nodes.to_pylist() if row["node"] in bad)
         left = 1 + sum(row["fleet_rate_change"] for row in rows)  # of the failure rate
-        scaled = [
-            ("init_s", 0.5, "initialise in half the time"),
-            ("queue_s", 0.5, "requeue failed jobs with half the wait"),
-            ("write_s", 0.5, "write checkpoints in half the time"),
-            ("rate_per_node_day", left, "pull the lemon nodes"),
-        ]
-        if not base["write_s"]:
-            scaled.append(("checkpoint_interval_s", 0.5, "checkpoint twice as often"))
         levers = [
             Lever(text, expected_ettr(**{**base, name: base[name] * factor}))
-            for name, factor, text in scaled
+            for name, factor, text in (
+                ("init_s", 0.5, "initialise in half the time"),
+                ("queue_s", 0.5, "requeue failed jobs with half the wait"),
+                ("write_s", 0.5, "write checkpoints in half the time"),
+                ("rate_per_node_day", left, "pull the lemon nodes"),
+                (
+                    "checkpoint_interval_s",
+                    1.0 if base["write_s"] else 0.5,
+                    "checkpoint twice as often",
+                ),
+            )
             if base[name] > 0 and factor < 1
         ]
         if base["write_s"]:

@@ -97,16 +97,16 @@ class Attribution(Answer):
                 ticks.append({"attempt": row["attempt"], "at": moment(at), "text": text})
         if not bars:
             return []
-        states = {bar["state"] for bar in bars}
-        legend = {state: name for state, name in STATE_COLOURS.items() if state in states}
-        legend |= dict.fromkeys(sorted(states - set(legend)), "ramp1")
+        states = sorted({bar["state"] for bar in bars})
+        legend = {state: STATE_COLOURS.get(state, "ramp1") for state in states}
         # An axis that shows hours only names the day.
         days = {f"{bar[end]:%Y-%m-%d}" for bar in bars for end in ("start", "end")}
         zone = f"{days.pop()}, UTC" if len(days) == 1 else "UTC"
-        columns = ("attempt", "start", "end", "state")
-        return [
-            figures.timeline(bars, *columns, legend, lane_title="Attempt", zone=zone, marks=ticks)
-        ]
+        columns, look = (
+            ("attempt", "start", "end", "state"),
+            {"lane_title": "Attempt", "zone": zone},
+        )
+        return [figures.timeline(bars, *columns, legend, marks=ticks, **look)]
 
     def _attempt_table(self) -> Table:
         from ClusterShell.NodeSet import NodeSet

@@ -78,9 +78,6 @@ def job_failures_per_s(nodes: float, rate_per_node_day: float) -> float:
 def require_number(name: str, value: float, *, positive: bool) -> None:
     """Raise InputError unless the value is finite and zero or more (above zero if `positive`)."""
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise InputError(
-            f"invalid {name}",
-            code="invalid-value",
-            found=repr(value),
-            expected="a finite number above zero" if positive else "a finite number, zero or more",
-        )
+        expected = "a finite number above zero" if positive else "a finite number, zero or more"
+        found = repr(value)
+        raise InputError(f"invalid {name}", code="invalid-value", found=found, expected=expected)

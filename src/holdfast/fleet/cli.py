@@ -45,6 +45,7 @@ class Window:
 
 
 # What a log does not contain; each field is one of `Assumptions`.
+USUAL = Assumptions()
 
 
 @Options
@@ -76,15 +77,9 @@ class Losses:
         chain_by_name: Chain attempts also across job ids, by user, name, directory and size.
     """
 
-    preemption_grace_s: Annotated[Duration, option("--preempt-grace")] = (
-        Assumptions.preemption_grace_s
-    )
-    preemption_slack_s: Annotated[Duration, option("--preempt-slack")] = (
-        Assumptions.preemption_slack_s
-    )
-    checkpoint_interval_s: Annotated[Duration, option("--checkpoint")] = (
-        Assumptions.checkpoint_interval_s
-    )
+    preemption_grace_s: Annotated[Duration, option("--preempt-grace")] = USUAL.preemption_grace_s
+    preemption_slack_s: Annotated[Duration, option("--preempt-slack")] = USUAL.preemption_slack_s
+    checkpoint_interval_s: Annotated[Duration, option("--checkpoint")] = USUAL.checkpoint_interval_s
     save_on_signal: bool = False
     chain_by_name: bool = False
 
@@ -198,9 +193,8 @@ def ingest(
 
     without_pandas()
     if not sources and sacct is None:
-        raise InputError(
-            "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"
-        )
+        expected = "SRC... or --sacct now-7d"
+        raise InputError("nothing to ingest", code="missing-key", expected=expected)
     with ExitStack() as stack:
         live = [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone))]
         return run(
@@ -309,22 +303,14 @@ def ettr(
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
     if missing:
-        raise InputError(
-            "the ETTR needs nodes, failure rate and checkpoint interval",
-            code="missing-key",
-            found=f"without {', '.join(missing)}",
-            expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
-        )
+        problem = "the ETTR needs nodes, failure rate and checkpoint interval"
+        found = f"without {', '.join(missing)}"
+        expected = "for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m"
+        raise InputError(problem, code="missing-key", found=found, expected=expected)
     times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
     if solve is not None:
-        return run_solve(
-            solve,  # type: ignore[arg-type]  # checked inside, with a message
-            target,
-            nodes=nodes,
-            rate_per_node_day=rate,
-            checkpoint_interval_s=checkpoint,
-            **times,  # type: ignore[arg-type]
-        )
+        job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
+        return run_solve(solve, target, **job, **times)  # type: ignore[arg-type]  # checked inside
     # None of the three is None here; the type checker does not see that through the list above.
     result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
     return result.with_monte_carlo() if monte_carlo else result
@@ -539,16 +525,12 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
     if (preset is None) == (file is None):
         found = "none" if preset is None else "a preset and a file"
         expected = f"--preset {', --preset '.join(PRESETS)} or --scenario FILE"
-        raise InputError(
-            "a simulation needs one scenario", code="conflict", found=found, expected=expected
-        )
+        problem = "a simulation needs one scenario"
+        raise InputError(problem, code="conflict", found=found, expected=expected)
     if preset is not None and preset not in PRESETS:
-        raise InputError(
-            f"preset not found: {preset!r}",
-            code="unknown-name",
-            expected=", ".join(PRESETS),
-            remedy="a file is option with --scenario",
-        )
+        problem, expected = f"preset not found: {preset!r}", ", ".join(PRESETS)
+        remedy = "give a file with --scenario"
+        raise InputError(problem, code="unknown-name", expected=expected, remedy=remedy)
     made = scenario(preset or file or "")
     for change in changes:
         made = apply(made, change)
@@ -620,10 +602,6 @@ def _sizes(text: str) -> list[int]:
     """Job sizes in "16384,131072"."""
     parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) for part in parts):
-        raise InputError(
-            "--project takes positive numbers of GPUs",
-            code="invalid-syntax",
-            found=text,
-            expected="for example 16384,131072",
-        )
+        problem, expected = "--project takes positive numbers of GPUs", "for example 16384,131072"
+        raise InputError(problem, code="invalid-syntax", found=text, expected=expected)
     return [int(part) for part in parts]

@@ -248,6 +248,7 @@ def ettr(
         # A write that takes no time has no best interval: 0 would be no advice.
         return form(nodes, rate_per_node_day, write_s=write_s) or None
 
+    pauses = {"init_s": init_s, "write_s": write_s, "queue_s": queue_s}
     return EttrResult(
         parameters=p,
         v2=_first_order(p, finite=False),
@@ -257,9 +258,7 @@ def ettr(
         young_interval_s=interval(young_interval),
         daly_interval_s=interval(daly_interval),
         optimal_interval_s=interval(optimal_checkpoint_interval),
-        optimal_ettr=optimal_ettr(
-            nodes, rate_per_node_day, init_s=init_s, write_s=write_s, queue_s=queue_s
-        ),
+        optimal_ettr=optimal_ettr(nodes, rate_per_node_day, **pauses),
         notes=tuple(_notes(p)),
     )
 
@@ -299,13 +298,10 @@ def expected_ettr(
         raise InputError("unknown form", code="unknown-name", found=repr(form), expected=expected)
     value = FORMS[form](p)
     if value is None:
-        raise InputError(
-            f"the form {form} is outside its range: it would give an ETTR below zero",
-            code="invalid-value",
-            found=f"L(u0 + dt/2) = {p.first_order_load:.3g}",
-            expected=f"well below 1 (trust it below {FIRST_ORDER_LIMIT})",
-            remedy="use the form exact",
-        )
+        problem = f"the form {form} is outside its range: it would give an ETTR below zero"
+        found = f"L(u0 + dt/2) = {p.first_order_load:.3g}"
+        expected = f"well below 1 (trust it below {FIRST_ORDER_LIMIT}); the form exact has no limit"
+        raise InputError(problem, code="invalid-value", found=found, expected=expected)
     return value
 
 

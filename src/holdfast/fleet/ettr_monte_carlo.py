@@ -69,9 +69,8 @@ def monte_carlo_ettr(
         InputError: an unknown distribution, useless gaps, or runs that do not end.
     """
     if replicas < 2:
-        raise InputError(
-            "too few replicas", code="no-data", found=f"{replicas}", expected="2 or more"
-        )
+        found, expected = f"{replicas}", "2 or more"
+        raise InputError("too few replicas", code="no-data", found=found, expected=expected)
     name = distribution if isinstance(distribution, str) else "empirical"
     if parameters.failures_per_s == 0:
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, name, seed)
@@ -91,11 +90,9 @@ def _gaps(
     if not isinstance(distribution, str):
         measured = np.asarray(distribution, dtype=np.float64).ravel()
         if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
-            raise InputError(
-                "the measured gaps cannot be resampled",
-                code="invalid-value",
-                expected="one or more finite times above zero, in seconds",
-            )
+            problem = "the measured gaps cannot be resampled"
+            expected = "one or more finite times above zero, in seconds"
+            raise InputError(problem, code="invalid-value", expected=expected)
         return lambda n: rng.choice(measured, n) * (mean_s / measured.mean())
     require_number("shape", shape, positive=True)
     draws: dict[str, Callable[[int], FloatArray]] = {
@@ -104,12 +101,9 @@ def _gaps(
         "lognormal": lambda n: rng.lognormal(math.log(mean_s) - shape**2 / 2, shape, n),
     }
     if distribution not in draws:
-        raise InputError(
-            "unknown distribution of the gaps between failures",
-            code="unknown-name",
-            found=repr(distribution),
-            expected=f"{', '.join(draws)}, or an array of gaps in seconds",
-        )
+        problem = "unknown distribution of the gaps between failures"
+        found, expected = repr(distribution), f"{', '.join(draws)}, or an array of gaps in seconds"
+        raise InputError(problem, code="unknown-name", found=found, expected=expected)
     return draws[distribution]
 
 

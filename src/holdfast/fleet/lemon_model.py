@@ -53,13 +53,10 @@ class LemonRule:
     def __post_init__(self) -> None:
         for name, quantile in self.quantiles.items():
             if name not in SIGNALS or not 0 <= quantile <= 1:
-                raise InputError(
-                    "the lemon rule has a threshold that is not a quantile of a signal",
-                    code="invalid-value" if name in SIGNALS else "unknown-name",
-                    place=name,
-                    found=repr(quantile),
-                    expected=f"a number from 0 to 1 for any of {', '.join(SIGNALS)}",
-                )
+                problem = "the lemon rule has a threshold that is not a quantile of a signal"
+                code = "invalid-value" if name in SIGNALS else "unknown-name"
+                found, expected = repr(quantile), f"0 to 1 for any of {', '.join(SIGNALS)}"
+                raise InputError(problem, code=code, place=name, found=found, expected=expected)
         if self.signals_needed < 1:
             raise InputError("the lemon rule needs no signal", code="invalid-value")
 
@@ -97,9 +94,8 @@ class LemonDetector:
 
     def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
         if not 0 < alpha < 1:
-            raise InputError(
-                "alpha is not a false discovery rate", code="invalid-value", found=repr(alpha)
-            )
+            problem = "alpha is not a false discovery rate"
+            raise InputError(problem, code="invalid-value", found=repr(alpha))
         self.alpha = alpha
         self.rule = rule or LemonRule()
 
@@ -142,12 +138,12 @@ class LemonDetector:
         days = _column("node_days", node_days, names.size)
         blame = _column("failures", failures, names.size)
         if (blame[days == 0] > 0).any():
-            raise InputError(
+            problem, found = (
                 "a node has failures but no node-days",
-                code="invalid-value",
-                found=str(names[(days == 0) & (blame > 0)][0]),
-                remedy="take failures and node-days from the same attempts",
+                str(names[(days == 0) & (blame > 0)][0]),
             )
+            remedy = "take failures and node-days from the same attempts"
+            raise InputError(problem, code="invalid-value", found=found, remedy=remedy)
         if known_failures is None or exposure is None:
             p_value = blame_p_values(blame, days)
             expected = float(blame.sum()) * days / max(float(days.sum()), 1e-300)

@@ -139,8 +139,7 @@ class Lemons(Answer):
         shown = "node failures node_days shrunk_rate q_value failures_avoided_per_month"
         here: dict[str, Any] = {
             "failures": {"label": "Blame", "unit": "failures", "digits": 1},
-            "node_days": {"label": "In use"},
-            **{n: {"digits": 2 if "node_fail" in n else 0, "detail": True} for n in signals},
+            "node_days": "In use",
         }
         return table(nodes, " ".join([shown, *signals]), caption, "No node is known.", **here)
 

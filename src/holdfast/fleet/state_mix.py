@@ -82,20 +82,18 @@ class Status(Answer):
     def _figure(self) -> Figure:
         """Shares of the states, by count and by time."""
         states = self.table.to_pylist()
-        colours = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
+        legend = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
+        if {row["state"] for row in states} - {*legend}:
+            legend[OTHER_STATES] = "ramp1"
         bases = {"attempts": "share_by_count"}
         if self.gpu_hours or self.node_hours:
             bases[f"{self._kind} time"] = f"share_by_{self._kind.lower()}_time"
         rows: list[dict[str, Any]] = []
         for base, column in bases.items():
-            parts = dict.fromkeys([*colours, OTHER_STATES], 0.0)
+            parts = dict.fromkeys(legend, 0.0)
             for row in states:
-                state = row["state"] if row["state"] in colours else OTHER_STATES
-                parts[state] += 100 * row[column]
+                parts[row["state"] if row["state"] in legend else OTHER_STATES] += 100 * row[column]
             rows += [{"base": base, "state": name, "share": each} for name, each in parts.items()]
-        legend = dict(colours)
-        if any(row["state"] == OTHER_STATES and row["share"] > 0 for row in rows):
-            legend[OTHER_STATES] = "ramp1"
         titles = {"label_title": "Share of", "part": "state"}
         return figures.bars(rows, "base", "share", "Share (%)", **titles, meanings=legend)
 

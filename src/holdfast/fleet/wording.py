@@ -59,10 +59,11 @@ def table(
         data = pa.table({name: [row[name] for row in data] for name in [*forms, *ends]})
     data = with_times(data, *(name for name, form in forms.items() if form.pop("time", False)))
     for name, form in forms.items():
-        if form.pop("scaled", False):
+        if scaled := form.pop("scaled", None):
+            alike = [name] if scaled is True else scaled
+            values = [value for each in alike for value in data[each].to_pylist()]
             bounds = (data[end].to_pylist() for end in form.get("interval", ()))
-            some = decimals(data[name].to_pylist()) or max(map(decimals, bounds), default=0)
-            form.setdefault("digits", some)
+            form.setdefault("digits", decimals(values) or max(map(decimals, bounds), default=0))
     return Table(data, {k: ColumnFormat(**v) for k, v in forms.items()}, caption, empty, detail)
 
 

@@ -51,13 +51,13 @@ def check_token(token: str) -> None:
         InputError: if it is too short.
     """
     if len(token) < SHORTEST_TOKEN:
-        raise InputError(
+        problem, remedy = (
             "the token is too short to be a secret",
-            code="token-too-short",
-            found=f"{len(token)} characters",
-            expected=f"{SHORTEST_TOKEN} or more",
-            remedy="make one with `openssl rand -hex 16`",
+            "make one with `openssl rand -hex 16`",
         )
+        found, expected = f"{len(token)} characters", f"{SHORTEST_TOKEN} or more"
+        code = "token-too-short"
+        raise InputError(problem, code=code, found=found, expected=expected, remedy=remedy)
 
 
 class Access:

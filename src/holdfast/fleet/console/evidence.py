@@ -16,9 +16,10 @@ from holdfast.fleet.attribution import (
     classified_health,
     infrastructure_failures,
 )
+from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import losses
-from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability, table
+from holdfast.fleet.wording import COLUMNS, RATE_UNIT, brief_interval, probability, table
 from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
@@ -26,15 +27,6 @@ MOST_EVENTS = 200
 MOST_JOBS = 200
 LONGEST_SEARCH = 200
 EVENT = "time_s check severity xid message"  # Columns of a health event, as it was logged
-SIGNAL_TEXTS = {
-    "excl_jobid_count": "jobs that exclude it",
-    "xid_cnt": "distinct XIDs",
-    "tickets": "repair tickets",
-    "out_count": "times out of service",
-    "multi_node_node_fails": "failures of jobs on several nodes",
-    "single_node_node_fails": "failures of jobs on it alone",
-    "single_node_node_failure_rate": "the latter per such job",
-}
 
 
 def node_section(analysis: Analysis) -> Section:
@@ -113,12 +105,10 @@ def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Sectio
         "the rule on seven signals."
     )
     signals = [
-        {"signal": text, "value": float(row[name]), "threshold": detector.thresholds_.get(name)}
-        for name, text in SIGNAL_TEXTS.items()
+        {"signal": COLUMNS[name]["label"], "value": row[name], "threshold": limit}
+        | {"over": "yes" if limit is not None and row[name] > limit else ""}
+        for name, limit in ((name, detector.thresholds_.get(name)) for name in SIGNALS)
     ]
-    for each in signals:
-        limit = each["threshold"]
-        each["over"] = "yes" if limit is not None and each["value"] > limit else ""
     caption = "One row per signal; a threshold is a quantile of the fleet."
     tables = [table(signals, "signal value threshold over", caption)]
     return Section("score", "Is it a lemon?", sentence, tables=tables)

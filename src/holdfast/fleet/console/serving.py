@@ -89,13 +89,11 @@ def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_
     from holdfast.fleet.console.access import is_loopback
 
     if token is None and not is_loopback(f"[{host}]" if ":" in host else host):
-        raise InputError(
-            "whoever can reach this address could read the whole log",
-            code="token-needed",
-            found=f"--host {host} without a token",
-            expected="a token, or an address of the loopback such as 127.0.0.1",
-            remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
-        )
+        problem, code = "whoever can reach this address could read the whole log", "token-needed"
+        found = f"--host {host} without a token"
+        expected = "a token, or an address of the loopback such as 127.0.0.1"
+        remedy = "set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`"
+        raise InputError(problem, code=code, found=found, expected=expected, remedy=remedy)
     if not 0 <= port <= 65_535:
         expected = "0 to 65535"
         raise InputError("invalid port", code="unknown-name", found=str(port), expected=expected)

@@ -156,13 +156,10 @@ def calibrate(
     """
     log = open_log(log)
     if log.several_clusters:
-        raise InputError(
-            "a scenario describes one cluster",
-            code="conflict",
-            path=log.store.path,
-            found=f"the clusters {', '.join(log.store.facts['clusters'])}",
-            remedy="ingest the log of one cluster into a store of its own",
-        )
+        path, found = log.store.path, f"the clusters {', '.join(log.store.facts['clusters'])}"
+        problem = "a scenario describes one cluster"
+        remedy = "ingest the log of one cluster into a store of its own"
+        raise InputError(problem, code="conflict", path=path, found=found, remedy=remedy)
     findings, assumed = Findings(), log.assumptions
     if processors is None:
         processors = bool(log.count("attempts")) and without_gpus(log)

@@ -43,6 +43,7 @@ _KINDS = {
 }
 ATTEMPT_TRUTH = pa.schema(list(_KINDS.items()))
 
+KINDS = ("productive", "lost", "init", "write")  # What an attempt's time was spent on
 _MS_PER_DAY = 86_400_000.0
 _MS_PER_HOUR = 3_600_000.0
 _SEVERITIES = {Detected.HIGH: "HIGH", Detected.LOW: "LOW", Detected.SILENT: ""}
@@ -104,7 +105,10 @@ def _failures(run: Run) -> list[dict[str, Any]]:
     f, names = run.failures, run.scenario.node_names
     checks, components = failure_texts(run, "check"), failure_texts(run, "name")
     times, seen, back = (_iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms))
-    ended = _ended(run)
+    ended: dict[int, list[dict[str, Any]]] = {}  # Failure -> its attempts, in the order of the log
+    for row in run.attempts[run.attempts.failure >= 0]:
+        attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
+        ended.setdefault(int(row.failure), []).append(attempt)
     return [
         {
             "time": times[row],
@@ -122,15 +126,6 @@ def _failures(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _ended(run: Run) -> dict[int, list[dict[str, Any]]]:
-    """Failure -> the attempts that it ended, in the order of the log."""
-    attempts: dict[int, list[dict[str, Any]]] = {}
-    for row in run.attempts[run.attempts.failure >= 0]:
-        attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
-        attempts.setdefault(int(row.failure), []).append(attempt)
-    return attempts
-
-
 def _iso(run: Run, ms: Array) -> list[str | None]:
     """ISO 8601 with milliseconds; None for times that never came."""
     moments = (run.scenario.begin_s * 1000 + ms).astype("M8[ms]")
@@ -145,10 +140,9 @@ def _totals(run: Run) -> dict[str, Any]:
     def gpu_hours(ms: Array) -> float:
         return float((ms * a.gpus.astype("f8")).sum()) / _MS_PER_HOUR
 
-    kinds = ("productive", "lost", "init", "write")
     return {
         "utilisation": run.utilisation,
-        **{f"{kind}_gpu_hours": gpu_hours(a[f"{kind}_ms"]) for kind in kinds},
+        **{f"{kind}_gpu_hours": gpu_hours(a[f"{kind}_ms"]) for kind in KINDS},
         "failures": len(run.failures.time_ms),
         "attempts_ended_by_failures": int((a.failure >= 0).sum()),
         "preemptions": int((a.state == State.PREEMPTED).sum()),
@@ -179,7 +173,7 @@ def _attempt_tables(run: Run) -> Iterator[pa.Table]:
         columns = [
             job_ids(a.job),
             pa.array(a.attempt),
-            *(pa.array(ms / 1000) for ms in (a.productive_ms, a.lost_ms, a.init_ms, a.write_ms)),
+            *(pa.array(a[f"{kind}_ms"] / 1000) for kind in KINDS),
             pa.array(a.failure, mask=a.failure < 0),
             preemptor,
             pa.array(signal_s, mask=a.signal_ms < 0),

@@ -74,9 +74,7 @@ def _submissions(run: Run) -> Array:
     """
     a = run.attempts
     submit_ms = run.jobs.submit_ms[a.job].astype("i8")
-    again = np.zeros(len(run.jobs.submit_ms), bool)
-    again[a.job[a.attempt > 1]] = True
-    several = np.flatnonzero(again[a.job])
+    several = np.flatnonzero(np.isin(a.job, a.job[a.attempt > 1]))
     order = several[np.lexsort((a.attempt[several], a.job[several]))]
     before, after = order[:-1], order[1:]
     same = a.job[before] == a.job[after]

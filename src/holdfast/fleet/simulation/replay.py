@@ -48,24 +48,17 @@ def replay_jobs(log: str | Path | Store | FleetLog, scenario: Scenario) -> Recor
     in_window = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
     runs = runs[in_window]
     if not runs.gpus.size:
-        raise InputError(
-            "there is no job to replay",
-            code="no-data",
-            path=log.store.path,
-            found=f"no job with GPUs after {iso(begin_s)}",
-            expected="jobs that asked for GPUs",
-            remedy="set the scenario's begin inside the log",
-        )
+        path, found = log.store.path, f"no job with GPUs after {iso(begin_s)}"
+        remedy = "set the scenario's begin inside the log"
+        problem = "there is no job to replay"
+        raise InputError(problem, code="no-data", path=path, found=found, remedy=remedy)
     gpus = on_nodes(runs.gpus, scenario.cluster.gpus_per_node)
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
     if gpus.max() > most:
-        raise InputError(
-            "a job of the log is larger than the cluster",
-            code="conflict",
-            path=log.store.path,
-            found=f"{gpus.max():,} GPUs",
-            expected=f"at most {most:,}, all GPUs of the scenario: raise cluster.nodes",
-        )
+        problem, found = "a job of the log is larger than the cluster", f"{gpus.max():,} GPUs"
+        expected = f"at most {most:,}, all GPUs of the scenario: raise cluster.nodes"
+        path = log.store.path
+        raise InputError(problem, code="conflict", path=path, found=found, expected=expected)
     work_s = np.maximum(_work_s(runs, scenario), LEAST_S)
     work_s = np.maximum(work_s * _share_after(runs, begin_s), LEAST_S)
     jobs = table(
