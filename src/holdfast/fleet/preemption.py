@@ -19,6 +19,8 @@ infrastructure failure before: the failure then cost the victim's work, too (Kok
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from holdfast.answer import Section
@@ -77,7 +79,8 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
         "slack until the preemptor starts": duration(log.assumptions.preemption_slack_s),
     }
     computed = how("preemptions", parameters)
-    named = {"state": "Recorded state", "second_order": "Of second order"}
+    count = {"label": "Of second order", "scaled": None}
+    named: dict[str, Any] = {"state": "Recorded state", "second_order": count}
     shown, empty = "means state attempts second_order", "No attempt was preempted."
     mixed = table(mix, shown, caption, empty, detail=True, **named)
     return Section("preemptions", "Who was preempted?", sentence, [], [mixed], computed)
