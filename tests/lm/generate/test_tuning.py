@@ -82,7 +82,7 @@ class World:
             judging = 0.0015 if judged else 0.0
             result = Round(plan, Verdict([tokens], [[]]), [plan.length], agreement, judging)
             seconds = self.seconds(plan) + judging
-            control.observe(result, seconds, [match], len(tokens))
+            control.observe(result, seconds, [match], [len(tokens)], len(tokens))
             spent, done = spent + seconds, done + len(tokens)
             drafting, rounds = drafting + bool(plan.length), rounds + 1
         return new * 0.01 / spent, drafting / rounds
@@ -155,7 +155,9 @@ def test_acceptance_counts_judged_drafts() -> None:
     control.costs.add_plain(1.0)
     # Two of four drafts accepted: the third was judged and rejected, the fourth not judged. One text ended.
     verdict = Verdict([[5, 6, 7], [5, 5, 5, 5, 5]], [[], []])
-    control.observe(Round(Plan("early-exit", 4, 4), verdict, [4, 4]), 1.0, [Matches([1]), None], 3)
+    control.observe(
+        Round(Plan("early-exit", 4, 4), verdict, [4, 4]), 1.0, [Matches([1]), None], [3, 0], 3
+    )
     assert (profile.exits[4].accepted, profile.exits[4].judged) == (2, 3)
     assert profile.exits[5] == Acceptance()
 

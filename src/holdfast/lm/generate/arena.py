@@ -35,6 +35,9 @@ class Cache(Protocol):
     def crop(self, lengths: Sequence[int]) -> None:
         """Forget the tokens of sequence b from position ``lengths[b]`` on."""
 
+    def select(self, rows: Sequence[int]) -> None:
+        """Go on with fewer sequences: ``rows[b]`` is the former place of sequence b, b or behind the last."""
+
     def expect(self, lengths: Sequence[int]) -> None:
         """Number of tokens of each sequence that the first pass stores; called before it."""
 
@@ -92,7 +95,7 @@ class Arena:
     def append(self, layer: int, k: Any, v: Any) -> None:
         """A slice where sequences are equally long, else one scattered write."""
         if self._uniform:
-            where = (slice(None), slice(None), slice(self._start, self._end))
+            where = (slice(len(k)), slice(None), slice(self._start, self._end))
             self.k[layer][where], self.v[layer][where] = k, v
         else:
             for storage, part in ((self.k[layer], k), (self.v[layer], v)):
@@ -101,9 +104,10 @@ class Arena:
                 flat.index_copy_(0, self._address(storage), part.reshape(-1, width))
 
     def _address(self, storage: Any) -> Any:
-        """[B G M] rows of a storage [B, G, S, hd], seen as one list, that the pass writes."""
-        batch, heads, capacity, _ = storage.shape
+        """[B G M] rows of a storage [.., G, S, hd], seen as one list, that the pass writes."""
+        _, heads, capacity, _ = storage.shape
         if heads not in self._addresses:
+            batch = len(self._places)
             first = self._columns.new_tensor(range(batch * heads)).view(batch, heads, 1) * capacity
             self._addresses[heads] = (first + self._places[:, None]).flatten()
         return self._addresses[heads]
@@ -112,7 +116,7 @@ class Arena:
         """Scaled dot-product attention over the stored positions."""
         from torch.nn.functional import scaled_dot_product_attention
 
-        k, v = self.k[layer][:, :, : self._end], self.v[layer][:, :, : self._end]
+        k, v = (part[layer][: len(q), :, : self._end] for part in (self.k, self.v))
         scale = self._scales[layer]
         if self._mask is None and self._count > 1:
             return scaled_dot_product_attention(
@@ -126,6 +130,13 @@ class Arena:
 
     def crop(self, lengths: Sequence[int]) -> None:
         """Nothing moves: the next pass says where it writes."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Copy what moves; the storage stays."""
+        for storage in (*self.k, *self.v):
+            for row, source in enumerate(rows):
+                if row != source:
+                    storage[row, :, : self._end] = storage[source, :, : self._end]
 
     def expect(self, lengths: Sequence[int]) -> None:
         """All tokens are treated alike."""

@@ -202,15 +202,15 @@ class Generator:
         drafts = plan.length if plan else max(LENGTHS)
         further = ROWS if self.exact else drafts + 1
         cache = self._cache(decoder, len(texts), max(state.limits) + further)
-        control = None if plan else Controller(self._profile, len(texts))
-        matches = [Matches(text) for text in texts]
+        control = None if plan else Controller(self._profile, len(texts), self.exact)
+        texts, matches = list(texts), [Matches(text) for text in texts]
         begin = now = time.perf_counter()
         self._prefill(cache, texts)
         now = time.perf_counter()
         totals.prefill_seconds += now - begin
         mark = decoder.clock()
         while not all(state.ended):
-            growing = [not end for end in state.ended]
+            growing = [not state.ended[place] for place in state.rows]
             open_matches: list[Matches | None] = [
                 match if open_ else None for match, open_ in zip(matches, growing, strict=True)
             ]
@@ -225,13 +225,19 @@ class Generator:
                 )
                 judged = control.judged_exits(round_plan)
             done = run_round(decoder, cache, texts, round_plan, chooser, open_matches, judged)
-            lengths, progress = state.accept(done)
+            lengths, reach = state.accept(done)
             if control:
                 last, mark = mark, decoder.clock()
-                control.observe(done, mark - last, open_matches, progress)
+                control.observe(done, mark - last, open_matches, lengths, reach)
             before, now = now, time.perf_counter()
             totals.count(done, growing, lengths, now - before)
             cache.crop([len(text) - 1 for text in texts])
+            # Bits depend on the number of rows: exact passes keep those of ended texts.
+            if not self.exact and (rows := state.close_rows()):
+                cache.select(rows)
+                texts, matches = [texts[row] for row in rows], [matches[row] for row in rows]
+                if control:
+                    control.shrink(len(rows))
         totals.seconds += time.perf_counter() - begin
         totals.kv_bytes = max(totals.kv_bytes, cache.nbytes())
 

@@ -279,7 +279,7 @@ class ClusteredArena(Arena):
             for stored, first in zip(
                 (self.k[layer], self.v[layer]), self._first_rows[layer], strict=True
             ):
-                stored[rows, :, :FIRST] = first[rows]
+                stored[: self.batch][rows, :, :FIRST] = first[rows]
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Attention of all heads by the scores of the representatives."""
@@ -289,7 +289,7 @@ class ClusteredArena(Arena):
         if self._first:
             return self._cluster(layer, q, assignments)
         plan = self._plans[layer]
-        k, v = self.k[layer][:, :, : self._end], self.v[layer][:, :, : self._end]
+        k, v = (part[layer][: len(q), :, : self._end] for part in (self.k, self.v))
         batch, _, rows, _ = q.shape
         chunk = max(1, _SCORES // (batch * plan.heads * self._end))
         parts = [
@@ -338,6 +338,17 @@ class ClusteredArena(Arena):
         self._plans.pop(layer, None)
         self._first_rows[layer] = (self.k[layer][:, :, :FIRST].clone(), v.clone())
         return (p.reshape(batch, groups, -1, rows) @ v).view(batch, heads, rows, size)
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Copy what moves: the clusters of a sequence go with it."""
+        for layer, assignments in enumerate(self.assignments):
+            if assignments is not None:
+                self.assignments[layer] = [assignments[row] for row in rows]
+        super().select(rows)
+        self._by_request = [self._by_request[row] for row in rows]
+        self._first_rows = {layer: (k[rows], v[rows]) for layer, (k, v) in self._first_rows.items()}
+        self._plans.clear()
+        self.batch = len(rows)
 
     def nbytes(self) -> int:
         """Allocated bytes."""

@@ -60,6 +60,8 @@ class Sequences:
         """Why each text ended; empty while it grows."""
         self.near_ties: list[list[int]] = [[] for _ in texts]
         """Places in the continuation of tokens that were near-ties."""
+        self.rows = list(range(len(texts)))
+        """Number of the text in each row of the batch."""
         self._ends = ends
 
     @property
@@ -79,15 +81,29 @@ class Sequences:
         """Append what a round yielded, cut at the first end.
 
         Returns:
-            Number of tokens per text, and of those of the text that is furthest from its limit.
+            Number of tokens per row, and by how much the text that is furthest from its limit came closer.
         """
-        left = self.left
-        rows = zip(done.verdict.tokens, done.verdict.near_ties, strict=True)
+        left = [self.left[place] for place in self.rows]
+        verdicts = zip(self.rows, done.verdict.tokens, done.verdict.near_ties, strict=True)
         lengths = [
-            self._append(place, tokens, near) if left[place] else 0
-            for place, (tokens, near) in enumerate(rows)
+            self._append(place, tokens, near) if not self.ended[place] else 0
+            for place, tokens, near in verdicts
         ]
-        return lengths, min(n for n, most in zip(lengths, left, strict=True) if most == max(left))
+        return lengths, max(left) - max(most - n for most, n in zip(left, lengths, strict=True))
+
+    def close_rows(self) -> list[int]:
+        """Drop the rows of ended texts; the last rows take their places.
+
+        Returns:
+            The former row of each row that remains; empty where nothing changes.
+        """
+        growing = [row for row, place in enumerate(self.rows) if not self.ended[place]]
+        if len(growing) in (0, len(self.rows)):
+            return []
+        moved = [row for row in growing if row >= len(growing)]
+        sources = [row if row in growing else moved.pop() for row in range(len(growing))]
+        self.rows = [self.rows[row] for row in sources]
+        return sources
 
     def _append(self, place: int, tokens: Sequence[int], near: Sequence[bool]) -> int:
         text, first = self.texts[place], self.prompts[place]

@@ -9,6 +9,10 @@ where h is the head's share of the weights and growth(M) is the cost of M rows r
 earlier rounds. With acceptance a the round yields (1 - a^(d+1)) / (1 - a) tokens. A plan is tried only
 where the time that it loses if every draft is rejected is within an allowance: a share of the time that
 plain decoding of the whole request would take. What is learned outlives the request.
+
+A batch loses the rows of texts that have ended. A plain round of B texts costs a share that every text adds,
+and a share that falls only with the number of rounds: a token of any text saves a part of the first, and
+only a token of the text that is furthest from its limit saves of the second.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN, BATCH_GAIN = 1.1, 0.05
-"""Predicted speed, relative to plain decoding, that a plan needs to be used, and what a further text of a
-batch adds: the slowest decides, and texts of different lengths cost more."""
+GAIN, BATCH_GAIN = 1.1, 0.1
+"""Predicted speed, relative to plain decoding, that a plan needs to be used, and what it needs more in a
+batch, where rounds cost more once the texts differ in length."""
 ALLOWANCE = 0.03
 """Share of the time of plain decoding that drafts may lose in a request."""
 _CREDIT = 2.0
@@ -73,10 +77,20 @@ class Costs:
     """Seconds of a plain round; 0 before any was measured."""
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=9))
 
+    def of_batch(self, plain: float) -> Costs:
+        """Expected costs at another batch size, where a plain round takes `plain` seconds."""
+        growth = {key: deque(latest, maxlen=5) for key, latest in self.growth.items()}
+        return Costs(self.layers, self.head_share, growth, plain)
+
     def relative(self, plan: Plan, unknown: float = _GROWTH) -> float:
         """Cost of a round in plain rounds; `unknown` is that of a further row before any is measured."""
         drafting, verifying = self._parts(plan)
         return drafting + verifying * self._growth(plan, unknown)
+
+    @property
+    def measured(self) -> bool:
+        """Whether `plain` is more than an expectation."""
+        return bool(self._recent)
 
     def add_plain(self, seconds: float) -> None:
         """Learn from a plain round: the median of the latest counts."""
@@ -176,13 +190,40 @@ class Controller:
         batch: number of texts.
     """
 
-    def __init__(self, profile: Profile, batch: int) -> None:
-        self.profile, self.batch = profile, batch
+    def __init__(self, profile: Profile, batch: int, fixed: bool = False) -> None:
+        self.profile, self.batch, self._fixed = profile, batch, fixed
         self.costs = profile.costs.setdefault(batch, Costs(profile.layers, profile.head_share))
-        self._gain = GAIN + BATCH_GAIN * (batch - 1)
         self._rounds = 0
-        self._drafted = False
+        self._aligned = True
         self._early = Plan()
+
+    def shrink(self, batch: int) -> None:
+        """Go on with fewer texts."""
+        costs = self.profile.costs
+        if self.costs.plain and batch not in costs:
+            rows = 1 - self._row_share * (1 - batch / self.batch)
+            costs[batch] = self.costs.of_batch(self.costs.plain * rows)
+        self.batch = batch
+        self.costs = costs.setdefault(batch, Costs(self.profile.layers, self.profile.head_share))
+        self._aligned = True
+
+    @property
+    def _gain(self) -> float:
+        return GAIN + BATCH_GAIN * (self.batch > 1)
+
+    @property
+    def _row_share(self) -> float:
+        """Share of a plain round that falls with the number of texts."""
+        if self._fixed:
+            return 0.0
+        own, others = self.costs.plain, self.profile.costs.items()
+        known = {batch: costs.plain for batch, costs in others if costs.measured}
+        known.pop(self.batch, None)
+        if not (known and own):
+            return _GROWTH * self.batch / (1 + _GROWTH * (self.batch - 1))
+        other = min(known)
+        share = (1 - known[other] / own) / (1 - other / self.batch)
+        return min(0.9, max(0.0, share))
 
     def plan(self, matches: Sequence[Matches], left: int) -> Plan:
         """The fastest plan by prediction that is affordable; plain decoding where none gains enough.
@@ -201,14 +242,16 @@ class Controller:
             best, speed = self._early, self._exit_speed(self._early)
         sizes = [match.size for match in matches]
         if any(sizes):
-            rates = [self.profile.copies[size].rate if size else 0.0 for size in sizes]
-            # The slowest texts decide when a batch is done: the lowest quarter of them counts.
-            rates = sorted(rates)[: (len(rates) + 3) // 4]
+            rates = sorted(self.profile.copies[size].rate if size else 0.0 for size in sizes)
+            # The slowest texts decide when a batch is done: the lowest quarter of them.
+            slowest, row_share = (len(rates) + 3) // 4, self._row_share
             for length in self._lengths(left):
                 plan = Plan("lookup", 0, length)
-                tokens = sum(tokens_per_round(rate, length) for rate in rates) / len(rates)
-                if tokens / self.costs.relative(plan) > speed and self._affordable(plan):
-                    best, speed = plan, tokens / self.costs.relative(plan)
+                tokens = [tokens_per_round(rate, length) for rate in rates]
+                worth = (1 - row_share) * statistics.fmean(tokens[:slowest])
+                worth += row_share * statistics.fmean(tokens)
+                if worth / self.costs.relative(plan) > speed and self._affordable(plan):
+                    best, speed = plan, worth / self.costs.relative(plan)
         return best
 
     def judged_exits(self, plan: Plan) -> Sequence[int]:
@@ -220,7 +263,12 @@ class Controller:
         return tuple(self.profile.exits)
 
     def observe(
-        self, done: Round, seconds: float, matches: Sequence[Matches | None], progress: int
+        self,
+        done: Round,
+        seconds: float,
+        matches: Sequence[Matches | None],
+        lengths: Sequence[int],
+        reach: int,
     ) -> None:
         """Learn from a round.
 
@@ -228,15 +276,17 @@ class Controller:
             done: the round.
             seconds: that it took.
             matches: of each text before the round; None for a text that had ended.
-            progress: plain rounds that it stands for: tokens of the text that is furthest from its limit.
+            lengths: tokens that each text has grown by.
+            reach: tokens by which the text that is furthest from its limit came closer.
         """
-        profile, costs = self.profile, self.costs
+        profile, costs, row_share = self.profile, self.costs, self._row_share
+        progress = (1 - row_share) * reach + row_share * sum(lengths) / self.batch
         seconds -= done.judging_s
         if done.plan.length:
-            self._drafted = True
+            self._aligned = self.batch == 1
             costs.add(done.plan, seconds / costs.plain)
             profile.allowance += progress - seconds / costs.plain
-        elif self.batch == 1 or not self._drafted:
+        elif self._aligned:
             costs.add_plain(seconds)
         else:
             # Drafts have left texts of different lengths, whose plain rounds cost more.
