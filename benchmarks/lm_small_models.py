@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 from holdfast.lm.generate.training import ExitRecipe, Schedule, train_exits
 
 STEPS = 900
-KEY_VALUE_HEADS = {"mha": 6, "gqa": 2}
+KEY_VALUE_HEADS = {"mha": 6, "gqa": 3}
 RECIPES = {
     "exits": ExitRecipe(dropout=0.1, ramp=True, exit_scale=0.5, every=4),
     "plain": ExitRecipe(dropout=0.0, exit_scale=0.0),
