@@ -331,3 +331,38 @@ def test_quantized_layers_are_refused() -> None:
     with pytest.raises(InputError) as raised:
         Generator(model)
     assert raised.value.code == "unsupported"
+
+
+@pytest.mark.parametrize("family", ["llama-grouped", "opt"])
+def test_rows_of_texts_in_one_line_equal_those_of_a_padded_pass(family: str) -> None:
+    decoder = Decoder(architecture(tiny(family)))
+    ids = torch.randint(3, VOCABULARY, (3, 30), generator=torch.Generator().manual_seed(4))
+    starts, counts = [9, 12, 10], [4, 1, 2]
+    with torch.inference_mode():
+        passes = []
+        for joined in (False, True):
+            arena = Arena(decoder, 3, 32)
+            decoder.run(decoder.embed(ids[:, :12], [0] * 3), arena, [0] * 3)
+            x = decoder.embed(
+                torch.stack([ids[b, s : s + 4] for b, s in enumerate(starts)]), starts
+            )
+            if joined:
+                line = torch.cat([x[b, :count] for b, count in enumerate(counts)])[None]
+                passes.append(decoder.run(line, arena, starts, counts=counts)[0])
+            else:
+                full = decoder.run(x, arena, starts)
+                passes.append(torch.cat([full[b, :count] for b, count in enumerate(counts)]))
+        torch.testing.assert_close(*passes, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["off", "lookup:4", "early-exit:2,3"])
+def test_rows_of_ended_texts_are_not_computed(plan: str) -> None:
+    generator = Generator(tiny("llama", context=40))
+    texts = [[5, 6] * 18, [7] * 6, [8, 9] * 19, [10, 11, 12]]  # the first and the third soon end
+    alone = [generator.generate([text], max_new=24, speculate="off").tokens[0] for text in texts]
+    together = generator.generate(texts, max_new=24, speculate=plan, batch=4)
+    assert together.tokens == alone
+    if plan == "off":
+        new = sum(map(len, alone))
+        prefill = 4 * (max(map(len, texts)) - 1)
+        assert set(together.rows_per_layer) == {prefill + new}

@@ -20,8 +20,15 @@ class Cache(Protocol):
     Shapes: B sequences, M new tokens of each, H query heads, G key/value heads of size hd.
     """
 
-    def begin(self, starts: Sequence[int], rows: int) -> None:
-        """Start a pass: token i of sequence b has position ``starts[b] + i``, i < `rows`."""
+    joins: bool
+    """Whether a pass may have different numbers of rows per sequence (`counts` of `begin`)."""
+
+    def begin(self, starts: Sequence[int], rows: int, counts: Sequence[int] = ()) -> None:
+        """Start a pass: token i of sequence b has position ``starts[b] + i``, i < `rows`.
+
+        With `counts`, sequence b has ``counts[b]`` rows, and a pass is one line of them: B is 1 and M
+        their sum in the shapes of `project`, `append` and `attend`.
+        """
 
     def project(self, layer: int, block: Block, x: Any) -> tuple[Any, Any, Any]:
         """Rows x [B, M, D] -> q [B, H', M, hd], k [B, G', M, hd], v [B, G, M, hd], before rotation."""
@@ -36,7 +43,10 @@ class Cache(Protocol):
         """Forget the tokens of sequence b from position ``lengths[b]`` on."""
 
     def select(self, rows: Sequence[int]) -> None:
-        """Go on with fewer sequences: ``rows[b]`` is the former place of sequence b, b or behind the last."""
+        """Go on with fewer sequences: ``rows[b]`` is the former place of sequence b.
+
+        It is b, or behind the last that remains.
+        """
 
     def expect(self, lengths: Sequence[int]) -> None:
         """Number of tokens of each sequence that the first pass stores; called before it."""
@@ -57,6 +67,8 @@ class Arena:
         capacity: positions S of each, rejected drafts included.
     """
 
+    joins = True
+
     def __init__(self, decoder: Decoder, batch: int, capacity: int) -> None:
         import torch
 
@@ -69,12 +81,17 @@ class Arena:
         self._groups = arch.query_heads // arch.kv_heads
         self._columns = torch.arange(capacity, device=decoder.device)
 
-    def begin(self, starts: Sequence[int], rows: int) -> None:
+    def begin(self, starts: Sequence[int], rows: int, counts: Sequence[int] = ()) -> None:
         """Where the pass writes and what it sees."""
+        rows = max(counts, default=rows)
         self._start, self._count = starts[0], rows
         self._end = max(starts) + rows
-        self._uniform = all(start == starts[0] for start in starts)
-        self._mask = None
+        self._uniform = not counts and all(start == starts[0] for start in starts)
+        self._mask, self._line = None, None
+        if counts:
+            held = self._columns[:rows] < self._columns.new_tensor(counts)[:, None]  # [B, M]
+            self._line = held.flatten().nonzero()[:, 0]  # places in [B M] of the rows
+            self._spread = (held.flatten().cumsum(0) - 1).clamp_(min=0)  # and back
         if self._uniform and (rows == 1 or self._start == 0):
             return
         columns = self._columns[: self._end]
@@ -82,7 +99,11 @@ class Arena:
         self._places = first + self._columns[:rows]  # [B, M]
         if self._uniform:
             self._places = self._places[:1]
-        self._addresses: dict[int, Any] = {}
+        self._address = (self._columns[: len(starts), None], self._places)
+        if self._line is not None:
+            self._address = tuple(
+                part.expand(-1, rows).flatten()[self._line] for part in self._address
+            )
         hidden = columns > self._places[:, None, :, None]
         mask = self.v.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
         # Query heads of one group are rows of one product with their shared keys.
@@ -99,23 +120,17 @@ class Arena:
             self.k[layer][where], self.v[layer][where] = k, v
         else:
             for storage, part in ((self.k[layer], k), (self.v[layer], v)):
-                width = part.shape[-1]
-                flat = storage.view(-1, width)
-                flat.index_copy_(0, self._address(storage), part.reshape(-1, width))
-
-    def _address(self, storage: Any) -> Any:
-        """[B G M] rows of a storage [.., G, S, hd], seen as one list, that the pass writes."""
-        _, heads, capacity, _ = storage.shape
-        if heads not in self._addresses:
-            batch = len(self._places)
-            first = self._columns.new_tensor(range(batch * heads)).view(batch, heads, 1) * capacity
-            self._addresses[heads] = (first + self._places[:, None]).flatten()
-        return self._addresses[heads]
+                rows = part.transpose(1, 2)  # [B, M, G, hd]
+                if self._line is not None:
+                    rows = rows[0]
+                storage.transpose(1, 2).index_put_(self._address, rows)
 
     def attend(self, layer: int, q: Any) -> Any:
         """Scaled dot-product attention over the stored positions."""
         from torch.nn.functional import scaled_dot_product_attention
 
+        if self._line is not None:
+            q = q[0][:, self._spread].unflatten(1, (-1, self._count)).transpose(0, 1)
         k, v = (part[layer][: len(q), :, : self._end] for part in (self.k, self.v))
         scale = self._scales[layer]
         if self._mask is None and self._count > 1:
@@ -126,7 +141,10 @@ class Arena:
         if self._groups > 1:  # [B, G, r M, hd]
             q = q.reshape(shape[0], k.shape[1], -1, shape[3])
         out = scaled_dot_product_attention(q, k, v, attn_mask=self._mask, scale=scale)
-        return out.reshape(shape) if self._groups > 1 else out
+        out = out.reshape(shape)
+        if self._line is not None:
+            return out.transpose(0, 1).flatten(1, 2)[:, self._line][None]
+        return out
 
     def crop(self, lengths: Sequence[int]) -> None:
         """Nothing moves: the next pass says where it writes."""

@@ -210,10 +210,12 @@ class Decoder:
         first: int = 0,
         last: int | None = None,
         states: dict[int, Any] | None = None,
+        counts: Sequence[int] = (),
     ) -> Tensor:
         """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1.
 
         Those after the layers below each key E of `states` become its value, where the pass is not split.
+        With `counts`, x [1, N, D] has the rows of all texts in one line, ``counts[b]`` of text b.
         """
         batch, rows, _ = x.shape
         head = cache.split(starts, rows)
@@ -221,10 +223,16 @@ class Decoder:
             later = [start + head for start in starts]
             parts = (x[:, :head], starts), (x[:, head:], later)
             return torch.cat([self.run(part, cache, at, first, last) for part, at in parts], 1)
-        cache.begin(starts, rows)
+        cache.begin(starts, rows, counts)
         turns = None
         if self.arch.rotary is not None:
-            if all(start == starts[0] for start in starts) and starts[0] + rows <= len(self._turns):
+            if counts:
+                places = self._places(starts, max(counts))
+                pairs = zip(places, counts, strict=True)
+                turns = self._turns[torch.cat([row[:count] for row, count in pairs])]
+            elif all(start == starts[0] for start in starts) and starts[0] + rows <= len(
+                self._turns
+            ):
                 turns = self._turns[starts[0] : starts[0] + rows]
             else:
                 turns = self._turns[self._places(starts, rows)][:, None]

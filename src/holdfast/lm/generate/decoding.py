@@ -202,7 +202,7 @@ class Generator:
         drafts = plan.length if plan else max(LENGTHS)
         further = ROWS if self.exact else drafts + 1
         cache = self._cache(decoder, len(texts), max(state.limits) + further)
-        control = None if plan else Controller(self._profile, len(texts), self.exact)
+        control = None if plan else Controller(self._profile, len(texts), not cache.joins)
         texts, matches = list(texts), [Matches(text) for text in texts]
         begin = now = time.perf_counter()
         self._prefill(cache, texts)

@@ -36,6 +36,7 @@ class ExactDecoder(Decoder):
         first: int = 0,
         last: int | None = None,
         states: dict[int, Any] | None = None,
+        counts: Sequence[int] = (),
     ) -> Tensor:
         """As `Decoder.run`; the padding's keys are overwritten by the next pass."""
         out = super().run(_padded(x), cache, starts, first, last, states)
@@ -51,10 +52,12 @@ class ExactDecoder(Decoder):
 class ExactArena(Arena):
     """Attention by blocks of `SPLIT` keys; every block is a product of the same shape."""
 
+    joins = False
+
     def __init__(self, decoder: Decoder, batch: int, capacity: int) -> None:
         super().__init__(decoder, batch, -(-capacity // SPLIT) * SPLIT)
 
-    def begin(self, starts: Sequence[int], rows: int) -> None:
+    def begin(self, starts: Sequence[int], rows: int, counts: Sequence[int] = ()) -> None:
         """The mask of whole blocks."""
         super().begin(starts, rows)
         self._blocks = -(-self._end // SPLIT)

@@ -204,6 +204,8 @@ class ClusteredArena(Arena):
         assignments: per layer the `Assignment` of each sequence; None where all heads are computed.
     """
 
+    joins = False
+
     def __init__(self, policy: HeadPolicy, decoder: Decoder, batch: int, capacity: int) -> None:
         super().__init__(decoder, 0, capacity)
         arch = decoder.arch
@@ -248,7 +250,7 @@ class ClusteredArena(Arena):
         """Rows of a pass that are computed before the others: the first tokens, with all heads."""
         return FIRST if self._online and rows >= FIRST and not any(starts) else rows
 
-    def begin(self, starts: Sequence[int], rows: int) -> None:
+    def begin(self, starts: Sequence[int], rows: int, counts: Sequence[int] = ()) -> None:
         """Where the pass writes and what it sees."""
         super().begin(starts, rows)
         if self._online and rows < FIRST and not any(starts):

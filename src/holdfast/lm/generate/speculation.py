@@ -33,6 +33,13 @@ class Plan:
     """E: the draft runs layers 0 to E - 1."""
     length: int = 0
     """Number d of drafted tokens."""
+    counts: tuple[int, ...] = ()
+    """Number of each text of a batch, at most d, where they differ; lookup only."""
+
+    @property
+    def further(self) -> float:
+        """Rows of a verification behind the first, per text."""
+        return sum(self.counts) / len(self.counts) if self.counts else self.length
 
     def __str__(self) -> str:
         if self.drafter == "early-exit":
@@ -149,7 +156,9 @@ def run_round(
         drafts, proposals, x = draft_by_exit(decoder, cache, texts, latest, starts, plan, chooser)
     else:
         if plan.drafter == "lookup":
-            copies = [match.copy(plan.length) if match else [] for match in matches]
+            most = plan.counts or [plan.length] * len(matches)
+            pairs = zip(matches, most, strict=True)
+            copies = [match.copy(length) if match else [] for match, length in pairs]
             limits = [len(copy) for copy in copies]
             width = max(limits)
             plan = plan if width else Plan()
@@ -157,8 +166,10 @@ def run_round(
             drafts = latest.new_tensor(padded).view(len(texts), width)
         x = decoder.embed(torch.cat((latest, drafts), 1), starts)
     states: dict[int, Tensor | None] = dict.fromkeys(judged)
-    x = decoder.run(x, cache, starts, first, states=states)
-    logits = decoder.logits(x)
+    if limits and cache.joins and min(limits) < max(limits):
+        logits = _joined_logits(decoder, cache, x, starts, [limit + 1 for limit in limits])
+    else:
+        logits = decoder.logits(decoder.run(x, cache, starts, first, states=states))
     verdict = chooser.verify(logits, texts, drafts, proposals, limits)
     drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
     if not judged:
@@ -168,6 +179,20 @@ def run_round(
     shares = chooser.agreement(logits, guesses)
     agreement = {layer: [row[i] for row in shares] for i, layer in enumerate(judged)}
     return Round(plan, verdict, drafted, agreement, decoder.clock() - begin)
+
+
+def _joined_logits(
+    decoder: Decoder, cache: Cache, x: Tensor, starts: Sequence[int], counts: Sequence[int]
+) -> Tensor:
+    """[B, M, V] of rows x [B, M, D], of which text b needs only the first ``counts[b]``."""
+    held = (
+        torch.arange(x.shape[1], device=x.device) < torch.tensor(counts, device=x.device)[:, None]
+    )
+    line = decoder.run(x[held][None], cache, starts, counts=counts)
+    joined = decoder.logits(line)[0]
+    logits = joined.new_zeros(*held.shape, joined.shape[-1])
+    logits[held] = joined
+    return logits
 
 
 def draft_by_exit(

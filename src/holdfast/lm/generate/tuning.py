@@ -10,13 +10,14 @@ earlier rounds. With acceptance a the round yields (1 - a^(d+1)) / (1 - a) token
 where the time that it loses if every draft is rejected is within an allowance: a share of the time that
 plain decoding of the whole request would take. What is learned outlives the request.
 
-A batch loses the rows of texts that have ended. A plain round of B texts costs a share that every text adds,
-and a share that falls only with the number of rounds: a token of any text saves a part of the first, and
-only a token of the text that is furthest from its limit saves of the second.
+Rows of texts that have ended leave a batch. A part of the cost of a plain round is proportional to the
+number of texts, the rest is paid per round: a token of any text saves of the first, and only one of the
+text that is furthest from its limit saves of the second.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN, BATCH_GAIN = 1.1, 0.1
+GAIN, BATCH_GAIN = 1.1, 0.05
 """Predicted speed, relative to plain decoding, that a plan needs to be used, and what it needs more in a
 batch, where rounds cost more once the texts differ in length."""
 ALLOWANCE = 0.03
@@ -72,7 +73,7 @@ class Costs:
     layers: int
     head_share: float
     growth: dict[tuple[str, int], deque[float]] = field(default_factory=dict)
-    """(Drafter, rows M of a verification) -> its latest costs relative to one row."""
+    """(Drafter, further rows per text of a verification) -> latest costs of one, relative to the first."""
     plain: float = 0.0
     """Seconds of a plain round; 0 before any was measured."""
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=9))
@@ -100,13 +101,13 @@ class Costs:
     def add(self, plan: Plan, relative: float) -> None:
         """Learn from a round with drafts."""
         drafting, verifying = self._parts(plan)
-        latest = self.growth.setdefault((plan.drafter, plan.length + 1), deque(maxlen=5))
-        latest.append(max(1.0, (relative - drafting) / verifying))
+        latest = self.growth.setdefault((plan.drafter, math.ceil(plan.further)), deque(maxlen=5))
+        latest.append(max(0.0, (relative - drafting) / verifying - 1) / plan.further)
 
     def relax(self) -> None:
         """Expect a little less than was measured: what a busy moment made slow is tried again."""
         for latest in self.growth.values():
-            latest.append(1 + 0.8 * (statistics.median(latest) - 1))
+            latest.append(0.8 * statistics.median(latest))
 
     def _parts(self, plan: Plan) -> tuple[float, float]:
         """Drafting, and verifying with one row, in plain rounds."""
@@ -115,15 +116,14 @@ class Costs:
         return drafting, 1 - early
 
     def _growth(self, plan: Plan, unknown: float) -> float:
-        """Interpolated from the nearest number of rows of the same drafter."""
-        if not (further := plan.length):
+        """Cost of the rows of a verification, in that of the first, by the nearest number measured."""
+        if not (further := plan.further):
             return 1.0
         rows = [rows for drafter, rows in self.growth if drafter == plan.drafter]
         if not rows:
             return 1 + unknown * further
-        nearest = min(rows, key=lambda count: abs(count - 1 - further))
-        measured = statistics.median(self.growth[plan.drafter, nearest])
-        return 1 + (measured - 1) * further / (nearest - 1)
+        nearest = min(rows, key=lambda count: abs(count - further))
+        return 1 + statistics.median(self.growth[plan.drafter, nearest]) * further
 
 
 @dataclass
@@ -188,6 +188,7 @@ class Controller:
     Args:
         profile: learned before, and further here.
         batch: number of texts.
+        fixed: passes cost the same whatever some texts need: rows stay, and have equally many drafts.
     """
 
     def __init__(self, profile: Profile, batch: int, fixed: bool = False) -> None:
@@ -233,7 +234,7 @@ class Controller:
             left: tokens of the one that is furthest from its limit.
         """
         self._rounds += 1
-        if self._rounds % _REVISIT == 1 or not self.costs.plain:
+        if self._rounds % _REVISIT == 1 or not self.costs.plain or self.profile.allowance <= 0:
             return Plan()
         if self._rounds % _REVIEW == 2 or self._rounds < _REVIEW:
             self._early = self._best_exit(left)
@@ -242,17 +243,28 @@ class Controller:
             best, speed = self._early, self._exit_speed(self._early)
         sizes = [match.size for match in matches]
         if any(sizes):
-            rates = sorted(self.profile.copies[size].rate if size else 0.0 for size in sizes)
+            rates = [self.profile.copies[size].rate if size else 0.0 for size in sizes]
             # The slowest texts decide when a batch is done: the lowest quarter of them.
             slowest, row_share = (len(rates) + 3) // 4, self._row_share
             for length in self._lengths(left):
-                plan = Plan("lookup", 0, length)
-                tokens = [tokens_per_round(rate, length) for rate in rates]
-                worth = (1 - row_share) * statistics.fmean(tokens[:slowest])
-                worth += row_share * statistics.fmean(tokens)
-                if worth / self.costs.relative(plan) > speed and self._affordable(plan):
-                    best, speed = plan, worth / self.costs.relative(plan)
+                plan = self._lookup(rates, length)
+                if not self._affordable(plan):
+                    continue
+                counts = plan.counts or [length] * len(rates)
+                tokens = sorted(map(tokens_per_round, rates, counts))
+                worth = (1 - row_share) * sum(tokens[:slowest]) / slowest
+                worth = (worth + row_share * sum(tokens) / len(tokens)) / self.costs.relative(plan)
+                if worth > speed:
+                    best, speed = plan, worth
         return best
+
+    def _lookup(self, rates: Sequence[float], length: int) -> Plan:
+        """`length` drafts for the most repetitive text; for others, those that are as likely accepted."""
+        if self._fixed or len(rates) == 1:
+            return Plan("lookup", 0, length)
+        least = length * math.log(max(rates))
+        counts = tuple(int(least / math.log(rate) + 1e-9) if rate else 0 for rate in rates)
+        return Plan("lookup", 0, length, counts)
 
     def judged_exits(self, plan: Plan) -> Sequence[int]:
         """Exits whose guesses a plain round compares with the model's: none where it cannot pay."""
@@ -288,9 +300,6 @@ class Controller:
             profile.allowance += progress - seconds / costs.plain
         elif self._aligned:
             costs.add_plain(seconds)
-        else:
-            # Drafts have left texts of different lengths, whose plain rounds cost more.
-            profile.allowance -= seconds / costs.plain - 1
         profile.allowance += profile.earning * progress - done.judging_s / costs.plain
         for place, match in enumerate(matches):
             if match is not None:
