@@ -143,7 +143,11 @@ def test_equals_full_attention_with_copied_probabilities(
 
 
 def test_all_heads_are_bit_identical() -> None:
-    for family, level, most in (("llama", "kv", 4), ("llama-grouped", "query", 2)):
+    for family, level, most in (
+        ("llama", "kv", 4),
+        ("llama-grouped", "kv", 2),
+        ("llama-grouped", "query", 2),
+    ):
         model = tiny(family)
         decoder = Decoder(architecture(model))
         cache = policy_of(model, [most] * 4, level).cache(decoder, 2, 32)

@@ -99,7 +99,8 @@ class Arena:
         self._places = first + self._columns[:rows]  # [B, M]
         if self._uniform:
             self._places = self._places[:1]
-        self._address = (self._columns[: len(starts), None], self._places)
+        texts = columns.new_tensor(range(len(starts)))[:, None]
+        self._address = (texts, self._places)
         if self._line is not None:
             self._address = tuple(
                 part.expand(-1, rows).flatten()[self._line] for part in self._address
