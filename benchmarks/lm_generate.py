@@ -3,13 +3,13 @@
     python benchmarks/lm_generate.py --quick
     python benchmarks/lm_generate.py --models OUT --billion    # OUT of lm_small_models.py
 
-Everything runs in one process on the same prompts, interleaved; the figure of a contender is the least
+Everything runs in one process on the same prompts, interleaved; the figure of a contender is the median
 CPU time of its runs, with one thread, trial rounds included. With ``--models`` the twins are measured on
 text that they did not learn: code, documentation, legal text. Without, the weights are random (Llama, 12
 layers of width 192, 6.9 million weights), and late layers are damped so that drafts are accepted: such
 models are labelled "damped", and say nothing about a trained one. ``--billion`` adds a model of the shapes
-of Llama 3.2 1B with random, damped weights, and its share of the memory's bandwidth. Writes
-`benchmarks/results/lm_generate.json`.
+of Llama 3.2 1B with random, damped weights in bfloat16, and the share of the memory's bandwidth at which
+plain decoding reads its weights. Writes `benchmarks/results/lm_generate.json` after every row.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -27,7 +28,6 @@ import torch
 import transformers
 
 from holdfast.lm.generate import Generator
-from holdfast.profile.ops.hardware import hardware
 from lm_small_models import split
 from measuring import compared, limited, machine
 
@@ -35,6 +35,8 @@ RESULT = Path(__file__).resolve().parent / "results" / "lm_generate.json"
 PLAIN_TARGET, SPECULATION_TARGET, PEER_TARGET = 1.5, 1.6, 1.3
 HF_EXITS = ((2, 3), (4, 4))
 """(exit layer, drafts) that Hugging Face's early exit is tried with; its best one counts."""
+LARGE = 100_000_000
+"""Parameters."""
 
 
 SMALL = {"vocab_size": 4096, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 12}
@@ -44,11 +46,13 @@ BILLION |= {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_h
 BILLION |= {"max_position_embeddings": 2048, "tie_word_embeddings": True}
 
 
-def damped(damping: float, shape: dict[str, Any]) -> Any:
+def damped(damping: float, shape: dict[str, Any], dtype: torch.dtype = torch.float32) -> Any:
     """A random Llama whose layers from the fourth on add `damping` times what they would."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**shape)
+    torch.set_default_dtype(dtype)  # never held in more bytes
     model = transformers.LlamaForCausalLM(config).eval()
+    torch.set_default_dtype(torch.float32)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.ndim == 2:
@@ -80,7 +84,10 @@ def prompts_of(
 def peers(
     model: Any, prompts: list[list[int]], new: int
 ) -> dict[str, Callable[[], list[list[int]]]]:
-    """Hugging Face's ways to decode this batch greedily; two of them refuse batches."""
+    """Hugging Face's ways to decode this batch greedily; two of them refuse batches.
+
+    Of a large model, which takes seconds per run, its early exit is tried with one setting.
+    """
     ids = torch.tensor(prompts)
     shared = {
         "attention_mask": torch.ones_like(ids),
@@ -96,7 +103,8 @@ def peers(
 
     calls: dict[str, Callable[[], list[list[int]]]] = {"HF greedy": decode}
     if len(prompts) == 1:
-        for exit_layer, drafts in HF_EXITS:
+        large = model.num_parameters() > LARGE
+        for exit_layer, drafts in HF_EXITS[large:]:
             if exit_layer < model.config.num_hidden_layers:
                 calls[f"HF early exit {exit_layer},{drafts}"] = lambda e=exit_layer, d=drafts: (
                     decode(
@@ -105,7 +113,7 @@ def peers(
                         num_assistant_tokens_schedule="constant",
                     )
                 )
-        for drafts in (4, 8):
+        for drafts in () if large else (4, 8):
             calls[f"HF prompt lookup {drafts}"] = lambda d=drafts: decode(
                 prompt_lookup_num_tokens=d
             )
@@ -117,12 +125,14 @@ def measure(
 ) -> dict[str, Any]:
     """Tokens per second of every contender on one batch."""
     details: dict[str, Any] = {}
+    decoding: dict[str, list[float]] = {"off": [], "auto": []}
 
     def ours(plan: str) -> list[list[int]]:
         result = generator.generate(
             prompts, max_new=new, speculate=plan, batch=len(prompts), ignore_end=True
         )
         details[plan] = result
+        decoding[plan].append((result.seconds - result.prefill_seconds) / new)
         return result.tokens
 
     calls = {
@@ -139,7 +149,7 @@ def measure(
             if repeat:  # the first run warms up, and learns what rounds cost
                 seconds[name].append(time.process_time() - begin)
     details["auto"].check_against(details["off"])
-    least = {name: min(times) for name, times in seconds.items()}
+    middle = {name: statistics.median(times) for name, times in seconds.items()}
     kinds = {}
     for kind in (
         "ours plain",
@@ -148,9 +158,9 @@ def measure(
         "HF early exit",
         "HF prompt lookup",
     ):
-        names = [name for name in least if name.startswith(kind)]
+        names = [name for name in middle if name.startswith(kind)]
         if names:
-            kinds[kind] = min(least[name] for name in names)
+            kinds[kind] = min(middle[name] for name in names)
     return {
         "seconds": {kind: round(value, 4) for kind, value in kinds.items()},
         "tokens_per_second": {
@@ -159,6 +169,7 @@ def measure(
         "ratio_to_our_plain": {
             kind: round(kinds["ours plain"] / value, 3) for kind, value in kinds.items()
         },
+        "plain_seconds_per_token": round(min(decoding["off"]), 5),
         "acceptance": details["auto"].acceptance,
         "plans": [plan["plan"] for plan in details["auto"].plans[:3]],
         "equal_to_HF_greedy": tokens["ours plain"] == tokens["HF greedy"],
@@ -181,13 +192,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for batch in batches:
             corpora = prompts_of(tokenizer, width, batch, options.prompt)
             for corpus, prompts in list(corpora.items())[: 1 if billion else None]:
-                new, repeats = (16, 2) if billion else (options.new, options.repeats)
+                new, repeats = (40, 3) if billion else (options.new, options.repeats)
                 row = measure(generator, model, prompts, new, repeats)
                 if billion:
-                    row |= memory_bound(generator, row["tokens_per_second"]["ours plain"])
+                    row |= memory_bound(generator, row["plain_seconds_per_token"])
                 rows.append({"model": name, "corpus": corpus, "batch": batch, **row})
                 print(json.dumps(rows[-1]), flush=True)
-    options.result.write_text(json.dumps(report(rows, host, options), indent=1) + "\n")
+                content = json.dumps(report(rows, host, options), indent=1)
+                options.result.write_text(content + "\n")
     print(f"written: {options.result}")
 
 
@@ -200,21 +212,30 @@ def models(options: argparse.Namespace) -> Iterator[tuple[str, Any, Any]]:
     for damping in options.damping:
         yield f"damped {damping}", damped(damping, SMALL), None
     if options.billion:
-        yield "Llama 3.2 1B shapes, random damped 0.02", damped(0.02, BILLION), None
+        name = "Llama 3.2 1B shapes, random damped 0.02, bfloat16"
+        yield name, damped(0.02, BILLION, torch.bfloat16), None
 
 
-def memory_bound(generator: Generator, speed: float) -> dict[str, Any]:
-    """Bytes of weights that a token reads, and the share of the bandwidth that plain decoding uses."""
+def memory_bound(generator: Generator, seconds: float) -> dict[str, Any]:
+    """Bytes of weights that a token reads, and the share of the bandwidth that plain decoding uses.
+
+    The bandwidth is that of reading one gigabyte once, by the same number of threads.
+    """
     decoder = generator.decoder
     maps = [decoder._head]
     for block in decoder.blocks:
         maps += [block.qkv, block.output, block.up, block.down]
     size = sum(one.columns.nbytes for one in maps)
-    bandwidth = hardware("this").bandwidth
+    block, times = torch.ones(1 << 28), []
+    for _ in range(9):
+        begin = time.perf_counter()
+        block.sum()
+        times.append(time.perf_counter() - begin)
+    bandwidth = block.nbytes / min(times)
     return {
         "weight_bytes_per_token": size,
-        "memory_bandwidth_bytes_per_s": round(bandwidth),
-        "share_of_bandwidth": round(size * speed / bandwidth, 3),
+        "read_bandwidth_bytes_per_s": round(bandwidth),
+        "share_of_bandwidth": round(size / seconds / bandwidth, 3),
     }
 
 
@@ -256,7 +277,7 @@ def report(
             )
         if "share_of_bandwidth" in row:
             limits.append(
-                limited(f"share of the memory's bandwidth, {what}", row["share_of_bandwidth"], "")
+                limited(f"share of the read bandwidth, {what}", row["share_of_bandwidth"], "")
             )
         if row["acceptance"] is not None:
             limits.append(limited(f"acceptance, {what}", row["acceptance"], ""))
@@ -271,7 +292,8 @@ def report(
         "machine": {**host, "threads": torch.get_num_threads()},
         "versions": {name: version(name) for name in ("holdfast", "torch", "transformers")},
         "notes": [
-            f"Least CPU time of {options.repeats} interleaved runs; prefill and trial rounds count.",
+            f"Median CPU time of {options.repeats} interleaved runs (1B shapes: 3); prefill and trial "
+            "rounds count.",
             f"Load before {host['load_before']}, after {os.getloadavg()[0]:.1f}.",
             "'damped' models have random weights: their acceptance is set, not learned.",
             "Hugging Face's early exit and prompt lookup count with the best of several settings; both "
@@ -283,12 +305,12 @@ def report(
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", type=Path, default=Path("none"), help="of lm_small_models.py")
-    parser.add_argument("--billion", action="store_true", help="a model of 1B shapes; 16 GB")
+    parser.add_argument("--billion", action="store_true", help="a model of 1B shapes; 10 GB")
     parser.add_argument("--damping", type=float, nargs="*")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
-    parser.add_argument("--new", type=int, default=96, help="new tokens")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--new", type=int, default=64, help="new tokens")
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
         "--quick", action="store_true", help="one damped model, few tokens, three runs"
     )

@@ -72,21 +72,24 @@ def attention(length: int, samples: int) -> dict[str, float]:
 
 def calibrations(models: Path) -> list[dict[str, Any]]:
     """Storage and perplexity of every trained model, per level and mode."""
-    from holdfast.lm.generate.heads_calibration import calibrate_heads
+    from holdfast.lm.generate import Arena, Generator, calibrate_heads, read_heads
 
     rows = []
     for folder in sorted(path.parent for path in models.glob("*-*/training.json")):
         for level in ("kv", "query") if folder.name.startswith("gqa") else ("kv",):
-            answer = calibrate_heads(
-                folder, models / "held-out", folder / f"chai-{level}.json", level=level
-            ).to_dict()
-            perplexity = answer["perplexity"]
+            path = folder / f"chai-{level}.json"
+            answer = calibrate_heads(folder, models / "held-out", path, level=level).to_dict()
+            perplexity, decoder = answer["perplexity"], Generator(folder).decoder
+            everything = Arena(decoder, 1, 512).nbytes()
             rows += [
                 {
                     "model": folder.name,
                     "level": level,
                     "mode": mode,
                     "kv_bytes_saved_share": round(answer["kv_bytes_saved_share"][mode], 4),
+                    "kv_bytes_saved_in_storage": round(
+                        1 - read_heads(path, mode).cache(decoder, 1, 512).nbytes() / everything, 4
+                    ),
                     "perplexity_all_heads": round(perplexity["all"], 3),
                     "perplexity_change": round(perplexity[mode] / perplexity["all"] - 1, 5),
                 }
@@ -130,12 +133,16 @@ def main() -> None:
         "comparisons": comparisons,
         "limits": [
             limited(
-                f"perplexity change, {row['model']}, level {row['level']}, mode {row['mode']}",
-                100 * row["perplexity_change"],
+                f"{what}, {row['model']}, level {row['level']}, mode {row['mode']}",
+                100 * row[key],
                 "%",
-                1.0 if row["mode"] == "auto" else None,
+                1.0 if key == "perplexity_change" and row["mode"] == "auto" else None,
             )
             for row in rows
+            for what, key in (
+                ("perplexity change", "perplexity_change"),
+                ("key/value storage saved", "kv_bytes_saved_in_storage"),
+            )
         ],
         "figures": {"attention": figures, "calibrations": rows},
         "machine": host,
