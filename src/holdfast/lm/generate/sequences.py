@@ -83,7 +83,8 @@ class Sequences:
         Returns:
             Number of tokens per row, and by how much the text that is furthest from its limit came closer.
         """
-        left = [self.left[place] for place in self.rows]
+        by_text = self.left
+        left = [by_text[place] for place in self.rows]
         verdicts = zip(self.rows, done.verdict.tokens, done.verdict.near_ties, strict=True)
         lengths = [
             self._append(place, tokens, near) if not self.ended[place] else 0
@@ -101,7 +102,10 @@ class Sequences:
         if len(growing) in (0, len(self.rows)):
             return []
         moved = [row for row in growing if row >= len(growing)]
-        sources = [row if row in growing else moved.pop() for row in range(len(growing))]
+        sources = [
+            moved.pop() if self.ended[place] else row
+            for row, place in enumerate(self.rows[: len(growing)])
+        ]
         self.rows = [self.rows[row] for row in sources]
         return sources
 
