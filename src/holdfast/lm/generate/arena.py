@@ -89,9 +89,9 @@ class Arena:
         self._uniform = not counts and all(start == starts[0] for start in starts)
         self._mask, self._line = None, None
         if counts:
-            held = self._columns[:rows] < self._columns.new_tensor(counts)[:, None]  # [B, M]
-            self._line = held.flatten().nonzero()[:, 0]  # places in [B M] of the rows
-            self._spread = (held.flatten().cumsum(0) - 1).clamp_(min=0)  # and back
+            needed = self._columns[:rows] < self._columns.new_tensor(counts)[:, None]  # [B, M]
+            self._line = needed.flatten().nonzero()[:, 0]  # places in [B M] of the rows
+            self._spread = (needed.flatten().cumsum(0) - 1).clamp_(min=0)  # and back
         if self._uniform and (rows == 1 or self._start == 0):
             return
         columns = self._columns[: self._end]

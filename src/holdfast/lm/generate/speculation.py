@@ -185,13 +185,13 @@ def _joined_logits(
     decoder: Decoder, cache: Cache, x: Tensor, starts: Sequence[int], counts: Sequence[int]
 ) -> Tensor:
     """[B, M, V] of rows x [B, M, D], of which text b needs only the first ``counts[b]``."""
-    held = (
+    needed = (
         torch.arange(x.shape[1], device=x.device) < torch.tensor(counts, device=x.device)[:, None]
     )
-    line = decoder.run(x[held][None], cache, starts, counts=counts)
+    line = decoder.run(x[needed][None], cache, starts, counts=counts)
     joined = decoder.logits(line)[0]
-    logits = joined.new_zeros(*held.shape, joined.shape[-1])
-    logits[held] = joined
+    logits = joined.new_zeros(*needed.shape, joined.shape[-1])
+    logits[needed] = joined
     return logits
 
 

@@ -218,12 +218,12 @@ class Controller:
         if self._fixed:
             return 0.0
         own, others = self.costs.plain, self.profile.costs.items()
-        known = {batch: costs.plain for batch, costs in others if costs.measured}
-        known.pop(self.batch, None)
-        if not (known and own):
+        measured = {batch: costs.plain for batch, costs in others if costs.measured}
+        measured.pop(self.batch, None)
+        if not (measured and own):
             return _GROWTH * self.batch / (1 + _GROWTH * (self.batch - 1))
-        other = min(known)
-        share = (1 - known[other] / own) / (1 - other / self.batch)
+        other = min(measured)
+        share = (1 - measured[other] / own) / (1 - other / self.batch)
         return min(0.9, max(0.0, share))
 
     def plan(self, matches: Sequence[Matches], left: int) -> Plan:
