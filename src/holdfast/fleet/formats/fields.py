@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.columns import Column, by_distinct, flat
+from holdfast.fleet.formats.columns import Column, by_distinct, flat, values_of
 
 # What schedulers print for "there is no value"
 BLANKS = (
@@ -195,17 +195,17 @@ def state_of(text: str) -> str | None:
 
 def parse_exit_code(values: Column) -> tuple[pa.Array, pa.Array]:
     """``1:15`` as two int32 columns, exit code and signal; null where the text has another form."""
-    return (
-        by_distinct(values, lambda text: _exit_part(text, 0), pa.int32()),
-        by_distinct(values, lambda text: _exit_part(text, 1), pa.int32()),
-    )
+    coded = flat(values).dictionary_encode()
+    parts = [_exit_parts(text) for text in coded.dictionary.to_pylist()]
+    code, signal = (values_of([pair[n] for pair in parts], pa.int32()) for n in (0, 1))
+    return code.take(coded.indices), signal.take(coded.indices)
 
 
-def _exit_part(text: str, part: int) -> int | None:
-    pieces = text.split(":")
-    if len(pieces) != 2 or not all(piece.isascii() and piece.isdigit() for piece in pieces):
-        return None
-    return int(pieces[part])
+def _exit_parts(text: str) -> tuple[int | None, int | None]:
+    code, _, signal = text.partition(":")
+    if code.isascii() and code.isdigit() and signal.isascii() and signal.isdigit():
+        return int(code), int(signal)
+    return None, None
 
 
 def parse_gpus(values: Column) -> pa.Array:

@@ -13,6 +13,8 @@ from holdfast.fleet.formats.columns import Column, by_distinct, flat
 _MAX_HOSTS = 1_000_000
 _HOST_CHARACTERS = re.compile(r"^[A-Za-z0-9_.\-\[\],]+$")
 _HOST_RANGE = re.compile(r"\[([^\[\]]*)\]")
+_ONE_RANGE = re.compile(r"([^\[\],]*[^\[\],\d])\[((?:\d+(?:-\d+)?,?)+)\]")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
     "Unknown",
@@ -43,12 +45,26 @@ def hosts_of(text: str) -> list[str] | None:
         or _hosts_bound(text) > _MAX_HOSTS
     ):
         return None
+    if hosts := _of_one_range(text):  # ClusterShell takes 100 us for a list
+        return hosts
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
         return sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return None
+
+
+def _of_one_range(text: str) -> list[str]:
+    """The hosts of ``node[08-11,14]``; none where the list is of another form or damaged."""
+    match = _ONE_RANGE.fullmatch(text)
+    hosts: set[str] = set()
+    for low, high in _RANGE.findall(match[2]) if match else ():
+        numbers = range(int(low), int(high or low) + 1)
+        if not numbers or (high and len(low) != len(high) and "0" in (low[0], high[0])):
+            return []
+        hosts.update([f"{match[1]}{number:0{len(low)}}" for number in numbers])
+    return sorted(hosts)
 
 
 def _hosts_bound(text: str) -> int:

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import rows_table
-from holdfast.fleet.formats.fields import gpus_of, state_of
-from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of
+from holdfast.fleet.formats.columns import values_of
+from holdfast.fleet.formats.fields import state_of
 from holdfast.fleet.formats.sacct_repair import LINE_BREAK
+from holdfast.fleet.formats.sacct_text import converted
 from holdfast.fleet.formats.source import Rejects
-from holdfast.fleet.schema import ATTEMPTS, STEPS
 from holdfast.opening import open_source, unreadable
 
 JOBS_PER_BATCH = 4_000
@@ -82,41 +83,25 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
 
 def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Batch:
-    attempts: list[Row] = []
-    steps: list[Row] = []
-    rejects = Rejects(source)
+    """The jobs as the rows that `sacct --parsable2` prints, steps below their job."""
+    rows: list[Row] = []
     lines: list[int] = []
-    step_lines: list[int] = []
-    step_count = 0
+    rejects = Rejects(source)
     for place, job in enumerate(jobs, done + 1):
         reason = _unusable(job)
         if reason is None:
             try:
-                attempt = _attempt(job, options)
-                own = [_step(step, attempt) for step in job.get("steps") or []]
+                own = [_attempt(job), *(_step(step, job) for step in job.get("steps") or [])]
+                rows += own
+                lines += [place] * len(own)
             except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
                 reason = f"a field of an unexpected type ({error})"
         if reason is not None:
             rejects.add(place, reason, repr(job))
-            continue
-        step_count += len(own)
-        for row in own:
-            attempt["out_of_memory"] |= row["out_of_memory"]
-            attempt["sigterm"] |= row["sigterm"]
-            begun, start = row["start_s"], attempt["start_s"]
-            if begun is not None and start is not None and begun < start:
-                steps.append(row)
-                step_lines.append(place)
-        attempts.append(attempt)
-        lines.append(place)
-    tables = {
-        "attempts": rows_table(ATTEMPTS, attempts),
-        "steps": rows_table(STEPS, steps),
-        "rejects": rejects.table(),
-    }
-    facts = {"unreadable_node_lists": sum(row["unreadable"] for row in attempts)}
-    places = {"attempts": pa.array(lines, pa.int64()), "steps": pa.array(step_lines, pa.int64())}
-    return Batch(tables, 0, step_count, facts, places)
+    names = _attempt({"job_id": 0, "time": {}})  # also where there is no job
+    columns = {name: values_of([row.get(name) for row in rows], pa.string()) for name in names}
+    batch = converted(pa.table(columns), np.array(lines, np.int64), options)
+    return replace(batch, tables={**batch.tables, "rejects": rejects.table()})
 
 
 def _unusable(job: Any) -> str | None:
@@ -142,7 +127,9 @@ def _number(value: Any) -> int | None:
 
 def _time(value: Any) -> int | None:
     seconds = _number(value)
-    return None if seconds is None or seconds < _FIRST_REAL_TIME_S else seconds
+    if seconds is None or seconds < _FIRST_REAL_TIME_S:
+        return None
+    return min(seconds, 10**11)  # what is later is impossible, and still written as a time
 
 
 def _state(job: Any) -> str | None:
@@ -155,16 +142,14 @@ def _state(job: Any) -> str | None:
     return known[0] if known else None
 
 
-def _exit(code: Any) -> tuple[int | None, int | None]:
-    """Exit code and signal."""
+def _exit(code: Any) -> str | None:
+    """``code:signal``."""
     if not isinstance(code, dict):
-        return _number(code), None
+        return None if _number(code) is None else f"{_number(code)}:0"
     returned = _number(code.get("return_code"))
     signal = code.get("signal") or {}
     caught = _number(signal.get("signal_id", signal.get("id")))
-    if returned is None and caught is None:
-        return None, None
-    return returned or 0, caught or 0
+    return None if returned is None and caught is None else f"{returned or 0}:{caught or 0}"
 
 
 def _job_id(job: Row) -> str:
@@ -192,7 +177,7 @@ def _dig(value: Any, *keys: str) -> Any:
 
 def _tres(job: Row, key: str) -> dict[str, int]:
     """Counts by TRES name, for example ``{"cpu": 64, "gres/gpu:h100": 8}``."""
-    found = {}
+    found: dict[str, int] = {}
     for item in _dig(job, "tres", key) or []:
         count = _number(item.get("count"))
         if count is not None and count >= 0:
@@ -201,84 +186,59 @@ def _tres(job: Row, key: str) -> dict[str, int]:
     return found
 
 
-def _gpus(allocated: dict[str, int], requested: dict[str, int]) -> int | None:
-    tres = allocated or requested
-    return gpus_of(",".join(f"{name}={count}" for name, count in tres.items())) if tres else None
-
-
-def _attempt(job: Row, options: ReadOptions) -> Row:
-    times = job.get("time") or {}
-    state = _state(job)
-    code, signal = _exit(job.get("exit_code"))
-    if state != "COMPLETED" and _dig(job, "exit_code", "return_code") == 0 and not signal:
-        code = signal = None  # before 23.11: SUCCESS and 0 for whatever was no signal
-    derived, derived_signal = _exit(job.get("derived_exit_code"))
-    start = _time(times.get("start"))
-    nodes = hosts_of(job.get("nodes") or "")
+def _attempt(job: Row) -> Row:
+    times, state, code = job["time"], _state(job), _exit(job.get("exit_code"))
+    if code == "0:0" and state != "COMPLETED" and _dig(job, "exit_code", "return_code") == 0:
+        code = None  # before 23.11: SUCCESS and 0 for whatever was no signal
     allocated, requested = _tres(job, "allocated"), _tres(job, "requested")
-    limit = _number(times.get("limit"))
-    elapsed = _number(times.get("elapsed"))
     return {
-        "cluster": job.get("cluster") or options.cluster,
-        "job_id": _job_id(job),
-        "job_id_raw": job["job_id"],
-        "attempt": 1,
-        "db_index": _number(job.get("db_index")),
-        "restarts": _number(job.get("restart_cnt")),
-        "name": (job.get("name") or "").replace("\r\n", "\n").replace("\n", LINE_BREAK),
-        "user": job.get("user") or _dig(job, "association", "user"),
-        "account": job.get("account"),
-        "partition": job.get("partition"),
-        "qos": job.get("qos"),
-        "work_dir": job.get("working_directory"),
-        "priority": _number(job.get("priority")),
-        "state": state,
-        "reason": _dig(job, "state", "reason"),
-        "exit_code": code,
-        "exit_signal": signal,
-        "out_of_memory": state == "OUT_OF_MEMORY"
-        or (code == 0 and signal == 125)
-        or (derived == 0 and derived_signal == 125),
-        "sigterm": signal == 15 or derived_signal == 15 or (code == 15 and signal == 0),
-        "submit_s": _time(times.get("submission")),
-        "eligible_s": _time(times.get("eligible")),
-        "start_s": start,
-        "end_s": _time(times.get("end")),
-        "runtime_s": None if start is None else elapsed,
-        "time_limit_s": None if limit is None else limit * 60,
-        "node_count": allocated.get("node") or requested.get("node") or len(nodes or []),
-        "nodes": nodes or [],
-        "unreadable": nodes is None,
-        "gpus": _gpus(allocated, requested),
-        "cpus": allocated.get("cpu") or requested.get("cpu") or _dig(job, "required", "CPUs"),
-        "excluded_nodes": _excluded(job.get("submit_line")),
-        "failed_node": job.get("failed_node") or None,
-        "recovered": False,
+        "JobID": _job_id(job),
+        "JobIDRaw": min(job["job_id"], 2**63 - 1),
+        "JobName": (job.get("name") or "").replace("\r\n", "\n").replace("\n", LINE_BREAK),
+        "Cluster": job.get("cluster"),
+        "User": job.get("user") or _dig(job, "association", "user"),
+        "Account": job.get("account"),
+        "Partition": job.get("partition"),
+        "QOS": job.get("qos"),
+        "WorkDir": job.get("working_directory"),
+        "DBIndex": _number(job.get("db_index")),
+        "Restarts": _number(job.get("restart_cnt")),
+        "Priority": _number(job.get("priority")),
+        "State": state,
+        "Reason": _dig(job, "state", "reason"),
+        "ExitCode": code,
+        "DerivedExitCode": _exit(job.get("derived_exit_code")),
+        "Submit": _time(times.get("submission")),
+        "Eligible": _time(times.get("eligible")),
+        "Start": _time(times.get("start")),
+        "End": _time(times.get("end")),
+        "ElapsedRaw": _number(times.get("elapsed")),
+        "TimelimitRaw": _number(times.get("limit")),
+        "NNodes": allocated.get("node") or requested.get("node"),
+        "NodeList": job.get("nodes") or "",
+        "AllocTRES": _printed(allocated),
+        "ReqTRES": _printed(requested),
+        "AllocCPUS": allocated.get("cpu"),
+        "ReqCPUS": requested.get("cpu") or _number(_dig(job, "required", "CPUs")),
+        "FailedNode": job.get("failed_node"),
+        "SubmitLine": job.get("submit_line"),
     }
 
 
-def _excluded(line: Any) -> list[str]:
-    found = excluded_hosts(pa.array([line if isinstance(line, str) else ""])) if line else None
-    return [] if found is None else list(found[0].as_py())
+def _printed(tres: dict[str, int]) -> str:
+    return ",".join(f"{name}={count}" for name, count in tres.items())
 
 
-def _step(step: Row, attempt: Row) -> Row:
-    state = _state(step)
-    code, signal = _exit(step.get("exit_code"))
-    times = step.get("time") or {}
-    nodes = step.get("nodes")
-    text = nodes.get("range") if isinstance(nodes, dict) else nodes
+def _step(step: Row, job: Row) -> Row:
+    times, nodes = step.get("time") or {}, step.get("nodes")
     return {
-        **{
-            name: attempt[name]
-            for name in ("cluster", "job_id", "job_id_raw", "db_index", "submit_s")
-        },
-        "start_s": _time(times.get("start")),
-        "end_s": _time(times.get("end")),
-        "state": state,
-        "nodes": hosts_of(text or "") or [],
-        "out_of_memory": state == "OUT_OF_MEMORY" or (code == 0 and signal == 125),
-        "sigterm": signal == 15,
+        "JobID": f"{_job_id(job)}.0",
+        "JobIDRaw": job["job_id"],
+        "State": _state(step),
+        "ExitCode": _exit(step.get("exit_code")),
+        "Start": _time(times.get("start")),
+        "End": _time(times.get("end")),
+        "NodeList": (nodes.get("range") if isinstance(nodes, dict) else nodes) or "",
     }
 
 

@@ -9,9 +9,9 @@ lock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -300,7 +300,7 @@ def misfits(raw: pa.Table) -> Mask:
         raw: strings, by canonical column name.
     """
     good = pc.match_substring_regex(flat(raw["JobID"]), JOB_ID)
-    good = pc.and_(good, pc.is_valid(parse_state(_coded(raw["State"]))))
+    good = pc.and_(good, pc.is_valid(parse_state(raw["State"])))
     utc = ZoneInfo("UTC")  # which zone does not matter to whether it is a time
     for name in TIMES:
         if name in raw.column_names:
@@ -317,20 +317,35 @@ def _is_time_or_blank(values: pa.Array, zone: ZoneInfo) -> pa.Array:
     return pc.or_(good, pc.or_(is_blank(values), early))
 
 
-def _coded(column: Column) -> pa.Array:
-    """Distinct strings of a column and their places."""
-    return flat(column).dictionary_encode()
-
-
 def _batch(block: Block, header: Header, options: ReadOptions, source: str) -> Batch:
-    """Attempts, and steps that began before the job row that they stand under."""
     rows = _rows(block, header, NEEDED)
-    raw = rows.table
-    job_id = flat(raw["JobID"])
-    is_step = pc.match_substring(job_id, ".").to_numpy(zero_copy_only=False)
+    batch = converted(rows.table, rows.lines, options)
+    rejects = Rejects(source, rows.rejects)
+    facts = {
+        "columns": [name for name in header.layout.columns if name],
+        "invalid_utf8": rows.invalid_utf8,
+    }
+    tables = {**batch.tables, "rejects": rejects.table()}
+    return replace(batch, tables=tables, offset=block.end, facts={**batch.facts, **facts})
+
+
+def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
+    """Attempts, and steps that began before the job row that they stand under.
+
+    Args:
+        raw: strings, by canonical column name; steps stand below their job.
+        lines: place of each row in the source, shape ``[n]``.
+        options: the time zone, and the cluster of rows that name none.
+    """
+    is_step = pc.match_substring(raw["JobID"], ".").to_numpy(zero_copy_only=False)
     times = _times(raw, options.timezone)
-    state = parse_state(_coded(raw["State"]))
-    oom, sigterm = _signs(raw, state)
+    state = parse_state(raw["State"])
+    codes = {
+        name: parse_exit_code(raw[name])
+        for name in ("ExitCode", "DerivedExitCode")
+        if name in raw.column_names
+    }
+    oom, sigterm = _signs(state, codes)
     owner = np.cumsum(~is_step) - 1  # [row] -> which job row it is or stands under
     steps = np.flatnonzero(is_step)
     jobs = np.flatnonzero(~is_step)
@@ -343,22 +358,15 @@ def _batch(block: Block, header: Header, options: ReadOptions, source: str) -> B
     if unreadable:
         columns["nodes"] = pc.fill_null(columns["nodes"], [])
     columns |= {f"{name.lower()}_s": values for name, values in times.items()}
+    columns |= dict(zip(("exit_code", "exit_signal"), codes.get("ExitCode", ()), strict=False))
     columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
     early = _early_steps(columns, steps_owned, jobs, owner)
     attempts = table_of(ATTEMPTS, columns, len(raw))
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
-    rejects = Rejects(source)
-    for line, reason, text in rows.rejects:
-        rejects.add(line, reason, text)
-    facts: dict[str, Any] = {
-        "columns": [name for name in header.layout.columns if name],
-        "invalid_utf8": rows.invalid_utf8,
-        "unreadable_node_lists": unreadable,
-    }
-    tables = {"attempts": attempts, "steps": early, "rejects": rejects.table()}
-    lines = {"attempts": pa.array(rows.lines[jobs])}
-    return Batch(tables, block.end, len(steps), facts, lines)
+    facts = {"unreadable_node_lists": unreadable}
+    places = {"attempts": pa.array(lines[jobs], pa.int64())}
+    return Batch({"attempts": attempts, "steps": early}, 0, len(steps), facts, places)
 
 
 def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
@@ -375,14 +383,11 @@ def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
     return times
 
 
-def _signs(raw: pa.Table, state: pa.Array) -> tuple[Mask, Mask]:
+def _signs(state: pa.Array, codes: Mapping[str, tuple[pa.Array, pa.Array]]) -> tuple[Mask, Mask]:
     """For every row: did memory run out, and did SIGTERM reach it?"""
     oom = _true(pc.equal(state, "OUT_OF_MEMORY"))
     sigterm = np.zeros(len(oom), bool)
-    for name in ("ExitCode", "DerivedExitCode"):
-        if name not in raw.column_names:
-            continue
-        code, signal = parse_exit_code(_coded(raw[name]))
+    for name, (code, signal) in codes.items():
         oom |= _true(pc.and_(pc.equal(code, 0), pc.equal(signal, 125)))
         sigterm |= _true(pc.equal(signal, 15))
         if name == "ExitCode":
@@ -408,44 +413,43 @@ def _owned(
     return np.asarray(inside & _true(pc.equal(base, above)))
 
 
+_TEXTS = {
+    "job_id": "JobID",
+    "name": "JobName",
+    "user": "User",
+    "account": "Account",
+    "partition": "Partition",
+    "qos": "QOS",
+    "work_dir": "WorkDir",
+    "reason": "Reason",
+    "cluster": "Cluster",
+}
+# Field -> its column, and how that is read
+_CONVERTED: dict[str, tuple[str, Callable[[Column], pa.Array]]] = {
+    "db_index": ("DBIndex", parse_integer),
+    "priority": ("Priority", parse_integer),
+    "restarts": ("Restarts", lambda column: _small(column)),
+    "failed_node": ("FailedNode", lambda column: _unless_blank(column)),
+    "excluded_nodes": ("SubmitLine", excluded_hosts),
+    "nodes": ("NodeList", parse_hosts),
+}
+
+
 def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     """What a row says that needs no other row, by the store's names."""
-    have = set(raw.column_names)
-    columns: dict[str, Column] = {
-        target: flat(raw[source])
-        for target, source in (
-            ("name", "JobName"),
-            ("user", "User"),
-            ("account", "Account"),
-            ("partition", "Partition"),
-            ("qos", "QOS"),
-            ("work_dir", "WorkDir"),
-            ("reason", "Reason"),
-        )
+    have, count = set(raw.column_names), len(raw)
+    columns: dict[str, Column] = {"cluster": pa.array([options.cluster] * count, pa.string())}
+    columns |= {target: raw[source] for target, source in _TEXTS.items() if source in have}
+    columns |= {
+        target: convert(raw[source])
+        for target, (source, convert) in _CONVERTED.items()
         if source in have
     }
-    count = len(raw)
     job_id = flat(raw["JobID"])
-    columns["job_id"] = job_id
     columns["job_id_raw"] = _raw_id(flat(raw["JobIDRaw"]) if "JobIDRaw" in have else None, job_id)
     columns["attempt"] = pa.array(np.ones(count, np.int32))
-    named = pa.array([options.cluster] * count if options.cluster else [""] * count, pa.string())
-    columns["cluster"] = flat(raw["Cluster"]) if "Cluster" in have else named
-    for target, source in (("db_index", "DBIndex"), ("priority", "Priority")):
-        if source in have:
-            columns[target] = parse_integer(raw[source])
-    if "Restarts" in have:
-        columns["restarts"] = _small(raw["Restarts"])
-    if "ExitCode" in have:
-        columns["exit_code"], columns["exit_signal"] = parse_exit_code(_coded(raw["ExitCode"]))
-    if "FailedNode" in have:
-        columns["failed_node"] = _unless_blank(raw["FailedNode"])
-    if "SubmitLine" in have:
-        columns["excluded_nodes"] = excluded_hosts(raw["SubmitLine"])
     columns["runtime_s"] = _runtime(raw)
     columns["time_limit_s"] = _time_limit(raw)
-    if "NodeList" in have:
-        columns["nodes"] = parse_hosts(_coded(raw["NodeList"]))
     columns["node_count"] = _first(raw, ("NNodes", "AllocNodes"))
     if "NodeList" in have:
         lengths = pc.list_value_length(columns["nodes"]).cast(pa.int32())
@@ -476,9 +480,7 @@ def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:
 
 def _small(column: Column) -> pa.Array:
     """A column of small whole numbers with few distinct values, as int32."""
-    return by_distinct(
-        _coded(column), lambda text: int(text) if text.isdecimal() else None, pa.int32()
-    )
+    return by_distinct(column, lambda text: int(text) if text.isdecimal() else None, pa.int32())
 
 
 def _first(raw: pa.Table, names: tuple[str, ...]) -> pa.Array:
@@ -500,7 +502,7 @@ def _gpus(raw: pa.Table, node_count: pa.Array) -> pa.Array:
     def column(name: str) -> pa.Array:
         if name not in raw.column_names:
             return pa.nulls(len(raw), pa.int32())
-        return parse_gpus(_coded(raw[name]))
+        return parse_gpus(raw[name])
 
     # A site that does not track gres/gpu as a TRES still prints AllocGRES (before Slurm 20.11).
     allocated = pc.max_element_wise(column("AllocTRES"), column("AllocGRES"))
@@ -537,7 +539,7 @@ def _runtime(raw: pa.Table) -> pa.Array:
 
 def _time_limit(raw: pa.Table) -> pa.Array:
     if "Timelimit" in raw.column_names:
-        return by_distinct(_coded(raw["Timelimit"]), duration_s, pa.int64())
+        return by_distinct(raw["Timelimit"], duration_s, pa.int64())
     if "TimelimitRaw" in raw.column_names:  # minutes
         minutes = _small(raw["TimelimitRaw"]).cast(pa.int64())
         return pc.multiply(minutes, 60)
