@@ -339,7 +339,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(
 
     for target in (
         "holdfast.fleet.ingest_staging.write_parquet",
-        "holdfast.fleet.ingest_writing.sync",
+        "holdfast.fleet.ingest_commit.sync",
     ):
         with monkeypatch.context() as patch:
             patch.setattr(target, full)

@@ -322,14 +322,6 @@ def _merged(field: pa.Field) -> str:
     return f"coalesce(arg_min({name}, rank) FILTER ({_says(field)}){empty}) AS {name}"
 
 
-def cluster_names(files: Sequence[Path]) -> set[str]:
-    """The clusters that attempts name."""
-    names: set[str] = set()
-    for file in files:
-        names.update(pc.unique(pq.read_table(file, columns=["cluster"])["cluster"]).to_pylist())
-    return names - {"", None}
-
-
 def named(attempts: pa.Table, cluster: str) -> pa.Table:
     """The rows with `cluster` where they name none, and keys to match."""
     return with_key(with_cluster(attempts, cluster))

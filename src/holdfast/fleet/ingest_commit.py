@@ -1,36 +1,96 @@
 """From staged batches to a store, in one step that either happens or does not.
 
-New Parquet files are written beside the old ones; replacing `store.json` is the commit. Files in
-which nothing changes are listed again as they are.
+New Parquet files are written beside the old ones and flushed to the disk; replacing `store.json` is the
+commit. Files in which nothing changes are listed again as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from holdfast.errors import InputError
 from holdfast.files import sync
-from holdfast.fleet.formats.columns import flat, row_key, with_cluster
-from holdfast.fleet.ingest_attempts import Attempts, cluster_names
+from holdfast.fleet.formats.batch import queried
+from holdfast.fleet.formats.columns import flat, replaced, row_key, with_cluster
+from holdfast.fleet.ingest_attempts import Attempts
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
-from holdfast.fleet.ingest_small import (
-    IDENTITY,
-    cluster_nodes,
-    last_of_each,
-    merge_nodes,
-    small_table,
-)
-from holdfast.fleet.ingest_staging import Stage
-from holdfast.fleet.ingest_writing import Commit
-from holdfast.fleet.schema import ATTEMPTS, STEPS
+from holdfast.fleet.ingest_staging import SCHEMAS, Stage
+from holdfast.fleet.schema import ATTEMPTS, NODES, STEPS, TABLES
 from holdfast.fleet.store import STAGING, Store, write_manifest
+
+ROW_GROUP_ROWS = 262_144
+
+_FEW_VALUES = [
+    "cluster", "user", "account", "partition", "qos", "work_dir", "state", "reason", "failed_node",
+    "nodes.list.element", "excluded_nodes.list.element", "time_limit_s", "gpus", "cpus",
+    "node_count", "attempt", "exit_code", "exit_signal", "restarts", "node", "check", "severity",
+    "result", "message", "event", "xid", "cause", "source",
+]  # fmt: skip
+
+
+# What makes a row of a small table the same row again.
+IDENTITY = {
+    "health": ("cluster", "time_s", "node", "check", "severity", "result", "message", "xid"),
+    # Two components of a node may fail in one second: the cause tells them apart.
+    "node_outages": ("cluster", "node", "start_s", "state", "cause"),
+    "controller_events": (
+        *("cluster", "time_s", "event", "job_id", "job_id_raw", "preemptor", "node"),
+    ),
+    "qos": ("qos",),
+    "rejects": ("source", "line", "reason", "raw"),
+}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit starts from."""
+
+    folder: Path
+    old: Store | None
+    stages: Sequence[Stage]
+    number: int  # 1, 2, ...: names the files of this commit
+    read_again: Set[str] = frozenset()  # Sources of which earlier rejects are replaced
+    # The clusters of the log and the nodes of each
+    owners: dict[str, set[str]] = field(default_factory=dict)
+    # Small table -> rows of this commit that another row stands for
+    merged: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def old_cluster(self) -> str:
+        """The only cluster of the store as it is, or ""; rows of it that state none are of it."""
+        return str(self.old.facts.get("cluster") or "") if self.old else ""
+
+    def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
+        """Write one Parquet file of a table; gives its name for `store.json`."""
+        return self.write_many(name, suffix, lambda write: write(table))
+
+    def write_many(
+        self, name: str, suffix: str, rows: Callable[[Callable[[pa.Table], None]], None]
+    ) -> str:
+        """Write one Parquet file row group by row group; `rows` calls what it is given for each."""
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        part = f"{name}/{self.number:04d}-{suffix}.parquet"
+        schema = TABLES[name]
+        coded = [column for column in _FEW_VALUES if column.split(".")[0] in schema.names]
+        with (
+            (self.folder / part).open("wb") as file,
+            pq.ParquetWriter(
+                file, schema, compression="zstd", compression_level=1, use_dictionary=coded
+            ) as writer,
+        ):
+            rows(lambda table: writer.write_table(table, row_group_size=ROW_GROUP_ROWS))
+        sync(self.folder / part)
+        return part
 
 
 def commit(
@@ -57,7 +117,7 @@ def commit(
     """
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
-    work.owners.update(cluster_nodes(work, cluster_names([*_stored(work), *_staged(work)])))
+    work.owners.update(cluster_nodes(work))
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
@@ -180,3 +240,111 @@ def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) 
     ]
     times = [value for span in spans for value in span.values() if value is not None]
     return [int(min(times)), int(max(times))] if times else None
+
+
+# --- Small tables: health events, outages, nodes and the like, each row once -----------------------
+
+
+def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Table]]:
+    """Old and new rows of a table, each once; its files, and how to read it."""
+    old_files = list(work.old.facts["tables"].get(name, [])) if work.old else []
+    read_again = work.read_again if name == "rejects" else ()
+    # A second cluster may have come: rows of before it that name none must still fit one.
+    renamed = work.old and len(work.owners) > max(1, len(work.old.facts.get("clusters", ())))
+    staged = any(stage.rows(name) for stage in work.stages)
+    if old_files and not (staged or read_again or renamed):
+        return old_files, lambda: _pieces(work, name)[0]
+    before, *new = _pieces(work, name)
+    if read_again:
+        again = pc.is_in(before["source"], value_set=pa.array(sorted(read_again)))
+        before = before.filter(pc.invert(again))
+    rows = pa.concat_tables([before, *new])
+    if len(rows):
+        keys = row_key(*(rows[column] for column in IDENTITY[name]))
+        if "key" in rows.column_names:
+            rows = replaced(rows, "key", keys)
+        count, rows = len(rows), rows.take(pa.array(last_of_each(rows, keys)))
+        work.merged[name] = count - len(rows)
+    return [work.write(name, rows)], lambda: rows
+
+
+def _pieces(work: Commit, name: str, *, named: bool = True) -> list[pa.Table]:
+    """The rows that the store has of a table, then those of each source.
+
+    `named`: each with its cluster, also where the log has several.
+    """
+    schema = SCHEMAS[name]
+    files = work.old.files(name) if work.old and name in TABLES else []
+    stored = [pq.read_table(file, schema=schema) for file in files]
+    before = with_cluster(pa.concat_tables([schema.empty_table(), *stored]), work.old_cluster)
+    pieces = [before, *(stage.read(name) for stage in work.stages)]
+    named = named and "cluster" in schema.names
+    return [_with_cluster(work, piece) for piece in pieces] if named else pieces
+
+
+def last_of_each(rows: pa.Table, keys: pa.Array) -> npt.NDArray[np.int64]:
+    """One row per key, in the order of the table: the last, but a period that has ended first."""
+    values = flat(keys).to_numpy()
+    over = np.ones(len(values), bool)
+    if "end_s" in rows.column_names:
+        over = flat(pc.is_valid(rows["end_s"])).to_numpy(zero_copy_only=False)
+    order = np.lexsort((np.arange(len(values)), over, values))
+    last = np.append(values[order][1:] != values[order][:-1], True)[: len(order)]
+    return np.sort(order[last])
+
+
+def _with_cluster(work: Commit, rows: pa.Table) -> pa.Table:
+    """The rows with the log's only cluster, else with the only one that has their nodes."""
+    if len(work.owners) <= 1:
+        return with_cluster(rows, next(iter(work.owners), ""))
+    stated, nodes = rows["cluster"].to_pylist(), rows["node"].to_pylist()
+    unnamed = {node for cluster, node in zip(stated, nodes, strict=True) if not cluster}
+    fits = [name for name, own in work.owners.items() if unnamed & own]
+    if unnamed and (len(fits) != 1 or None in unnamed):
+        raise InputError(
+            "the cluster of a source is unknown: the log has several and its nodes do not tell",
+            code="unknown-cluster",
+            found=f"nodes such as {min(map(str, unnamed))}, in " + (", ".join(fits) or "none"),
+            expected="one of the clusters " + ", ".join(work.owners),
+            remedy="ingest the sources of each cluster by themselves, with --cluster NAME",
+        )
+    return with_cluster(rows, fits[0]) if unnamed else rows
+
+
+def cluster_nodes(work: Commit) -> dict[str, set[str]]:
+    """The clusters that the store and the staged rows name, and the nodes of each."""
+    owners: dict[str, set[str]] = {}
+    for file in [*_stored(work), *_staged(work)]:
+        for name in pc.unique(pq.read_table(file, columns=["cluster"])["cluster"]).to_pylist():
+            if name:
+                owners[name] = set()
+    for table in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
+        for piece in _pieces(work, table, named=False):
+            pairs = piece.group_by(["cluster", "node"]).aggregate([])
+            for row in pairs.to_pylist():
+                if row["cluster"]:
+                    owners.setdefault(row["cluster"], set()).add(row["node"])
+    return owners
+
+
+# An inventory that came later counts; of a node that only jobs name, the most GPUs that one had on it.
+_ONE_ROW_A_NODE = """SELECT * EXCLUDE (place)
+        REPLACE (CASE WHEN inferred THEN max(gpus) OVER same ELSE gpus END AS gpus)
+    FROM (SELECT * REPLACE (coalesce(cluster, '') AS cluster), row_number() OVER () AS place FROM rows)
+    WINDOW same AS (PARTITION BY cluster, node)
+    QUALIFY row_number() OVER (PARTITION BY cluster, node ORDER BY inferred, place DESC) = 1
+    ORDER BY inferred, cluster, node"""
+
+
+def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
+    """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
+    seen = pa.concat_tables(_pieces(work, "seen_nodes"))
+    seen = seen.append_column("inferred", pa.array(np.ones(len(seen), bool)))
+    rows = pa.concat_tables([*_pieces(work, "nodes"), seen], promote_options="default")
+    nodes = queried(rows, _ONE_ROW_A_NODE).cast(NODES)
+    guessed = pc.sum(nodes["inferred"]).as_py()
+    inferred = [
+        f"{guessed} of {len(nodes)} nodes come from the node lists of jobs, not from an "
+        "inventory; a node's GPUs are the most that one job had on it."
+    ]
+    return [work.write("nodes", nodes)], len(nodes), inferred if guessed else []

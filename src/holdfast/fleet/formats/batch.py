@@ -135,13 +135,19 @@ def faults(table: pa.Table) -> pa.Array:
         f"len({name}) AS {name}" if name == "nodes" else f"{name}::DOUBLE AS {name}"
         for name in there
     ]
+    reasons = queried(
+        table.select(there),
+        f"SELECT CASE {' '.join(cases)} END::VARCHAR AS reason "
+        f"FROM (SELECT {', '.join(columns)} FROM rows)",
+    )
+    return flat(reasons["reason"].cast(pa.string()))
+
+
+def queried(rows: pa.Table, query: str) -> pa.Table:
+    """What DuckDB answers of a table that the query calls ``rows``."""
     with _database(os.getpid()).cursor() as database:
-        database.register("given", table.select(there))
-        found = database.sql(
-            f"SELECT CASE {' '.join(cases)} END::VARCHAR AS reason "
-            f"FROM (SELECT {', '.join(columns)} FROM given)"
-        )
-        return flat(found.to_arrow_table()["reason"].cast(pa.string()))
+        database.register("rows", rows)
+        return database.sql(query).to_arrow_table()
 
 
 @lru_cache(maxsize=1)

@@ -58,8 +58,10 @@ def hosts_of(text: str) -> list[str] | None:
 def _of_one_range(text: str) -> list[str]:
     """The hosts of ``node[08-11,14]``; none where the list is of another form or damaged."""
     match = _ONE_RANGE.fullmatch(text)
+    if match is None:
+        return []
     hosts: set[str] = set()
-    for low, high in _RANGE.findall(match[2]) if match else ():
+    for low, high in _RANGE.findall(match[2]):
         numbers = range(int(low), int(high or low) + 1)
         if not numbers or (high and len(low) != len(high) and "0" in (low[0], high[0])):
             return []

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.files import LockHeldError, atomic_folder
-from holdfast.fleet.ingest_writing import Commit
+from holdfast.fleet.ingest_commit import Commit
 from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
 from holdfast.fleet.simulation import log_tables
 from holdfast.fleet.simulation.engine import Run
