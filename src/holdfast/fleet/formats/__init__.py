@@ -8,7 +8,6 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
     inventory,
-    kubernetes,
     monitors,
     sacct_json,
     sacct_text,
@@ -35,7 +34,7 @@ FORMATS: list[Format] = [
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
-    kubernetes.KUBERNETES,
+    monitors.KUBERNETES,
     monitors.NVSENTINEL,
     monitors.GCM,
     tabular.HEALTH_JSON,

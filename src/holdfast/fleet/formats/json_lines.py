@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.source import Records, Rejects, blocks
+from holdfast.fleet.formats.source import Block, Records, Rejects, blocks
 
 Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
 _OBJECTS = msgspec.json.Decoder(dict[str, Any])
@@ -28,37 +28,42 @@ def read_json_lines(
         rejects: receives the lines that are not a JSON object.
         unwrap: the objects in what a line holds, where it holds several or nests them.
     """
-    for block in blocks(path):
-        texts = block.lines()
-        filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
-        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)
-        texts = texts.filter(filled)
+    for block, texts, lines in filled_lines(path):
         try:
             rows = [] if unwrap else _OBJECTS.decode_lines(block.data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             rows = []
         if len(rows) != len(texts):
-            rows, numbers, said = _usable(texts, lines, unwrap or _itself, rejects)
-            lines, texts = pa.array(numbers, pa.int64()), pa.array(said, pa.string())
+            usable = list(json_objects(texts, lines, rejects, unwrap))
+            rows = [row for row, _, _ in usable]
+            lines = pa.array([line for _, line, _ in usable], pa.int64())
+            texts = pa.array([text for _, _, text in usable], pa.string())
         yield Records(_columns(rows), lines, texts, block.end)
 
 
-def _usable(
-    texts: pa.Array, lines: pa.Array, unwrap: Unwrap, rejects: Rejects
-) -> tuple[list[dict[str, Any]], list[int], list[str]]:
+def filled_lines(path: Path) -> Iterator[tuple[Block, pa.Array, pa.Array]]:
+    """The blocks of a file, the lines of each that are not blank, and their numbers."""
+    for block in blocks(path):
+        texts = block.lines()
+        filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
+        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)
+        yield block, texts.filter(filled), lines
+
+
+def json_objects(
+    texts: pa.Array, lines: pa.Array, rejects: Rejects, unwrap: Unwrap | None = None
+) -> Iterator[tuple[dict[str, Any], int, str]]:
     """The objects on lines, one by one, with line and text of each."""
-    found: list[tuple[dict[str, Any], int, str]] = []
     for text, line in zip(texts.to_pylist(), lines.to_pylist(), strict=True):
         try:
-            rows = list(unwrap(_parsed(text)))
+            rows = list((unwrap or _itself)(_parsed(text)))
         except (ValueError, RecursionError):
             rejects.add(line, "not JSON", text)
         except (TypeError, AttributeError, KeyError):
             rejects.add(line, "not a JSON object", text)
         else:
             own = [text] if len(rows) == 1 else [_encodable(json.dumps(row)) for row in rows]
-            found += zip(rows, [line] * len(rows), own, strict=True)
-    return [row for row, _, _ in found], [n for _, n, _ in found], [text for _, _, text in found]
+            yield from zip(rows, [line] * len(rows), own, strict=True)
 
 
 def first_objects(head: bytes, limit: int = 20) -> list[dict[str, object]]:
