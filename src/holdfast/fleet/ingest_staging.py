@@ -90,7 +90,7 @@ class Stage:
 
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write rows that are read once and soon."""
-    pq.write_table(table, path, compression="lz4", write_statistics=False)
+    pq.write_table(table, path, compression="lz4", write_statistics=False, use_dictionary=False)
 
 
 def _with_runtime(attempts: pa.Table) -> pa.Table:

@@ -49,7 +49,7 @@ from holdfast.fleet.formats.sacct_repair import (
     looks_headerless,
     repair,
 )
-from holdfast.fleet.formats.source import Block, Rejects, blocks
+from holdfast.fleet.formats.source import Block, Rejects, blocks, valid_utf8
 from holdfast.fleet.schema import ATTEMPTS, STEPS
 
 BLOCK_BYTES = 16 << 20
@@ -148,11 +148,7 @@ def _line_bounds(data: bytes) -> tuple[Indices, Indices]:
 
 def _clean(data: bytes) -> tuple[bytes, int]:
     """Valid UTF-8 with plain line ends, and the number of bytes that were replaced."""
-    invalid = 0
-    if not data.isascii():
-        text = data.decode(errors="replace")
-        invalid = text.count("\ufffd") - data.count("\ufffd".encode())
-        data = text.encode()
+    data, invalid = valid_utf8(data)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
     if b"\0" in data:

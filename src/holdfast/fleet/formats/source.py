@@ -14,6 +14,7 @@ from holdfast.fleet.schema import REJECTS
 from holdfast.opening import open_source, read_exactly
 
 BLOCK_BYTES = 16 << 20
+_PIECE_BYTES = 1 << 15
 RAW_CHARACTERS = 2000  # of a rejected record: enough to recognise it
 
 
@@ -54,16 +55,30 @@ class Block:
     def lines(self) -> pa.Array:
         """The lines without their ends, shape ``[n]``, the first being `first_line`; valid UTF-8."""
         data = self.data.removeprefix(b"\xef\xbb\xbf") if self.first_line == 1 else self.data
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            data = data.decode(errors="replace").encode()
+        data, _ = valid_utf8(data)
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
         if not data.endswith(b"\n"):
             ends = np.append(ends, len(data))
         offsets = np.concatenate(([0], ends)).astype(np.int32)
         lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
         return pc.ascii_rtrim(lines, "\r\n")
+
+
+def valid_utf8(data: bytes) -> tuple[bytes, int]:
+    """Text with U+FFFD where it is not UTF-8, and how often that is."""
+    if data.isascii():
+        return data, 0
+    pieces: list[bytes] = []
+    invalid = start = 0
+    while start < len(data):  # most of a log is ASCII, which costs nothing
+        end = data.find(b"\n", start + _PIECE_BYTES) + 1 or len(data)
+        piece, start = data[start:end], end
+        if not piece.isascii():
+            text = piece.decode(errors="replace")
+            invalid += text.count("\ufffd") - piece.count("\ufffd".encode())
+            piece = text.encode()
+        pieces.append(piece)
+    return b"".join(pieces), invalid
 
 
 def blocks(
