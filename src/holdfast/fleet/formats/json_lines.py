@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.source import Block, Records, Rejects, blocks
+from holdfast.fleet.formats.source import Block, Records, Rejects, blocks, valid_utf8
 
 Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
 _OBJECTS = msgspec.json.Decoder(dict[str, Any])
@@ -29,16 +29,32 @@ def read_json_lines(
         unwrap: the objects in what a line holds, where it holds several or nests them.
     """
     for block, texts, lines in filled_lines(path):
-        try:
-            rows = [] if unwrap else _OBJECTS.decode_lines(block.data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            rows = []
-        if len(rows) != len(texts):
+        columns = None if unwrap else _parsed_at_once(block.data)
+        if columns is None or len(columns) != len(texts):
             usable = list(json_objects(texts, lines, rejects, unwrap))
-            rows = [row for row, _, _ in usable]
+            columns = _columns([row for row, _, _ in usable])
             lines = pa.array([line for _, line, _ in usable], pa.int64())
             texts = pa.array([text for _, _, text in usable], pa.string())
-        yield Records(_columns(rows), lines, texts, block.end)
+        yield Records(columns, lines, texts, block.end)
+
+
+def _parsed_at_once(data: bytes) -> pa.Table | None:
+    """The objects by Arrow's parser; None unless it reads all of them as they stand."""
+    from pyarrow import json as arrow_json
+
+    data, _ = valid_utf8(data)
+    try:
+        first = _OBJECTS.decode(data.partition(b"\n")[0])
+        # It takes a text for a time if it can.
+        strings = pa.schema([(k, pa.string()) for k, v in first.items() if isinstance(v, str)])
+        table = arrow_json.read_json(
+            pa.BufferReader(data),
+            arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            arrow_json.ParseOptions(explicit_schema=strings),
+        )
+    except (msgspec.DecodeError, pa.ArrowException):
+        return None
+    return None if any(map(pa.types.is_timestamp, table.schema.types)) else table
 
 
 def filled_lines(path: Path) -> Iterator[tuple[Block, pa.Array, pa.Array]]:
