@@ -200,9 +200,8 @@ class Attempts:
             UPDATE attempt SET keep = false WHERE place IN
                 (SELECT place FROM ranked WHERE rank > 1 OR key IN (FROM lacking))"""
         )
-        buckets = -(
-            -2 * self._count("lacking") // _MERGED_AT_ONCE
-        )  # a bounded number of rows at a time
+        lacking = self._count("lacking")
+        buckets = -(-2 * lacking // _MERGED_AT_ONCE)  # a bounded number of rows at a time
         for bucket in range(buckets):
             chosen = f"key IN (FROM lacking) AND hash(key) % {buckets} = {bucket}"
             places = f"place IN (SELECT place FROM ranked WHERE {chosen})"

@@ -7,7 +7,7 @@ a spool of its answers is such a folder. Of a file that is watched by its name, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import escape
@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import detect
-from holdfast.fleet.formats.batch import ReadOptions
+from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, fingerprint
 from holdfast.fleet.ingestion import files_under, source_entry, zone_of
@@ -113,19 +113,22 @@ class Follower:
         """The store with what is new in the files; `old` if nothing is."""
         zone = self.timezone or (str(old.facts["timezone"]) if old else "UTC")
         options = ReadOptions(timezone=zone_of(zone), cluster=self.cluster)
+        known = {entry["fingerprint"] for entry in _entries(old)}
         read: list[tuple[dict[str, Any], Stage]] = []
         for number, path in enumerate(paths):
-            self._problems.pop(path, None)
             stage = Stage(self.store, f"{number}")
+            self._problems.pop(path, None)
             try:
-                entry = self._read_file(path, stage, _entries(old), options, before.get(path))
+                kind = detect(path) if first_bytes(path).strip() else None
+                # Until a line's end it is being written, unless nothing has come since the last look.
+                if kind and self._seen[path] != before.get(path) and not _is_whole(path):
+                    continue
+                if kind:
+                    read += _staged(path, kind, stage, options, known)
             except Exception as error:  # one bad file must not keep the others out
                 self._problems[path] = _sentence(error)
-                self._done[path] = self._seen[path]
                 stage.discard()
-                continue
-            if entry is not None:
-                read.append((entry, stage))
+            self._done[path] = self._seen[path]
         if old is not None and not read:
             return old
         try:
@@ -155,44 +158,27 @@ class Follower:
         facts = {"sources": kept + [entry for entry, _ in read], "timezone": zone}
         return commit(self.store, old, [stage for _, stage in read], facts, again)
 
-    def _read_file(
-        self,
-        path: Path,
-        stage: Stage,
-        entries: Sequence[dict[str, Any]],
-        options: ReadOptions,
-        before: State | None,
-    ) -> dict[str, Any] | None:
-        """The entry of a file whose rows are staged; None if it is known, or it is being written.
 
-        Raises:
-            InputError: if the file is in no known format or cannot be read.
-        """
-        state = self._seen[path]
-        if first_bytes(path).strip():
-            known = detect(path)
-            # Until a line's end it is being written, unless nothing has come since the last look.
-            if not (state == before or is_compressed(path) or _ends_a_line(path)):
-                return None
-            key = fingerprint(path, known.name, _settings(options))
-            if not any(entry["fingerprint"] == key for entry in entries):
-                for batch in known.batches(path, options):
-                    stage.add(batch)
-                self._done[path] = state
-                return {**source_entry(path, known.name, key, stage), "watched": True}
-        self._done[path] = state
-        return None
-
-
-def _ends_a_line(path: Path) -> bool:
+def _is_whole(path: Path) -> bool:
+    """Whether a file is compressed, or ends with a line's end."""
+    if is_compressed(path):
+        return True
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read() == b"\n"
 
 
-def _settings(options: ReadOptions) -> tuple[object, ...]:
-    """The settings of an `ingest` with the same options: a file that it read is known."""
-    return (str(options.timezone), options.cluster, (None, None), *[None] * 5)
+def _staged(
+    path: Path, kind: Format, stage: Stage, options: ReadOptions, known: Set[str]
+) -> Iterator[tuple[dict[str, Any], Stage]]:
+    """The file's entry and rows, unless the store knows it."""
+    # The settings of an `ingest` with the same options: a file that it read is known.
+    settings = (str(options.timezone), options.cluster, (None, None), *[None] * 5)
+    key = fingerprint(path, kind.name, settings)
+    if key not in known:
+        for batch in kind.batches(path, options):
+            stage.add(batch)
+        yield {**source_entry(path, kind.name, key, stage), "watched": True}, stage
 
 
 def _entries(store: Store | None) -> list[dict[str, Any]]:

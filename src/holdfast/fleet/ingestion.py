@@ -24,7 +24,7 @@ from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, writing
 from holdfast.fleet.wording import listed
 from holdfast.numbers import counted
-from holdfast.progress import Tracker, track
+from holdfast.progress import track
 
 _SHOWN_REJECTS = 3
 _DAMAGE = ("unreadable", "damaged", "invalid-syntax")  # Errors that set a file of a folder aside
@@ -206,17 +206,21 @@ def _find(
     `fallback` is for tables that no format recognises, where the user says what their columns mean.
     """
     chosen = None if name is None else by_name(name)
-    found: list[tuple[Path, Format, bool]] = []
+    found: list[_Source] = []
     strangers: list[str] = []
     damaged: dict[str, InputError] = {}
+
+    def add(path: Path, known: Format, in_folder: bool) -> None:
+        found.append(_Source(path, known, fingerprint(path, known.name, settings), in_folder))
+
     for source in map(Path, sources):
+        if not source.exists():
+            raise InputError(
+                "file not found", code="not-found", path=source, remedy="check the path"
+            )
         if not source.is_dir():
-            if not source.exists():
-                raise InputError(
-                    "file not found", code="not-found", path=source, remedy="check the path"
-                )
             known = chosen or (recognise(source) or fallback if fallback else detect(source))
-            found.append((source, known, False))
+            add(source, known, False)
             continue
         for file in files_under(source, store):
             try:
@@ -229,7 +233,7 @@ def _find(
             if kind is None:
                 strangers.append(str(file))
             else:
-                found.append((file, kind, True))
+                add(file, kind, True)
     if not found and damaged:
         raise next(iter(damaged.values()))
     if not found:
@@ -241,11 +245,7 @@ def _find(
             expected="for example the output of `sacct --parsable2 --duplicates`",
             remedy="name the format with --format NAME",
         )
-    listed = [
-        _Source(path, kind, fingerprint(path, kind.name, settings), in_folder)
-        for path, kind, in_folder in found
-    ]
-    return listed, strangers, damaged
+    return found, strangers, damaged
 
 
 def files_under(folder: Path, store: Path) -> Iterator[Path]:
@@ -292,12 +292,17 @@ def _read_all(
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
     read = []
-    with track("reading", sum(source.path.stat().st_size for source in sources)) as bar:
-        for source in sources:
+    sizes = [source.path.stat().st_size for source in sources]
+    with track("reading", sum(sizes)) as bar:
+        for source, size in zip(sources, sizes, strict=True):
             bar.describe(source.path.name)
-            stage = Stage(folder, source.key)
+            stage, shown = Stage(folder, source.key), 0
             try:
-                _read(source, stage, options, window, bar)
+                for batch in source.format.batches(source.path, options):
+                    stage.add(_within(batch, window))
+                    # A compressed source has more bytes than its file: the bar waits at the end.
+                    bar.advance(min(batch.offset, size) - shown)
+                    shown = min(batch.offset, size)
             except InputError as error:
                 own = error.path == str(source.path)  # else of a column map
                 if not (source.listed and own and error.code in _DAMAGE):
@@ -305,25 +310,9 @@ def _read_all(
                 stage.discard()
                 damaged[str(source.path)] = error
                 continue
+            bar.advance(size - shown)
             read.append((source, stage))
     return read
-
-
-def _read(
-    source: _Source,
-    stage: Stage,
-    options: ReadOptions,
-    window: tuple[int | None, int | None],
-    bar: Tracker,
-) -> None:
-    size, shown = source.path.stat().st_size, 0
-    for batch in source.format.batches(source.path, options):
-        stage.add(_within(batch, window))
-        # A compressed source has more bytes than its file: the bar then waits at the end.
-        now = max(shown, min(batch.offset, size))
-        bar.advance(now - shown)
-        shown = now
-    bar.advance(size - shown)
 
 
 def _within(batch: Batch, window: tuple[int | None, int | None]) -> Batch:
@@ -391,23 +380,16 @@ def _result(
     damaged: dict[str, InputError],
     merged: int,
 ) -> IngestResult:
-    facts = store.facts
-    counts = facts["counts"]
-    span = facts["time_range"]
+    facts, span = store.facts, store.facts["time_range"]
+    entries = facts["sources"]
     return IngestResult(
         store=str(store.path),
-        attempts=counts["attempts"],
-        attempts_recovered=counts["attempts_recovered"],
-        jobs=counts["jobs"],
-        steps_skipped=sum(entry["steps"] for entry in facts["sources"]),
-        rejected=counts["rejected"],
-        nodes=counts["nodes"],
-        health_events=counts["health_events"],
-        node_outages=counts["node_outages"],
+        **facts["counts"],
+        steps_skipped=sum(entry["steps"] for entry in entries),
         node_outages_merged=merged,
         duplicates_flag=facts["duplicates_flag"],
         time_range=span and (iso_time(span[0]), iso_time(span[1])),
-        sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],
+        sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in entries],
         already_known=known,
         not_recognised=strangers,
         unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],

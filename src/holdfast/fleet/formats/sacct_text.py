@@ -1,8 +1,8 @@
 """`sacct --parsable2`: any columns in any order, steps or not, as real job names leave it.
 
-The text is read in blocks. In a block, lines that have the header's number of delimiters go to
-Arrow's CSV reader, all others, and those whose columns do not hold what they must, to
-`sacct_repair`. Blocks are converted on two threads: Arrow and NumPy work outside the interpreter
+The text is read in blocks. In a block, lines that have the header's number of delimiters become
+columns at once; all others, and those whose columns do not hold what they must, go to `sacct_repair`.
+Blocks are converted on two threads: Arrow and NumPy work outside the interpreter
 lock.
 """
 
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
@@ -54,7 +53,6 @@ from holdfast.fleet.schema import ATTEMPTS, STEPS
 
 BLOCK_BYTES = 16 << 20
 _WORKERS = 2
-_JOIN_BYTE = b"\x1f"  # stands for a delimiter of several characters
 _LOOK_BACK_LINES = 1000
 
 Indices = npt.NDArray[np.int64]
@@ -98,14 +96,6 @@ def _is_record(line: bytes, header: Header) -> bool:
     return bare == header.line or header.layout.holds(pieces)
 
 
-def _without_headers(data: bytes, header: bytes) -> bytes:
-    """The lines, with headers that were printed again (`sacct >> log`) made blank."""
-    if header not in data:
-        return data
-    lines = data.split(b"\n")
-    return b"\n".join(b"" if line.rstrip(b"\r") == header else line for line in lines)
-
-
 # --- One block -----------------------------------------------------------------------------------
 
 
@@ -120,30 +110,46 @@ class _Rows:
 
 
 def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
-    """The records of a block, repaired where need be."""
+    """The records of a block, repaired where need be.
+
+    A line with the header's number of delimiters whose columns hold what they must is a record; the others
+    go to `repair`, with the lines around them.
+    """
     layout = header.layout
-    data, invalid = _clean(_without_headers(block.data, header.line))
-    single = layout.delimiter.encode()
-    if len(single) > 1:
-        if _JOIN_BYTE in data:
-            data = data.replace(_JOIN_BYTE, b" ")
-        data = data.replace(single, _JOIN_BYTE)
-        single = _JOIN_BYTE
-    table, odd = _parse(data, layout, single, wanted)
-    bad = misfits(table)
-    starts, ends = _line_bounds(data)
-    if not odd and not bad.any():
-        return _Rows(table, block.first_line + np.flatnonzero(ends > starts), [], invalid)
-    table, lines, rejects = _repair_lines(
-        data, block.first_line, layout, table, odd, np.flatnonzero(bad), starts, ends
+    data, invalid = _clean(block.data)
+    texts = Block(data, block.first_line, 0).lines()
+    if header.line in data:  # printed again (`sacct >> log`)
+        again = pc.equal(texts, header.line.decode(errors="replace"))
+        texts = pc.if_else(again, "", texts)
+    pieces = pc.split_pattern(texts, layout.delimiter)
+    offsets = np.asarray(pieces.offsets)
+    whole = np.diff(offsets) == len(layout.columns)
+    lines = np.flatnonzero(whole)  # [row of the table] -> line
+    starts = offsets[lines].astype(np.int64)
+    table = pa.table(
+        {
+            name: pieces.values.take(pa.array(starts + place))
+            for place, name in enumerate(layout.columns)
+            # A column may be printed twice (`sacct --format=ALL,End`): the first one counts.
+            if name in wanted and layout.columns.index(name) == place
+        }
     )
-    return _Rows(table, lines, rejects, invalid)
-
-
-def _line_bounds(data: bytes) -> tuple[Indices, Indices]:
-    """Where each line starts and where its line break is."""
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    return np.concatenate([[0], ends[:-1] + 1]), ends
+    strange = ~whole & _true(pc.not_equal(texts, ""))
+    strange[lines[misfits(table)]] = True
+    if not strange.any():
+        return _Rows(table, block.first_line + lines, [], invalid)
+    inside = _stretches(strange)
+    usable = ~inside[lines]
+    table, lines = table.filter(pa.array(usable)), lines[usable]
+    repaired: list[tuple[int, Record]] = []
+    rejects: list[tuple[int, str, str]] = []
+    for low, high in _runs(inside):
+        records, refused = repair(texts[low:high].to_pylist(), layout)
+        repaired += [(low + record.line, record) for record in records]
+        rejects += [(block.first_line + low + r.line, r.reason, r.raw) for r in refused]
+    if repaired:
+        table, lines = _merge(table, lines, repaired, layout)
+    return _Rows(table, block.first_line + lines, rejects, invalid)
 
 
 def _clean(data: bytes) -> tuple[bytes, int]:
@@ -151,102 +157,7 @@ def _clean(data: bytes) -> tuple[bytes, int]:
     data, invalid = valid_utf8(data)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
-    if b"\0" in data:
-        data = data.replace(b"\0", b" ")
-    return data if data.endswith(b"\n") else data + b"\n", invalid
-
-
-def _parse(
-    data: bytes, layout: Layout, delimiter: bytes, wanted: frozenset[str]
-) -> tuple[pa.Table, list[int]]:
-    """The wanted columns of the lines with the right number of fields, by Arrow's CSV reader.
-
-    Returns:
-        the columns, and the places of the other lines among those that are not blank.
-    """
-    odd: list[int] = []
-
-    def skip(row: csv.InvalidRow) -> str:
-        odd.append(row.number - 1)
-        return "skip"
-
-    names = [f"{place}" for place in range(len(layout.columns))]
-    # A column may be printed twice (`sacct --format=ALL,End`): the first one counts.
-    chosen = {
-        str(place): name
-        for place, name in enumerate(layout.columns)
-        if name in wanted and layout.columns.index(name) == place
-    }
-    if data.isspace():
-        return pa.table({name: pa.array([], pa.string()) for name in chosen.values()}), []
-    table = csv.read_csv(
-        pa.BufferReader(data),
-        csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-        csv.ParseOptions(
-            delimiter=delimiter.decode(),
-            quote_char=False,
-            double_quote=False,
-            escape_char=False,
-            newlines_in_values=False,
-            invalid_row_handler=skip,
-        ),
-        csv.ConvertOptions(
-            include_columns=list(chosen),
-            column_types=dict.fromkeys(chosen, pa.string()),
-            check_utf8=False,
-            null_values=[],
-            strings_can_be_null=False,
-        ),
-    )
-    return table.rename_columns(list(chosen.values())), odd
-
-
-def _repair_lines(
-    data: bytes,
-    first_line: int,
-    layout: Layout,
-    table: pa.Table,
-    odd: list[int],
-    bad: Indices,
-    starts: Indices,
-    ends: Indices,
-) -> tuple[pa.Table, Indices, list[tuple[int, str, str]]]:
-    """Put records together again where lines are none by themselves.
-
-    Args:
-        data: the block.
-        first_line: number of its first line in the source.
-        layout: the columns.
-        table: the lines with the right number of fields.
-        odd: places of the others among the lines that are not blank.
-        bad: rows of `table` that hold what they cannot hold.
-        starts: of each line.
-        ends: where the line break of each is.
-
-    Returns:
-        the records, repaired ones in their places; the line of each; line, reason and text of each
-        reject.
-    """
-    filled = np.flatnonzero(ends > starts)
-    lines = np.delete(filled, odd)  # [row of table] -> line
-    strange = np.zeros(len(ends), bool)
-    strange[filled[odd]] = True
-    strange[lines[bad]] = True
-    inside = _stretches(strange)
-    table = table.filter(pa.array(~inside[lines]))
-    lines = lines[~inside[lines]]
-    repaired: list[tuple[int, Record]] = []
-    rejects: list[tuple[int, str, str]] = []
-    for low, high in _runs(inside):
-        stretch = data[starts[low] : ends[high - 1]].decode(errors="replace")
-        if len(layout.delimiter) > 1:
-            stretch = stretch.replace(_JOIN_BYTE.decode(), layout.delimiter)
-        records, refused = repair(stretch.split("\n"), layout)
-        repaired += [(low + record.line, record) for record in records]
-        rejects += [(first_line + low + each.line, each.reason, each.raw) for each in refused]
-    if repaired:
-        table, lines = _merge(table, lines, repaired, layout)
-    return table, first_line + lines, rejects
+    return data.replace(b"\0", b" "), invalid
 
 
 def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -56,12 +56,11 @@ class Block:
         """The lines without their ends, shape ``[n]``, the first being `first_line`; valid UTF-8."""
         data = self.data.removeprefix(b"\xef\xbb\xbf") if self.first_line == 1 else self.data
         data, _ = valid_utf8(data)
-        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
-        if not data.endswith(b"\n"):
-            ends = np.append(ends, len(data))
-        offsets = np.concatenate(([0], ends)).astype(np.int32)
-        lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
-        return pc.ascii_rtrim(lines, "\r\n")
+        offsets = np.array([0, len(data)], np.int32)
+        text = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
+        lines = pc.split_pattern(text, "\n").values
+        lines = lines.slice(0, len(lines) - data.endswith(b"\n"))
+        return pc.ascii_rtrim(lines, "\r") if b"\r" in data else lines
 
 
 def valid_utf8(data: bytes) -> tuple[bytes, int]:
