@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
@@ -45,87 +44,67 @@ _FILE_WORDS = re.compile(
 _UPTIME = re.compile(r"\[ *\d+\.\d+\] ")
 
 
-@dataclass
-class _Lines:
-    """What is read of one file, and what had to be guessed."""
+_HOST_GUESSED = "the node of its XIDs is taken from the file's name"
+_YEAR_GUESSED = (
+    "its times carry no year; taken as the last year that does not lie after the file's modification "
+    "time"
+)
 
-    path: Path
-    zone: tzinfo
-    rows: list[dict[str, object]] = field(default_factory=list)
-    hosts_guessed: bool = False
-    years_guessed: bool = False
 
-    def add(self, line: str) -> str | None:
-        """Read one line that contains an XID; the reason if it cannot be used."""
-        said = _XID.search(line)
-        if said is None:
-            return "not a whole XID message"
-        for pattern in _PREFIXES:
-            if prefix := pattern.match(line):
-                return self._keep(self._time(prefix.groupdict()), prefix["host"], said)
-        if _UPTIME.match(line):
-            return "time since boot only (print it with `dmesg -T`)"
-        return "no time that can be read"
+def _event(line: str, path: Path, zone: tzinfo, guessed: set[str]) -> dict[str, object]:
+    """The event of one line with an XID; what had to be guessed goes to `guessed`.
 
-    def _keep(self, time_s: float | None, host: str | None, said: re.Match[str]) -> str | None:
-        if time_s is None:
-            return "no time that can be read"
-        if not host:
-            host = host_of_file(self.path)
-            self.hosts_guessed = True
-        if not host:
-            return "no host in the line or the file's name"
-        xid = int(said["xid"])
-        self.rows.append(
-            {
-                "time_s": time_s,
-                "node": host,
-                "check": f"xid {xid}",
-                "severity": "",
-                "result": "fail",
-                "message": said["said"],
-                "xid": xid,
-            }
-        )
+    Raises:
+        ValueError: saying why the line cannot be used.
+    """
+    said = _XID.search(line)
+    if said is None:
+        raise ValueError("not a whole XID message")
+    prefix = next((match for each in _PREFIXES if (match := each.match(line))), None)
+    if prefix is None and _UPTIME.match(line):
+        raise ValueError("time since boot only (print it with `dmesg -T`)")
+    parts = prefix.groupdict() if prefix else {}
+    time_s = _time(parts, path, zone, guessed)
+    if time_s is None:
+        raise ValueError("no time that can be read")
+    host = parts["host"]
+    if not host:
+        host = host_of_file(path)
+        guessed.add(_HOST_GUESSED)
+    if not host:
+        raise ValueError("no host in the line or the file's name")
+    xid = int(said["xid"])
+    names = ("time_s", "node", "check", "severity", "result", "message", "xid")
+    values = (time_s, host, f"xid {xid}", "", "fail", said["said"], xid)
+    return dict(zip(names, values, strict=True))
+
+
+def _time(
+    parts: dict[str, str | None], path: Path, zone: tzinfo, guessed: set[str]
+) -> float | None:
+    """Seconds since 1970; None if the parts are no time."""
+    latest = datetime.fromtimestamp(path.stat().st_mtime, UTC) + timedelta(days=1)
+    if iso := parts.get("iso"):
+        fine = re.sub(r"[.,](\d{1,6})\d*$", r".\1", iso)
+        texts = [fine + (parts["zone"] or "").strip().replace("UTC", "Z")]
+    elif (month := parts.get("month")) in _MONTHS:
+        day = f"-{_MONTHS.index(month) + 1:02}-{int(parts['day'] or 0):02}T{parts['clock']}"
+        texts = [f"{year}{day}" for year in range(latest.year, latest.year - 9, -1)]  # 29 February
+        if year := parts.get("year"):
+            texts, latest = [year + day], datetime.max.replace(tzinfo=UTC)
+        else:
+            guessed.add(_YEAR_GUESSED)
+    else:
         return None
-
-    def _time(self, parts: dict[str, str | None]) -> float | None:
+    for text in texts:
         try:
-            if iso := parts.get("iso"):
-                zone = (parts.get("zone") or "").strip().replace("UTC", "Z")
-                stamp = datetime.fromisoformat(re.sub(r"[.,](\d{1,6})\d*$", r".\1", iso) + zone)
-            else:
-                month = _MONTHS.index(parts["month"] or "") + 1
-                rest = f"-{month:02}-{int(parts['day'] or 0):02}T{parts['clock']}"
-                stamp = self._in_some_year(rest, parts.get("year"))
+            stamp = datetime.fromisoformat(text)
         except ValueError:
-            return None
-        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=self.zone)).timestamp()
-
-    def _in_some_year(self, rest: str, year: str | None) -> datetime:
-        if year is not None:
-            return datetime.fromisoformat(year + rest)
-        self.years_guessed = True
-        latest = datetime.fromtimestamp(self.path.stat().st_mtime, UTC) + timedelta(days=1)
-        for candidate in range(latest.year, latest.year - 9, -1):  # 29 February: up to 8 years back
-            try:
-                stamp = datetime.fromisoformat(f"{candidate}{rest}").replace(tzinfo=self.zone)
-            except ValueError:
-                continue
-            if stamp <= latest:
-                return stamp
-        raise ValueError("no such day")
-
-    def facts(self) -> dict[str, object]:
-        notes = []
-        if self.hosts_guessed:
-            notes.append(f"{self.path.name}: the node of its XIDs is taken from the file's name")
-        if self.years_guessed:
-            notes.append(
-                f"{self.path.name}: its times carry no year; taken as the last year that does not "
-                "lie after the file's modification time"
-            )
-        return {"inferred": notes} if notes else {}
+            continue
+        stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=zone)
+        if iso or stamp <= latest:
+            return stamp.timestamp()
+    return None
 
 
 def host_of_file(path: Path) -> str | None:
@@ -159,22 +138,21 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    lines = _Lines(path, options.timezone)
+    guessed: set[str] = set()
     for block in blocks(path):
+        rows: list[dict[str, object]] = []
         texts = block.lines()
         said = pc.match_substring(texts, "NVRM: Xid")
         numbers = pc.indices_nonzero(said).to_pylist()
         for number, text in zip(numbers, texts.filter(said).to_pylist(), strict=True):
-            if reason := lines.add(text):
-                rejects.add(block.first_line + number, reason, text)
-        table = pa.Table.from_pylist(lines.rows, schema=HEALTH)
-        lines.rows.clear()
-        yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=lines.facts())
+            try:
+                rows.append(_event(text, path, options.timezone, guessed))
+            except ValueError as error:
+                rejects.add(block.first_line + number, str(error), text)
+        notes = [f"{path.name}: {what}" for what in sorted(guessed, reverse=True)]
+        facts = {"inferred": notes} if notes else {}
+        table = pa.Table.from_pylist(rows, schema=HEALTH)
+        yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=facts)
 
 
-XID = Format(
-    "xid",
-    "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)",
-    _sniff,
-    _read,
-)
+XID = Format("xid", "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)", _sniff, _read)
