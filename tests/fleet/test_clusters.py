@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from logs import COLUMNS, Attempt, Log, stamp
 
@@ -147,23 +146,10 @@ def test_nodes_of_one_cluster_only_tell_it(tmp_path: Path) -> None:
     assert [row["node"] for row in opened.rows(opened.table("health"))] == ["beta:gpu7"]
 
 
-def test_stores_of_version_1(tmp_path: Path, both: FleetLog) -> None:
-    def aged(store: Path) -> Path:
-        """The store as holdfast wrote it before node tables had a cluster."""
-        facts = json.loads((store / "store.json").read_text())
-        facts.pop("clusters")
-        (store / "store.json").write_text(json.dumps({**facts, "version": 1}))
-        for name in ("nodes", "node_outages", "health", "controller_events"):
-            for part in facts["tables"][name]:
-                table = pq.read_table(store / part).drop_columns(["cluster"])
-                pq.write_table(table, store / part)
-        return store
-
-    one = Log(attempts=attempts()).store(tmp_path)
-    assert fleet.lemons(aged(one)).lemons == ["n1"]
-    fleet.ingest([check(tmp_path, "n1")], one)
-    opened = fleet.open(one)
-    assert opened.rows(opened.table("nodes"))[0]["cluster"] == "c"
-    fleet.ingest(write(tmp_path), tmp_path / "two")
-    with pytest.raises(StoreError):
-        fleet.lemons(aged(tmp_path / "two"))
+def test_a_store_of_version_1_is_refused(tmp_path: Path) -> None:
+    store = Log(attempts=attempts()).store(tmp_path)
+    facts = json.loads((store / "store.json").read_text())
+    (store / "store.json").write_text(json.dumps({**facts, "version": 1}))
+    with pytest.raises(StoreError) as caught:
+        fleet.open(store)
+    assert caught.value.code == "older-version"

@@ -65,11 +65,6 @@ class Commit:
     # Small table -> rows of this commit that another row stands for
     merged: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def old_cluster(self) -> str:
-        """The only cluster of the store as it is, or ""; rows of it that state none are of it."""
-        return str(self.old.facts.get("cluster") or "") if self.old else ""
-
     def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
         """Write one Parquet file of a table; gives its name for `store.json`."""
         return self.write_many(name, suffix, lambda write: write(table))
@@ -249,8 +244,8 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     """Old and new rows of a table, each once; its files, and how to read it."""
     old_files = list(work.old.facts["tables"].get(name, [])) if work.old else []
     read_again = work.read_again if name == "rejects" else ()
-    # A second cluster may have come: rows of before it that name none must still fit one.
-    renamed = work.old and len(work.owners) > max(1, len(work.old.facts.get("clusters", ())))
+    # Rows that name no cluster get the log's only one, as long as it is the only one.
+    renamed = work.old and work.old.facts["clusters"] != sorted(work.owners)
     staged = any(stage.rows(name) for stage in work.stages)
     if old_files and not (staged or read_again or renamed):
         return old_files, lambda: _pieces(work, name)[0]
@@ -276,7 +271,7 @@ def _pieces(work: Commit, name: str, *, named: bool = True) -> list[pa.Table]:
     schema = SCHEMAS[name]
     files = work.old.files(name) if work.old and name in TABLES else []
     stored = [pq.read_table(file, schema=schema) for file in files]
-    before = with_cluster(pa.concat_tables([schema.empty_table(), *stored]), work.old_cluster)
+    before = pa.concat_tables([schema.empty_table(), *stored])
     pieces = [before, *(stage.read(name) for stage in work.stages)]
     named = named and "cluster" in schema.names
     return [_with_cluster(work, piece) for piece in pieces] if named else pieces

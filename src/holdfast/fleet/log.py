@@ -19,7 +19,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
 from holdfast.fleet.schema import TABLES
-from holdfast.fleet.store import Store, store_error
+from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
 if TYPE_CHECKING:
@@ -118,24 +118,8 @@ class FleetLog:
 
     @cached_property
     def several_clusters(self) -> bool:
-        """Whether the store holds more than one cluster.
-
-        Raises:
-            StoreError: if it does and was written before node tables named the cluster.
-        """
-        known = self.store.facts.get("clusters")
-        if known is not None:
-            return len(known) > 1
-        stored = self._stored("attempts")
-        several = bool(self.value(f"SELECT count(DISTINCT cluster) FROM {stored}") > 1)
-        if several:
-            raise store_error(
-                "older-version",
-                f"{self.store.path}: the nodes of this store do not name their cluster\n"
-                "  found: a store of an older version with several clusters\n"
-                "  remedy: ingest the logs again into a new store",
-            )
-        return several
+        """Whether the store holds more than one cluster."""
+        return len(self.store.facts["clusters"]) > 1
 
     @cached_property
     def job_keys(self) -> str:
@@ -213,27 +197,13 @@ class FleetLog:
     @cached_property
     def begin_s(self) -> float:
         """Start of the window."""
-        begin = self._span[0]
+        begin = float((self.store.facts["time_range"] or (0, 0))[0])
         return begin if self.since_s is None else max(begin, self.since_s)
 
     @cached_property
     def end_s(self) -> float:
         """End of the log: the last moment that its attempts (or, without any, its events) speak of."""
-        return self._span[1]
-
-    @cached_property
-    def _span(self) -> tuple[float, float]:
-        known = self.store.facts["time_range"]
-        if known is not None:
-            return float(known[0]), float(known[1])
-        [row] = self.rows(
-            f"""SELECT min(time_s) AS low, max(time_s) AS high FROM (
-                SELECT CAST(start_s AS DOUBLE) AS time_s FROM {self.table("node_outages")}
-                UNION ALL SELECT CAST(end_s AS DOUBLE) FROM {self.table("node_outages")}
-                UNION ALL SELECT time_s FROM {self.table("health")}
-            ) AS moments"""
-        )
-        return (0.0, 0.0) if row["low"] is None else (row["low"], row["high"])
+        return float((self.store.facts["time_range"] or (0, 0))[1])
 
     @cached_property
     def gpus_per_node(self) -> int:

@@ -55,7 +55,7 @@ class Store:
         """Open a store for reading.
 
         Raises:
-            StoreError: if there is none, it is damaged, or a newer holdfast wrote it.
+            StoreError: if there is none, it is damaged, or a holdfast of another version wrote it.
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
@@ -69,7 +69,7 @@ class Store:
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             version = int(facts["version"])
-            if version <= STORE_VERSION:
+            if version == STORE_VERSION:
                 dict.items(facts["tables"])  # raises unless it is a table
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise store_error(
@@ -78,12 +78,12 @@ class Store:
                 f"  found: {error}\n"
                 "  remedy: ingest the logs again into a new store",
             ) from error
-        if version > STORE_VERSION:
+        if version != STORE_VERSION:
             raise store_error(
-                "newer-version",
-                f"{folder}: a newer holdfast wrote this store\n"
+                "newer-version" if version > STORE_VERSION else "older-version",
+                f"{folder}: another version of holdfast wrote this store\n"
                 f"  found: store version {version}\n"
-                f"  expected: version {STORE_VERSION} or older\n"
+                f"  expected: version {STORE_VERSION}\n"
                 "  remedy: upgrade holdfast, or ingest the logs again into a new store",
             )
         return cls(folder, facts)

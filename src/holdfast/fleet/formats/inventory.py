@@ -1,7 +1,6 @@
 """Node inventories: `scontrol show node` (blocks or ``-o``) and `sinfo` in any column layout.
 
-A node that is listed twice (once per partition) is one row. `sinfo` needs a header, or the layout
-``node|gres|gres used|cpus|allocated/idle/other/total|state|partition`` without one.
+A node that is listed twice (once per partition) is one row. `sinfo` needs its header.
 """
 
 from __future__ import annotations
@@ -88,21 +87,12 @@ def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
 
 _NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "NODEHOST")
 _OTHER_COLUMNS = {"STATE", "GRES", "CPUS", "PARTITION", "REASON", "CPUS(A/I/O/T)", "STATECOMPLETE"}
-_BARE = re.compile(
-    r"(?P<NODELIST>[^|\s]+)\s*\|(?P<GRES>[^|]*)\|[^|]*\|\s*(?P<CPUS>\d+)\s*\|\s*[\d/]+\s*"
-    r"\|\s*(?P<STATE>[A-Za-z_+*~#$%@^!\-]+)\s*\|[^|]*"
-)
 
 
 def _sniff_sinfo(head: bytes, path: Path) -> bool:
-    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return False
-    names, _ = _header(lines[0])
-    if any(name in names for name in _NODE_COLUMNS):
-        return bool(_OTHER_COLUMNS & set(names)) and "JOBID" not in names
-    whole = lines[:-1] or lines  # the sniffed piece may end inside a line
-    return all(_BARE.fullmatch(line) and "/" in line for line in whole[:20])
+    names, _ = _header(head.decode(errors="replace").lstrip().partition("\n")[0])
+    headed = any(name in names for name in _NODE_COLUMNS) and "JOBID" not in names
+    return headed and bool(_OTHER_COLUMNS & set(names))
 
 
 def _header(line: str) -> tuple[list[str], str | None]:
@@ -116,21 +106,19 @@ def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
-    lines = text.splitlines()
-    first = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
-    names, delimiter = _header(lines[first]) if first < len(lines) else ([], None)
-    headed = any(name in names for name in _NODE_COLUMNS)
-    for index in range(first + headed, len(lines)):
-        line = lines[index]
-        if not line.strip() or (line == lines[first] and headed):
+    first, *lines = text.lstrip().splitlines() or [""]
+    start = text[: len(text) - len(text.lstrip())].count("\n") + 2
+    names, delimiter = _header(first)
+    for number, line in enumerate(lines, start):
+        if not line.strip() or line == first:
             continue
-        row = _row(line, names, delimiter) if headed else _bare_row(line)
+        row = _row(line, names, delimiter)
         if row is None:
-            rejects.add(index + 1, "another number of fields than the header", line)
+            rejects.add(number, "another number of fields than the header", line)
             continue
         hosts = hosts_of(next((row[name] for name in _NODE_COLUMNS if row.get(name)), ""))
         if not hosts:
-            rejects.add(index + 1, "no node list that can be read", line)
+            rejects.add(number, "no node list that can be read", line)
             continue
         for host in hosts:
             gpus = (gpus_of(row["GRES"]) or 0) if "GRES" in row else None
@@ -155,11 +143,6 @@ def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] |
     for name, field in zip(names, fields, strict=True):
         row[name] = row.get(name) or field.strip()
     return row
-
-
-def _bare_row(line: str) -> dict[str, str] | None:
-    match = _BARE.fullmatch(line)
-    return {name: text.strip() for name, text in match.groupdict().items()} if match else None
 
 
 SCONTROL = Format(
