@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.graph_trace import trace_graph
 from holdfast.data.pipeline.running import Failure, SampleFailures
+from holdfast.data.pipeline.tracing import trace_graph
 from holdfast.errors import InputError
 
 pytest.importorskip("spdl.pipeline")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data.pipeline.graph_trace import trace_graph
 from holdfast.data.pipeline.loaders import rewrite
+from holdfast.data.pipeline.tracing import trace_graph
 from holdfast.errors import InputError
 
 

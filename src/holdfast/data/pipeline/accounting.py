@@ -64,7 +64,7 @@ def _take_off_clocks(records: Sequence[Record], batches: float, cpu: float) -> N
     """
     inner, outer = records[0]["clocks"]
     timed = _timed(records)
-    calls = sum(entry[0] for record in timed for entry in record["stages"].values())
+    calls = _sums(timed)[:, 0].sum()
     if batches >= STEADY:
         longer = sum(record["process_cpu"] for record in timed) - len(timed) * cpu / batches
         share = min(2.0, max(0.0, longer / (calls * (inner + outer))))
@@ -163,18 +163,13 @@ def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
 
 def batch_costs(records: Sequence[Record]) -> FloatArray:
     """CPU and blocked seconds of the stages for each traced batch, shape [batches, 2]."""
-    rows = [
-        [sum(entry[column] for entry in record["stages"].values()) for column in (1, 3)]
-        for record in _timed(records)
-    ]
-    return np.array(rows, dtype=np.float64).reshape(-1, 2) / 1e9
+    return _sums(_timed(records))[:, [1, 3]] / 1e9
 
 
 def send_costs(records: Sequence[Record]) -> FloatArray:
     """CPU seconds of each traced batch in a worker outside of its stages: pickling, queues."""
-    timed = _timed(records)
-    process = np.array([record["process_cpu"] for record in timed], dtype=np.float64) / 1e9
-    return process - batch_costs(records)[:, 0]
+    process = np.array([record["process_cpu"] for record in _timed(records)])
+    return process / 1e9 - batch_costs(records)[:, 0]
 
 
 def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:
@@ -183,7 +178,7 @@ def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:
     Medians: a few long batches may be in one of the two; 1 if there are too few to compare.
     """
     first, second = (
-        {record["number"]: sum(entry[1] for entry in record["stages"].values()) for record in part}
+        dict(zip([record["number"] for record in part], _sums(part)[:, 1], strict=True))
         for part in (records, others)
     )
     common = [first[number] / max(second[number], 1) for number in first.keys() & second.keys()]
@@ -196,9 +191,8 @@ def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:
 
 def queued_share(records: Sequence[Record]) -> float:
     """Share of their computing time that stages waited for a core that others used."""
-    entries = [entry for record in _timed(records) for entry in record["stages"].values()]
-    queued = sum(entry[2] + entry[4] for entry in entries)
-    return queued / max(1, queued + sum(entry[1] for entry in entries))
+    _, cpu, queued, _, stolen, _ = _sums(_timed(records)).sum(axis=0)
+    return float((queued + stolen) / max(1.0, queued + stolen + cpu))
 
 
 def shared_bandwidth(
@@ -294,6 +288,12 @@ def _spread(values: FloatArray) -> float:
 def _timed(records: Sequence[Record]) -> Sequence[Record]:
     plain = [record for record in records if not record["detailed"]]
     return plain if len(plain) >= STEADY else records
+
+
+def _sums(records: Sequence[Record]) -> FloatArray:
+    """What the recorder counts, over all stages, shape [batches, 6]."""
+    rows = [np.sum(list(record["stages"].values()), axis=0) for record in records]
+    return np.array(rows, dtype=np.float64).reshape(-1, 6)
 
 
 def _cost(name: str, records: Sequence[Record], column: int) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from holdfast.numbers import brief, duration, interval, number, percent
 from holdfast.plain import plain
 from holdfast.report.figures import bars, intervals
 
-PARTS = {
-    "CPU, lock free": "user",
-    "CPU, lock held": "hardware",
-    "waiting": "sky",
+PARTS: Mapping[str, tuple[str, Callable[[Stage], float]]] = {
+    "CPU, lock free": ("user", lambda part: part.cpu_s - part.gil_s),
+    "CPU, lock held": ("hardware", lambda part: part.gil_s),
+    "waiting": ("sky", lambda part: part.blocked_s),
 }
 REMEDIES: Mapping[str, str] = {
     "cpu": "more workers help until all cores are busy; threads would do as well",
@@ -42,18 +42,19 @@ REMEDIES: Mapping[str, str] = {
     'torch.multiprocessing.set_sharing_strategy("file_system") help, more workers do not',
 }
 """By the kind of the bottleneck, or its name."""
-COLUMNS = {
-    "name": ColumnFormat("Stage"),
-    "cpu_seconds_per_batch": ColumnFormat("CPU", "s per batch", digits=5),
-    "gil_seconds_per_batch": ColumnFormat("Lock held", "s per batch", digits=5),
-    "blocked_seconds_per_batch": ColumnFormat("Waiting", "s per batch", digits=5),
-    "rate_limit": ColumnFormat("Limit", "batches per second", digits=1),
-    "parallelism": ColumnFormat("Workers"),
-    "latency_s": ColumnFormat("Waiting", "s per run", digits=5, detail=True),
-    "visits_per_batch": ColumnFormat("Runs per batch", digits=1, detail=True),
-    "output_bytes_per_batch": ColumnFormat("Output", "bytes per batch", detail=True),
-    "random": ColumnFormat("Random draws", detail=True),
+COSTS = {
+    "name": ("name", ColumnFormat("Stage")),
+    "cpu_seconds_per_batch": ("cpu_s", ColumnFormat("CPU", "s per batch", digits=5)),
+    "gil_seconds_per_batch": ("gil_s", ColumnFormat("Lock held", "s per batch", digits=5)),
+    "blocked_seconds_per_batch": ("blocked_s", ColumnFormat("Waiting", "s per batch", digits=5)),
+    "rate_limit": ("", ColumnFormat("Limit", "batches per second", digits=1)),
+    "parallelism": ("parallelism", ColumnFormat("Workers")),
+    "latency_s": ("latency_s", ColumnFormat("Waiting", "s per run", digits=5, detail=True)),
+    "visits_per_batch": ("visits", ColumnFormat("Runs per batch", digits=1, detail=True)),
+    "output_bytes_per_batch": ("out_bytes", ColumnFormat("Output", "bytes per batch", detail=True)),
+    "random": ("random", ColumnFormat("Random draws", detail=True)),
 }
+"""Of a stage: the key of JSON and tables, the attribute, and the column. The limit is that of the machine."""
 QUEUED = 0.2
 """Share of their computing time that stages may wait for a core before the answer says so."""
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
@@ -84,40 +85,30 @@ class Explanation(Answer):
         """The heading of the page."""
         return f"Input pipeline {Path(self.target).name}".rstrip()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Any:
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
-        result: dict[str, Any] = plain(
-            {
-                "rate": trace.rate,
-                "interval": self.interval,
-                "stages": self._costs(),
-                "bottleneck": self.bottleneck,
-                "kind": self.kind,
-                "starved": trace.starved,
-                "predicted": self.predicted,
-                "settings": trace.settings,
-                "cores": trace.resources.cores,
-                "batches": trace.batches,
-                "seconds": trace.seconds,
-            }
-        )
-        return result
+        result = {
+            "rate": trace.rate,
+            "interval": self.interval,
+            "stages": self._costs(),
+            "bottleneck": self.bottleneck,
+            "kind": self.kind,
+            "starved": trace.starved,
+            "predicted": self.predicted,
+            "settings": trace.settings,
+            "cores": trace.resources.cores,
+            "batches": trace.batches,
+            "seconds": trace.seconds,
+        }
+        return plain(result)
 
     def _costs(self) -> list[dict[str, Any]]:
         cores = self.trace.resources.cores
         return [
             {
-                "name": part.name,
-                "cpu_seconds_per_batch": part.cpu_s,
-                "gil_seconds_per_batch": part.gil_s,
-                "blocked_seconds_per_batch": part.blocked_s,
-                "rate_limit": _finite(limit_of(part, cores)),
-                "parallelism": part.parallelism,
-                "latency_s": part.latency_s,
-                "visits_per_batch": part.visits,
-                "output_bytes_per_batch": part.out_bytes,
-                "random": part.random,
+                key: getattr(part, name) if name else _finite(limit_of(part, cores))
+                for key, (name, _) in COSTS.items()
             }
             for part in self.trace.stages
         ]
@@ -166,14 +157,13 @@ class Explanation(Answer):
             f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."
         )
         parts = [
-            {"name": part.name, "part": name, "milliseconds": 1e3 * seconds}
+            {"name": part.name, "part": name, "milliseconds": 1e3 * seconds(part)}
             for part in trace.stages
-            for name, seconds in zip(
-                PARTS, (part.cpu_s - part.gil_s, part.gil_s, part.blocked_s), strict=True
-            )
+            for name, (_, seconds) in PARTS.items()
         ]
+        colors = {name: color for name, (color, _) in PARTS.items()}
         title = "Milliseconds per batch"
-        figure = bars(parts, "name", "milliseconds", title, part="part", meanings=PARTS)
+        figure = bars(parts, "name", "milliseconds", title, part="part", meanings=colors)
         how = How(
             "limit = R theta with R = (C / V) / P: batches per core-second, times workers",
             source=SOURCE,
@@ -183,18 +173,10 @@ class Explanation(Answer):
                 f"others is charged what it does itself. {self.bottleneck} has the lowest limit."
             ),
         )
-        return Section(
-            "stages",
-            "What limits the pipeline?",
-            sentence,
-            [figure],
-            [
-                Table(
-                    pa.Table.from_pylist(self._costs()), COLUMNS, "From the source to the consumer."
-                )
-            ],
-            how,
-        )
+        columns = {key: column for key, (_, column) in COSTS.items()}
+        rows = pa.Table.from_pylist(self._costs())
+        table = Table(rows, columns, "From the source to the consumer.")
+        return Section("stages", "What limits the pipeline?", sentence, [figure], [table], how)
 
     def _changes(self) -> Section:
         top = max(row["rate"] for row in self.predicted)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -90,60 +91,39 @@ def solve(
 
     parts = groups(stages)
     count = len(parts)
+    allowed = [tuple((executors or {}).get(part.name, (part.executor,))) for part in parts]
+    single = [p.sequential or "main" in options for p, options in zip(parts, allowed, strict=True)]
+    high = np.where(single, 1.0, most_workers)
+    cpu, lock, service, sent, memory = np.array(
+        [(p.cpu_s, p.gil_s, p.service_s, p.out_bytes, p.worker_bytes) for p in parts]
+    ).T
+    pickling = sent / PICKLE_BYTES_S
+    pickling[[options == (p.executor,) for p, options in zip(parts, allowed, strict=True)]] = 0.0
+    memory = (memory + prefetch * batch_bytes) / max(resources.memory_bytes, 1.0)
+    # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact. X is counted
+    # in units of it, so that all numbers are near one.
+    limits = [*map(_rate, high, service), *(part.bandwidth_rate for part in parts)]
+    top = min(1e9, _rate(resources.cores, sum(cpu)), *limits)
+    one, none = np.eye(count), np.zeros((count, count))
+    ones, zeros = np.ones((count, 1)), np.zeros(count)
     # Columns: X, theta [count], p [count], u = X p [count],
     # and w = theta p [count], workers that are processes.
-    theta, process, product, remote = (1 + np.arange(count) + n * count for n in range(4))
-    columns = 1 + 4 * count
-    allowed = [tuple((executors or {}).get(part.name, (part.executor,))) for part in parts]
-    high = np.array(
-        [
-            1.0 if part.sequential or "main" in options else most_workers
-            for part, options in zip(parts, allowed, strict=True)
-        ]
-    )
-    # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact.
-    top = min(
-        [
-            1e9,
-            _rate(resources.cores, sum(part.cpu_s for part in parts)),
-            *(_rate(h, part.service_s) for h, part in zip(high, parts, strict=True)),
-            *(part.bandwidth_rate for part in parts),
-        ]
-    )
-    rows: list[FloatArray] = []
-    bounds: list[float] = []
-
-    def at_most(bound: float, *terms: tuple[int, float]) -> None:
-        row = np.zeros(columns)
-        for column, factor in terms:
-            row[column] = factor
-        rows.append(row)
-        bounds.append(bound)
-
-    low = np.concatenate([[0.0], np.ones(count), np.zeros(3 * count)])
-    upper = np.concatenate([[1.0], high, np.ones(2 * count), high])
-    # X is counted in units of `top`, so that all numbers are near one.
-    cpu = [(0, top * sum(part.cpu_s for part in parts))]
-    lock = [(0, top * sum(part.gil_s for part in parts))]
-    memory: list[tuple[int, float]] = []
-    for place, (part, options) in enumerate(zip(parts, allowed, strict=True)):
-        t, p, u, w = (int(column[place]) for column in (theta, process, product, remote))
-        at_most(0.0, (0, top * part.service_s), (t, -1.0))
-        at_most(0.0, (u, 1.0), (p, -1.0))
-        at_most(0.0, (u, 1.0), (0, -1.0))
-        at_most(1.0, (0, 1.0), (u, -1.0), (p, 1.0))
-        at_most(high[place], (t, 1.0), (w, -1.0), (p, high[place]))  # w >= theta - high (1 - p)
-        if options != (part.executor,):
-            cpu.append((u, top * part.out_bytes / PICKLE_BYTES_S))
-        lock.append((u, -top * part.gil_s))
-        needed = part.worker_bytes + prefetch * batch_bytes
-        memory.append((w, needed / max(resources.memory_bytes, 1.0)))
-        upper[p] = float("process" in options)
-        low[p] = float(options == ("process",))
-    at_most(resources.cores, *cpu)
-    at_most(1.0, *lock)
-    at_most(1.0, *memory)
-    matrix, right = np.array(rows), np.array(bounds)
+    rows: list[list[Any]] = [
+        [top * service[:, None], -one, none, none, none],
+        [0 * ones, none, -one, one, none],  # u <= p
+        [-ones, none, none, one, none],  # u <= X
+        [ones, none, one, -one, none],  # u >= X + p - 1
+        [0 * ones, one, np.diag(high), none, -one],  # w >= theta - high (1 - p)
+        [top * sum(cpu), zeros, zeros, top * pickling, zeros],
+        [top * sum(lock), zeros, zeros, -top * lock, zeros],
+        [0.0, zeros, zeros, zeros, memory],
+    ]
+    matrix = np.block(rows)
+    right = np.concatenate([np.zeros(3 * count), np.ones(count), high, [resources.cores, 1, 1]])
+    always = [options == ("process",) for options in allowed]
+    ever = ["process" in options for options in allowed]
+    low = np.concatenate([[0], np.ones(count), always, zeros, zeros])
+    upper = np.concatenate([[1], high, ever, np.ones(count), high])
     integrality = np.concatenate([[0], np.ones(2 * count), np.zeros(2 * count)])
 
     def run(cost: FloatArray, low: FloatArray) -> FloatArray:
@@ -164,18 +144,17 @@ def solve(
             )
         return np.asarray(answer.x)
 
-    best = run(-np.eye(columns)[0], low)
+    best = run(-np.eye(1 + 4 * count)[0], low)
     # The same rate with the fewest workers, and processes only where they are needed.
     floor = low.copy()
     floor[0] = best[0] * (1 - SLACK)
-    fewest = np.zeros(columns)
-    fewest[theta], fewest[process] = 1.0, 1e-3
-    optimum = run(fewest, floor)
-    workers = {p.name: round(optimum[column]) for p, column in zip(parts, theta, strict=True)}
+    fewest = np.concatenate([[0], np.ones(count), np.full(count, 1e-3), zeros, zeros])
+    theta, process = run(fewest, floor)[1 : 1 + 2 * count].reshape(2, count)
+    workers = {part.name: round(number) for part, number in zip(parts, theta, strict=True)}
     places: dict[str, Executor] = {}
-    for part, options, column in zip(parts, allowed, process, strict=True):
+    for part, options, chosen in zip(parts, allowed, process, strict=True):
         local: Executor = "main" if "main" in options else "thread"
-        places[part.name] = "process" if optimum[column] > 0.5 else local
+        places[part.name] = "process" if chosen > 0.5 else local
     limits = rate_limits(parts, resources, workers, places)
     rate = min(limits.values())
     return Plan(

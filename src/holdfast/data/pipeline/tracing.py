@@ -1,29 +1,30 @@
-"""Tracing a loader: run it for some seconds, collect what its workers recorded, account it per batch."""
+"""Tracing: run a pipeline for some seconds, collect what its stages recorded, account it per batch.
+
+A `DataLoader` is recorded inside its workers. Threads of a stage graph wait for one another's lock, and
+that wait looks like sleep: its costs are taken in one thread, in which nothing competes, and the rate from
+running the graph. What SPDL itself computes is the CPU time of the process in that run that no stage
+explains.
+"""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.accounting import (
-    OUTSIDE,
-    RECEIVE,
-    SEND,
-    Record,
-    account,
-    cpu_ratio,
-    new_trace,
-    queued_share,
-    read_records,
-    shared_bandwidth,
-)
-from holdfast.data.pipeline.measuring import Consumer, Run, measure
+from holdfast.data.pipeline import accounting, dataloader
+from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND, Record, account
+from holdfast.data.pipeline.graph import Pipeline
+from holdfast.data.pipeline.loaders import Again, Place, rewrite
+from holdfast.data.pipeline.measuring import FEWEST, Consumer, Run, epochs, measure
+from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Sharing, Stage, Trace
+from holdfast.errors import InputError
 
 OTHER_COST = 0.15
 """Share from which two measurements of the same CPU time differ by more than chance."""
@@ -31,6 +32,7 @@ WARM_UP = 20
 """Batches until sending one costs what it will cost: queues and shared memory are set up."""
 MOST = 8
 """Workers of a calibration."""
+ENGINE = "engine"
 
 
 def trace(
@@ -55,17 +57,15 @@ def trace(
         InputError: not a loader, no batches, or a stage that raised, with stage and sample.
         WorkerDiedError: a worker process that ended, with stage and sample.
     """
-    from holdfast.data.pipeline.graph_trace import trace_graph
-
     if not dataloader.is_loader(loader):
         return trace_graph(loader, seconds, consumer)
     workers = loader.num_workers
     run, records = _recorded(loader, seconds, consumer)
     stages = account(records, run, workers)
     traced = replace(
-        new_trace(run, records, stages, dataloader.settings_of(loader)),
+        accounting.new_trace(run, records, stages, dataloader.settings_of(loader)),
         epoch_batches=dataloader.epoch_batches(loader),
-        queued=queued_share(records),
+        queued=accounting.queued_share(records),
         sharing=(_sharing(workers, 1.0, stages),) if workers else (),
     )
     if not workers:
@@ -83,7 +83,7 @@ def _recorded(
 ) -> tuple[Run, list[Record]]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as name:
         run = measure(loader, seconds, consumer, Path(name), timing=True, warm_up=warm_up)
-        return run, read_records(Path(name), loader.num_workers)
+        return run, accounting.read_records(Path(name), loader.num_workers)
 
 
 def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: float) -> Trace:
@@ -104,11 +104,13 @@ def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: 
     alone = runs[1][1]
     # Never less than alone, whatever the noise.
     sharing = tuple(
-        _sharing(count, max(1.0, cpu_ratio(lines, alone)), account(lines, run, count))
+        _sharing(count, max(1.0, accounting.cpu_ratio(lines, alone)), account(lines, run, count))
         for count, (run, lines) in runs.items()
     )
     most = max(runs)
-    stages = [shared_bandwidth(part, alone, runs[most][1], most) for part in traced.stages]
+    stages = [
+        accounting.shared_bandwidth(part, alone, runs[most][1], most) for part in traced.stages
+    ]
     if loader.num_workers:
         slept = sum(part.blocked_s for part in traced.stages if part.name not in OUTSIDE)
         share = sum(part.blocked_s for part in stages if part.name not in OUTSIDE)
@@ -116,7 +118,7 @@ def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: 
     else:
         # A worker computes in one thread. Few batches fit into the calibration: it decides only where
         # threads of torch helped here.
-        ratio = cpu_ratio(alone, records)
+        ratio = accounting.cpu_ratio(alone, records)
         scale = [ratio if abs(ratio - 1) > OTHER_COST else 1.0, 1.0]
         stages = [replace(part, worker_bytes=memory) for part in stages]
     return replace(traced, stages=tuple(stages), sharing=sharing, costs=traced.costs * scale)
@@ -134,3 +136,97 @@ def _numbers_of_workers(traced: Trace) -> list[int]:
     cpu, blocked = traced.costs.mean(axis=0)
     several = (cores, 2 * cores) if cpu >= blocked else (max(cores, 4, 2 * workers),)
     return sorted({1, *(min(MOST, count) for count in several)})
+
+
+# --- Stage graphs ---------------------------------------------------------------------------------
+
+
+def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = None) -> Trace:
+    """Run a stage graph and account CPU time, waiting and bytes to each of its stages.
+
+    Its own epochs are untouched: what it delivers afterwards is what it would have delivered.
+
+    Args:
+        loader: a `Pipeline`, a torchdata loader or node, a Grain dataset; its source must be one that can
+            be read again.
+        seconds: wall time of the two runs together.
+        consumer: called with every batch.
+
+    Raises:
+        InputError: `no-data` with fewer than 3 batches; `unsupported` for another loader, or if tracing
+            would use up the source.
+    """
+    if isinstance(loader, Pipeline):
+        pipeline, places = loader, _places(loader)
+        loader = pipeline.private()
+    else:
+        pipeline, places = rewrite(loader)
+        if hasattr(loader, "reset"):  # a node of torchdata is its own iterator
+            node = loader
+            loader = Again(lambda: (node.reset(), iter(node))[1])
+    if iter(pipeline.source) is pipeline.source:
+        raise InputError(
+            "tracing would use up the source",
+            code="unsupported",
+            found=type(pipeline.source).__name__,
+            expected="a source that can be iterated again",
+        )
+    with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as folder:
+        _run_stages(pipeline.private(), seconds / 2, Path(folder))
+        records = accounting.read_records(Path(folder))
+    run = measure(loader, seconds / 2, consumer)
+    *stages, sink = account(records, run, workers=0)
+    random = {step.name for step in pipeline.steps if step.random}
+    stages = [
+        replace(part, **places[part.name]._asdict(), random=part.name in random or part.random)
+        for part in stages
+    ]
+    explained = sum(part.cpu_s for part in stages if part.executor != "process") + sink.cpu_s
+    engine = max(0.0, run.cpu_s / run.batches - explained)
+    # What moves samples between the stages is Python, and mostly one thread.
+    moving = replace(
+        sink, name=ENGINE, group=ENGINE, cpu_s=engine, gil_s=engine, blocked_s=0.0, out_bytes=0.0
+    )
+    settings = {place.group: place.parallelism for place in places.values()}
+    return accounting.new_trace(run, records, (*stages, moving, sink), settings)
+
+
+def _places(pipeline: Pipeline) -> dict[str, Place]:
+    """Each stage in workers of its own."""
+    return {
+        step.name: Place(
+            step.name,
+            step.executor,
+            step.concurrency,
+            step.kind == "source" and not pipeline.indexed,
+        )
+        for step in pipeline.steps
+    }
+
+
+def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
+    """All stages in this thread, recorded; processes of their own are not used."""
+    recorder = Recorder(folder, 0)
+    taken = 0
+
+    def epoch() -> Iterator[Any]:
+        nonlocal taken
+        run = pipeline.run(pipeline.epoch, in_processes=False)
+        pipeline.epoch += 1
+        run.call = lambda name, function, *sample: recorder.wrap(name, function)(*sample)
+        before = 0
+        for element in run.serial():
+            taken, before = taken + run.taken - before, run.taken
+            yield element
+        taken += run.taken - before  # what the end of the epoch left over counts for the next batch
+
+    until = time.perf_counter() + seconds
+    try:
+        with closing(epochs(Again(epoch))) as elements:
+            for _ in elements:
+                recorder.end_batch(taken)
+                taken = 0
+                if recorder.traced >= FEWEST and time.perf_counter() >= until:
+                    break
+    finally:
+        recorder.close()
