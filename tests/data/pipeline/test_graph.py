@@ -153,7 +153,7 @@ def test_batches_and_length(count: int, drop_last: bool) -> None:
         (lambda: Pipeline([1]).batch(2).cache(budget=1e6), "conflict"),
         (lambda: Pipeline([1]).cache(budget=1).cache(budget=1), "conflict"),
         (lambda: Pipeline([1]).batch(0), "out-of-range"),
-        (lambda: Pipeline([1]).with_concurrency({"x": 2}), "unknown-name"),
+        (lambda: Pipeline([1]).with_settings({"x": 2}), "unknown-name"),
     ],
 )
 def test_refused_graphs(build: Any, code: str) -> None:

@@ -98,23 +98,22 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     if not workers:
         return [*(replace(part, group=MAIN, executor="main") for part in stages), consumer]
     cpu = max(0.0, float(np.median(send_costs(records))))
-    send = replace(
-        stages[-1],
-        name=SEND,
-        elements=run.batches,
-        visits=1.0,
-        cpu_s=cpu,
-        gil_s=cpu,
-        blocked_s=0.0,
-        stream_bytes_s=math.inf,
+    last = stages[-1]
+    send = Stage(
+        SEND,
+        GROUP,
+        "process",
+        workers,
+        run.batches,
+        1.0,
+        cpu,
+        cpu,
+        out_bytes=last.out_bytes,
         random=False,
+        worker_bytes=last.worker_bytes,
     )
-    return [
-        *stages,
-        send,
-        main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s),
-        consumer,
-    ]
+    receive = main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s)
+    return [*stages, send, receive, consumer]
 
 
 def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
@@ -143,7 +142,7 @@ def new_trace(
         stages=tuple(stages),
         seconds=run.seconds,
         batches=run.batches,
-        rate=run.batches / run.seconds,
+        rate=run.rate,
         rate_error=rate_error(run.moments),
         starved=min(1.0, run.waited_s / run.seconds),
         resources=resources(),

@@ -72,10 +72,7 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
 
 def observed(loader: Any, requested: list[str]) -> Any:
     """A copy of the loader that lists the samples of each batch as it asks for them."""
-    other = copy.copy(loader)
-    if not is_iterable(loader):
-        _set(other, **{_order_name(loader): _Order(sampled_indices(loader), requested=requested)})
-    return other
+    return copy.copy(loader) if is_stream(loader.dataset) else _ordered(loader, requested=requested)
 
 
 def generators(loader: Any) -> list[Any]:
@@ -97,14 +94,13 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         timing: False: only where each worker is, for messages.
     """
     traced = copy.copy(loader)
-    _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
-    if not is_iterable(loader):
+    if not is_stream(loader.dataset):
         # Samplers of the user's often sort by length; a trace must see short and long batches alike.
         sampler = loader.batch_sampler
         sampler = sampler.sampler if isinstance(sampler, _Order) else sampler
         mixed = sampler is not None and type(sampler).__module__ != "torch.utils.data.sampler"
-        order = _Order(sampled_indices(loader), endless=True, mixed=mixed)
-        _set(traced, **{_order_name(loader): order})
+        traced = _ordered(loader, endless=True, mixed=mixed)
+    _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
     if not _patchable(loader.dataset):
         _set(traced, dataset=_Plain(loader.dataset))
     if loader.num_workers:
@@ -114,7 +110,7 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
     undo: Undo = []
     recorder = Recorder(folder, 0, timing)
     try:
-        install(traced.dataset, recorder, undo)
+        _install(traced.dataset, recorder, undo)
         _Collate.recorder = recorder
         yield traced
     finally:
@@ -138,7 +134,7 @@ class _Install:
         recorder = Recorder(self.folder, worker, self.timing)
         info = get_worker_info()
         if info is not None:
-            install(info.dataset, recorder, [])
+            _install(info.dataset, recorder, [])
         _Collate.recorder = recorder
 
 
@@ -210,37 +206,34 @@ class _Plain:
 def epoch_batches(loader: Any) -> int | None:
     """Batches of an epoch; None where the sampler does not know."""
     try:
-        return None if is_iterable(loader) else len(loader)
+        return None if is_stream(loader.dataset) else len(loader)
     except TypeError:
         return None
 
 
-def sampled_indices(loader: Any) -> Iterable[Any]:
-    """Batches of indices (or indices, where the loader does not batch) in the order of an epoch."""
-    return getattr(loader, _order_name(loader))  # type: ignore[no-any-return]
+def _ordered(loader: Any, **options: Any) -> Any:
+    """A copy of the loader that takes its indices, or batches of them, through an `_Order`."""
+    other = copy.copy(loader)
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    _set(other, **{name: _Order(getattr(loader, name), **options)})
+    return other
 
 
-def _order_name(loader: Any) -> str:
-    return "sampler" if loader.batch_sampler is None else "batch_sampler"
-
-
-def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
-    """Wrap the dataset's reading and each step of its transforms; the dataset.
+def _install(dataset: Any, recorder: Recorder, undo: Undo) -> None:
+    """Wrap the dataset's reading and each step of its transforms.
 
     Args:
-        dataset: changed in place; one whose class cannot be extended is wrapped.
+        dataset: changed in place.
         recorder: of this process.
         undo: what takes the wrappers off again is added.
     """
-    if not _patchable(dataset):
-        dataset = _Plain(dataset)
     kind = type(dataset)
     body: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     if hasattr(kind, "__getitem__"):
         body["__getitem__"] = _reading(kind.__getitem__, recorder)
     if hasattr(kind, "__getitems__"):
         body["__getitems__"] = _reading(kind.__getitems__, recorder)
-    if hasattr(kind, "__iter__") and _is_iterable_dataset(dataset):
+    if hasattr(kind, "__iter__") and is_stream(dataset):
         body["__iter__"] = _iterating(kind.__iter__, recorder)
     dataset.__class__ = type(kind.__name__, (kind,), body)
     undo.append(lambda: setattr(dataset, "__class__", kind))
@@ -251,7 +244,6 @@ def install(dataset: Any, recorder: Recorder, undo: Undo) -> Any:
             if callable(step) and id(step) not in seen:
                 seen.add(id(step))
                 _wrap_chain(owner, name, step, recorder, undo)
-    return dataset
 
 
 def _inner(dataset: Any) -> list[Any]:
@@ -357,12 +349,8 @@ def _patchable(dataset: Any) -> bool:
     return True
 
 
-def is_iterable(loader: Any) -> bool:
-    """Whether the dataset is a stream: its workers decide what each of them reads."""
-    return _is_iterable_dataset(loader.dataset)
-
-
-def _is_iterable_dataset(dataset: Any) -> bool:
+def is_stream(dataset: Any) -> bool:
+    """Whether the workers decide what each of them reads."""
     from torch.utils.data import IterableDataset
 
     return isinstance(dataset, IterableDataset)

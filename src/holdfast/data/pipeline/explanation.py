@@ -11,16 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
+from holdfast.data.pipeline import prediction
 from holdfast.data.pipeline.model import bottleneck, limit_of
-from holdfast.data.pipeline.prediction import (
-    HIGHEST_ERROR,
-    WORTH,
-    is_graph,
-    plan,
-    plan_settings,
-    predict,
-    relative_error,
-)
 from holdfast.data.pipeline.stages import Kind, Stage, Trace
 from holdfast.numbers import brief, duration, interval, number, percent
 from holdfast.plain import plain
@@ -54,7 +46,7 @@ COSTS = {
     "output_bytes_per_batch": ("out_bytes", ColumnFormat("Output", "bytes per batch", detail=True)),
     "random": ("random", ColumnFormat("Random draws", detail=True)),
 }
-"""Of a stage: the key of JSON and tables, the attribute, and the column. The limit is that of the machine."""
+"""Of a stage: the key of JSON and tables, the attribute, and the column. The limit is the machine's."""
 QUEUED = 0.2
 """Share of their computing time that stages may wait for a core before the answer says so."""
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
@@ -132,8 +124,8 @@ class Explanation(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the trace is too short for, or too disturbed."""
-        error, queued = relative_error(self.trace), self.trace.queued
-        if error > HIGHEST_ERROR:
+        error, queued = prediction.relative_error(self.trace), self.trace.queued
+        if error > prediction.HIGHEST_ERROR:
             precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
             text = f"The trace is too short: the rates are {precision} determined."
             return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
@@ -180,7 +172,7 @@ class Explanation(Answer):
 
     def _changes(self) -> Section:
         top = max(row["rate"] for row in self.predicted)
-        best = next(row for row in self.predicted if row["rate"] >= top * (1 - WORTH))
+        best = next(row for row in self.predicted if row["rate"] >= top * (1 - prediction.WORTH))
         sentence = (
             f"Predicted to gain most: {best['change']}, {brief(best['rate'])} "
             f"{interval(*best['interval'])} batches per second "
@@ -236,28 +228,27 @@ def explain(trace: Trace, target: str = "") -> Explanation:
     """
     stage, kind = bottleneck(trace.stages, trace.resources.cores)
     return Explanation(
-        trace, stage.name, kind, _predicted(trace, stage), predict(trace, {})[1], target
+        trace, stage.name, kind, _predicted(trace, stage), prediction.predict(trace, {})[1], target
     )
 
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
     """Predictions for the best settings, for as many workers as cores, and for a faster bottleneck."""
-    candidates = [plan_settings(trace, plan(trace))]
-    if not is_graph(trace):
+    candidates = [prediction.plan_settings(trace, prediction.plan(trace))]
+    if not prediction.is_graph(trace):
         cores = max(1, math.ceil(trace.resources.cores))
         candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]
-    rows: list[dict[str, Any]] = []
+    rates: dict[str, tuple[float, tuple[float, float]]] = {}
     for candidate in candidates:
-        changes = {k: v for k, v in candidate.items() if v != trace.settings.get(k)}
-        if changes and in_words(changes) not in [row["change"] for row in rows]:
-            rate, ends = predict(trace, candidate)
-            rows.append({"change": in_words(changes), "rate": rate, "interval": ends})
+        if changes := {k: v for k, v in candidate.items() if v != trace.settings.get(k)}:
+            rates[in_words(changes)] = prediction.predict(trace, candidate)
     costs = ("cpu_s", "gil_s", "blocked_s", "out_bytes")
     halved = replace(stage, **{name: getattr(stage, name) / 2 for name in costs})
     faster = [halved if part.name == stage.name else part for part in trace.stages]
-    rate, ends = predict(trace, {}, faster)
-    rows.append({"change": f"{stage.name} twice as fast", "rate": rate, "interval": ends})
-    return rows
+    rates[f"{stage.name} twice as fast"] = prediction.predict(trace, {}, faster)
+    return [
+        {"change": name, "rate": rate, "interval": ends} for name, (rate, ends) in rates.items()
+    ]
 
 
 def _finite(value: float) -> float | None:

@@ -26,21 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.data.pipeline import running
 from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import Store
 from holdfast.data.pipeline.encoding import digest, encode
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.retuning import Climb
-from holdfast.data.pipeline.running import (
-    MOST_FAILURES,
-    Failure,
-    Run,
-    Sample,
-    SampleFailures,
-    Step,
-    Workers,
-    call_stage,
-)
+from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures, Step, Workers
 from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import InputError
 
@@ -88,7 +80,6 @@ class Pipeline:
         self.steps: tuple[Step, ...] = (
             Step("source", "source", read, concurrency=_at_least_one(threads)),
         )
-        self.prefetch_size = 2
         self._cache: tuple[int, Path | None, float, str | None] | None = None
         self._store: Store | None = None
         self._workers: dict[str, Workers] = {}
@@ -146,15 +137,16 @@ class Pipeline:
         return self._add(step, "batch")
 
     def _add(self, step: Step, name: str) -> Pipeline:
-        if step.executor == "process":
-            _check_picklable(step.function)
+        if step.executor == "process" and not _is_picklable(step.function):
+            raise InputError(
+                "this function cannot be sent to another process",
+                code="unsupported",
+                found=repr(step.function),
+                remedy="define it at the top of a module, or use threads",
+            )
         workers = _at_least_one(step.concurrency)
         step = dataclasses.replace(step, name=_unique(name, self.steps), concurrency=workers)
         return self._with(steps=(*self.steps, step))
-
-    def prefetch(self, size: int) -> Pipeline:
-        """Let so many elements wait for the consumer (default 2)."""
-        return self._with(prefetch_size=_at_least_one(size))
 
     def cache(
         self, folder: str | Path | None = None, *, budget: float, version: str | None = None
@@ -201,27 +193,28 @@ class Pipeline:
         climb = Climb(limits, max([_at_least_one(ceiling), *limits.values()]))
         return self._with(_climb=climb, _ceiling=ceiling, _window_s=window_s)
 
-    def with_concurrency(
-        self, parallelism: Mapping[str, int], executors: Mapping[str, Executor] | None = None
-    ) -> Pipeline:
-        """The same pipeline with other numbers of workers, and executors, by the name of the stage."""
+    def with_settings(self, settings: Mapping[str, int]) -> Pipeline:
+        """The same pipeline with other workers, by the name of the stage, and executors.
+
+        Args:
+            settings: ``"NAME"``: workers; ``"NAME executor"``: 1 for processes, 0 for threads.
+        """
         names = [step.name for step in self.steps]
-        for name in parallelism:
-            if name not in names:
+        for key in settings:
+            if key.removesuffix(running.EXECUTOR) not in names:
                 expected = ", ".join(names)
-                raise InputError(
-                    "no such stage", code="unknown-name", place=name, expected=expected
-                )
-        steps = []
-        for step in self.steps:
-            source = step.kind == "source"
-            workers = _at_least_one(parallelism.get(step.name, step.concurrency))
-            executor = "thread" if source else (executors or {}).get(step.name, step.executor)
-            if executor == "process":
-                _check_picklable(step.function)
-            workers = workers if self.indexed or not source else 1
-            steps.append(dataclasses.replace(step, concurrency=workers, executor=executor))
-        return self._with(steps=tuple(steps))
+                raise InputError("no such stage", code="unknown-name", place=key, expected=expected)
+        source, *others = self.steps
+        workers = _at_least_one(settings.get(source.name, source.concurrency))
+        graph = self._with(
+            steps=(dataclasses.replace(source, concurrency=workers if self.indexed else 1),)
+        )
+        for step in others:
+            workers = settings.get(step.name, step.concurrency)
+            executor = running.executor_of(step.name, step.executor, settings)
+            step = dataclasses.replace(step, concurrency=workers, executor=executor)
+            graph = graph._add(step, step.name)
+        return graph
 
     # --- Running ---------------------------------------------------------------------------------
 
@@ -271,12 +264,11 @@ class Pipeline:
             self.steps,
             self._order(epoch),
             (self.seed, epoch),
-            prefetch=self.prefetch_size,
             workers=self._workers if in_processes else {},
             store=self._open_cache(),
             cached=self._cache[0] if self._cache else -1,
             ceiling=self._ceiling,
-            most_failures=MOST_FAILURES if self.on_error == "raise" else math.inf,
+            most_failures=running.MOST_FAILURES if self.on_error == "raise" else math.inf,
         )
 
     def free_executors(self) -> dict[str, tuple[Executor, ...]]:
@@ -362,7 +354,7 @@ class Pipeline:
         """Whether the stages give another sample than the cache."""
         value: Any = position
         for place, step in enumerate(steps):
-            result = call_stage(value, step, (self.seed, 0, place, position))
+            result = running.call_stage(value, step, (self.seed, 0, place, position))
             value = value if step.kind == "filter" else result
         return (hit := store.get(position)) is not None and encode(value) != encode(hit[0])
 
@@ -385,11 +377,11 @@ def _unique(name: str, steps: Sequence[Step]) -> str:
 
 
 def _at_least_one(count: int) -> int:
-    if count < 1:
+    if not isinstance(count, int) or count < 1:
         raise InputError(
             "a count is too small", code="out-of-range", found=str(count), expected="1 or more"
         )
-    return int(count)
+    return count
 
 
 def _is_picklable(function: Callable[..., Any]) -> bool:
@@ -398,16 +390,6 @@ def _is_picklable(function: Callable[..., Any]) -> bool:
     except (pickle.PicklingError, AttributeError, TypeError):
         return False
     return True
-
-
-def _check_picklable(function: Callable[..., Any]) -> None:
-    if not _is_picklable(function):
-        raise InputError(
-            "this function cannot be sent to another process",
-            code="unsupported",
-            found=repr(function),
-            remedy="define it at the top of a module, or use threads",
-        )
 
 
 def _needs_sequence(purpose: str, source: Any, code: str = "unsupported") -> InputError:

@@ -23,7 +23,7 @@ def resources(root: Path = Path("/")) -> Resources:
         cores = float(len(os.sched_getaffinity(0)))
     else:
         cores = float(os.cpu_count() or 1)
-    memory = _available(root)
+    memory = bytes_of(root / "proc/meminfo", "MemAvailable", math.inf)
     for folder in _groups(root):
         cores = min(cores, _quota(folder))
         memory = min(memory, _memory_left(folder))
@@ -68,11 +68,12 @@ def _memory_left(folder: Path) -> float:
     return math.inf
 
 
-def _available(root: Path) -> float:
-    for line in _text(root / "proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
+def bytes_of(path: Path, name: str, default: float) -> float:
+    """A figure in kB of a table of the kernel, in bytes."""
+    for line in _text(path).splitlines():
+        if line.startswith(f"{name}:"):
             return 1024.0 * int(line.split()[1])
-    return math.inf
+    return default
 
 
 def _text(path: Path) -> str:

@@ -61,6 +61,11 @@ class Run:
         """Batches after the warm-up."""
         return max(0, len(self.moments) - 1)
 
+    @property
+    def rate(self) -> float:
+        """Batches per second."""
+        return self.batches / self.seconds if self.batches else 0.0
+
 
 class WorkerDiedError(HoldfastError):
     """A worker process ended without an exception: killed by the system, or crashed in compiled code."""
@@ -126,8 +131,8 @@ def _consume(
 ) -> Run:
     """Take at least so many batches, epoch after epoch of so many; other arguments as of `measure`."""
     moments: list[float] = []
-    waited = receiving = opening = consuming = consumer_cpu = started_cpu = 0.0
-    size = arrived = 0
+    rows: list[tuple[float, ...]] = []
+    size = arrived = started_cpu = 0
     began = start = time.perf_counter()
     start_cpu = time.thread_time()
     with contextlib.closing(epochs(loader)) as batches, _opening() as opened:
@@ -143,11 +148,7 @@ def _consume(
             if arrived == warm_up:
                 started_cpu = time.process_time()
             elif arrived > warm_up:
-                waited += now - start
-                receiving += cpu - start_cpu
-                opening += opened[0]
-                consuming += done - now
-                consumer_cpu += done_cpu - cpu
+                rows.append((now - start, cpu - start_cpu, opened[0], done_cpu - cpu, done - now))
             if arrived >= warm_up:
                 moments.append(done)
             # Without a batch of every worker, give up at last.
@@ -160,6 +161,7 @@ def _consume(
             opened[0] = 0.0
             start, start_cpu = done, done_cpu  # to free the memory of a batch takes time too
         cpu_s = time.process_time() - started_cpu
+    waited, receiving, opening, consumer_cpu, consuming = np.reshape(rows, (-1, 5)).sum(axis=0)
     return Run(np.array(moments), waited, receiving, opening, consumer_cpu, consuming, size, cpu_s)
 
 
@@ -195,7 +197,10 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
     """Elements of epoch after epoch, until one is empty."""
     while True:
         elements, empty = iter(loader), True
-        handler = _silenced()
+        # On the signal itself torch raises wherever the program is, be it in a destructor: dead workers are
+        # left to the next batch.
+        main = threading.current_thread() is threading.main_thread()
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if main else None
         try:
             for element in elements:
                 empty = False
@@ -220,16 +225,6 @@ def rate_error(moments: FloatArray) -> float:
     per_batch = np.diff(moments[places]) / np.diff(places)
     relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
     return relative * batches / float(moments[-1] - moments[0])
-
-
-def _silenced() -> Any:
-    """Leave dead workers to the next batch; the handler that was set.
-
-    On the signal itself torch raises wherever the program is, be it in a destructor.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _explained(error: Exception, folder: Path) -> Exception:

@@ -71,8 +71,7 @@ def solve(
     *,
     executors: Mapping[str, Sequence[Executor]] | None = None,
     most_workers: int = MOST_WORKERS,
-    prefetch: int = 2,
-    batch_bytes: float = 0.0,
+    in_flight_bytes: float = 0.0,
 ) -> Plan:
     """The workers and executors of the highest rate, as few as reach it (HiGHS).
 
@@ -81,8 +80,7 @@ def solve(
         resources: what the machine has.
         executors: what each group may run on; by default where it runs now.
         most_workers: of one group.
-        prefetch: batches in flight per worker process, for its memory.
-        batch_bytes: size of a batch.
+        in_flight_bytes: memory of the batches in flight of a worker process.
 
     Raises:
         InputError: stages that do not fit into the memory with one worker each.
@@ -99,7 +97,7 @@ def solve(
     ).T
     pickling = sent / PICKLE_BYTES_S
     pickling[[options == (p.executor,) for p, options in zip(parts, allowed, strict=True)]] = 0.0
-    memory = (memory + prefetch * batch_bytes) / max(resources.memory_bytes, 1.0)
+    memory = (memory + in_flight_bytes) / max(resources.memory_bytes, 1.0)
     # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact. X is counted
     # in units of it, so that all numbers are near one.
     limits = [*map(_rate, high, service), *(part.bandwidth_rate for part in parts)]
@@ -157,14 +155,8 @@ def solve(
         places[part.name] = "process" if chosen > 0.5 else local
     limits = rate_limits(parts, resources, workers, places)
     rate = min(limits.values())
-    return Plan(
-        rate=rate,
-        interval=(rate, rate),
-        parallelism=workers,
-        executors=places,
-        limit=min(limits, key=lambda name: limits[name]),
-        prefetch=prefetch,
-    )
+    limit = min(limits, key=lambda name: limits[name])
+    return Plan(rate, (rate, rate), workers, places, limit)
 
 
 def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage, Kind]:

@@ -18,9 +18,9 @@ import numpy as np
 
 from holdfast.data.pipeline.accounting import CONSUMER, GROUP, OUTSIDE, RECEIVE, SEND
 from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solve
+from holdfast.data.pipeline.running import EXECUTOR, executor_of
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
-EXECUTOR = " executor"
 MODEL_ERROR = 0.3
 """Relative standard error of the model where settings change: short batches of workers are the worst."""
 NOISE = 0.03
@@ -97,8 +97,7 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
         trace.resources,
         executors=executors,
         most_workers=most,
-        prefetch=PREFETCH[0],
-        batch_bytes=trace.batch_bytes,
+        in_flight_bytes=PREFETCH[0] * trace.batch_bytes,
     )
     if not is_graph(trace):
         near = best.parallelism[GROUP]
@@ -127,12 +126,6 @@ def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
         if part.name in settings and best.executors.get(part.name, part.executor) != part.executor:
             settings[part.name + EXECUTOR] = int(best.executors[part.name] == "process")
     return settings
-
-
-def executor_of(name: str, present: Executor, settings: Mapping[str, int]) -> Executor:
-    """The executor of a group under these settings."""
-    chosen = settings.get(name + EXECUTOR)
-    return present if chosen is None else "process" if chosen else "thread"
 
 
 def worker_stages(trace: Trace) -> list[Stage]:

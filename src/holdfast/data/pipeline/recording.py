@@ -8,7 +8,6 @@ loaded machine therefore blames no stage.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import mmap
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.pipeline.machine import bytes_of
 from holdfast.data.pipeline.randomness import random_states
 
 PROBE_S = 0.005
@@ -60,7 +60,9 @@ class Recorder:
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._position = folder / f"worker-{worker}.position"
-        self._text = _mapped(self._position)
+        self._position.write_bytes(bytes(POSITION))
+        with self._position.open("r+b") as file:
+            self._text = mmap.mmap(file.fileno(), POSITION)
         # Of the stage its number, and of the sample its index, or -1: then it is in the text.
         self._place = memoryview(self._text)[: POSITION // 2].cast("q")
         (folder / f"worker-{worker}.pid").write_text(str(os.getpid()))
@@ -73,7 +75,7 @@ class Recorder:
         self._details: dict[str, dict[str, Any]] = {}
         self.held: dict[str, list[int]] = {}
         self._probe: threading.Thread | None = None
-        self._stop = threading.Event()
+        self.stop = threading.Event()
         if timing:
             self._probe = threading.Thread(
                 target=_watch_lock, args=(self, threading.get_native_id()), daemon=True
@@ -141,7 +143,7 @@ class Recorder:
             self._plain[0] += 1
             self._plain[1] += cpu
         else:
-            line = {
+            line: dict[str, Any] = {
                 "batch": self.batch,
                 "samples": samples,
                 "detailed": self.detailed,
@@ -153,7 +155,9 @@ class Recorder:
                 "held": self.held,
             }
             if self.batch == 2:
-                line["private_bytes"] = _private_bytes()
+                # Memory that this process shares with no other.
+                rollup = Path("/proc/self/smaps_rollup")
+                line["private_bytes"] = bytes_of(rollup, "Private_Dirty", 0.0)
             os.write(self._file, json.dumps(line).encode() + b"\n")
             self.traced += 1
             self._adapt()
@@ -176,7 +180,7 @@ class Recorder:
 
     def close(self) -> None:
         """Stop the probe and close the files."""
-        self._stop.set()
+        self.stop.set()
         self.examined.set()
         if self._probe is not None:
             self._probe.join()
@@ -188,11 +192,6 @@ class Recorder:
     def stage_at(self, moment_ns: int) -> str:
         """The stage that ran at a moment of the recent past."""
         return next((name for at, name in reversed(self.changes) if at <= moment_ns), "")
-
-    def wait(self) -> bool:
-        """Sleep for a period of the probe; True once it should stop."""
-        time.sleep(PROBE_S)  # one switch to another thread, unlike waiting for an event
-        return self._stop.is_set()
 
     def _entry(self, name: str) -> list[float]:
         # calls, CPU ns, run queue ns, blocked ns, ns that a hypervisor took, calls of other stages
@@ -289,7 +288,8 @@ def _watch_lock(recorder: Recorder, thread: int) -> None:
         queued = queued_ns(queue)
         time.sleep(SETTLE_S)  # whoever waited for the lock while this thread had it gets it now
         due, switches = time.perf_counter_ns() + int(PROBE_S * 1e9), _switches()
-        if recorder.wait():
+        time.sleep(PROBE_S)  # one switch to another thread, unlike waiting for an event
+        if recorder.stop.is_set():
             break
         waited = _switches() - switches > 1
         running = waited or os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"R"
@@ -323,12 +323,6 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    path.write_bytes(bytes(POSITION))
-    with path.open("r+b") as file:
-        return mmap.mmap(file.fileno(), POSITION)
-
-
 def read_position(path: Path) -> tuple[str, str]:
     """Stage and sample of a worker that cannot say it any more."""
     content, names = path.read_bytes(), path.with_suffix(".stages")
@@ -337,15 +331,6 @@ def read_position(path: Path) -> tuple[str, str]:
     text = content[POSITION // 2 :].partition(b"\0")[0].decode(errors="replace")
     stage = stages[number - 1] if 0 < number <= len(stages) else "none"
     return stage, str(sample) if sample >= 0 else text
-
-
-def _private_bytes() -> int:
-    """Memory that this process shares with no other."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-            if line.startswith("Private_Dirty:"):
-                return 1024 * int(line.split()[1])
-    return 0
 
 
 def size_of(thing: Any, depth: int = 3) -> int:

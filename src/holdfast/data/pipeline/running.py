@@ -14,7 +14,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -28,8 +28,12 @@ from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.numbers import counted
 
+PREFETCH = 2
+"""Elements that wait for the consumer."""
 MOST_FAILURES = 100
 """With so many, an epoch ends: it is the stage that is wrong, not a sample."""
+EXECUTOR = " executor"
+"""After the name of a stage, the setting of its executor: 1 for processes, 0 for threads."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class Step:
     size: int = 0
     """Samples of a batch."""
     drop_last: bool = False
+
+
+def executor_of(name: str, present: Executor, settings: Mapping[str, int]) -> Executor:
+    """The executor of a stage, or group, under these settings."""
+    chosen = settings.get(name + EXECUTOR)
+    return present if chosen is None else "process" if chosen else "thread"
 
 
 @dataclass(frozen=True)
@@ -195,8 +205,6 @@ class Run:
     """What the source stage gets, in the order of the epoch."""
     seed: tuple[int, ...]
     """Seed of random stages; includes the epoch."""
-    prefetch: int
-    """Elements that wait for the consumer."""
     workers: dict[str, Workers]
     """Processes by the name of the stage."""
     store: Store | None = None
@@ -240,7 +248,7 @@ class Run:
                     name=step.name,
                     output_order="input",
                 )
-            engine = builder.add_sink(self.prefetch).build(num_threads=1)
+            engine = builder.add_sink(PREFETCH).build(num_threads=1)
             stack.enter_context(engine.auto_stop())
             for sample in engine:
                 yield sample.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,10 @@ def load(target: str) -> Callable[[], Any]:
         InputError: ``invalid-syntax``, or ``not-found`` for a module or function that does not exist.
     """
     module, colon, name = target.partition(":")
+    refused = partial(InputError, place="MODULE:FUNCTION", found=target)
     if not colon or not module or not name:
-        raise InputError(
-            "invalid target",
-            code="invalid-syntax",
-            place="MODULE:FUNCTION",
-            found=target,
-            expected="package.module:function or path/to/file.py:function",
-        )
+        expected = "package.module:function or path/to/file.py:function"
+        raise refused("invalid target", code="invalid-syntax", expected=expected)
     folder = Path.cwd()
     if module.endswith(".py"):  # worker processes must be able to import it too
         path = Path(module).resolve()
@@ -42,13 +39,8 @@ def load(target: str) -> Callable[[], Any]:
             raise  # the module exists and lacks a library
         function = None
     if not callable(function):
-        raise InputError(
-            "function not found",
-            code="not-found",
-            place="MODULE:FUNCTION",
-            found=target,
-            remedy="run in the folder that contains the module, or install it",
-        )
+        remedy = "run in the folder that contains the module, or install it"
+        raise refused("function not found", code="not-found", remedy=remedy)
     return function
 
 

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,20 +15,10 @@ import numpy as np
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Value
 from holdfast.config import parse_config
-from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline import dataloader, prediction
 from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
-from holdfast.data.pipeline.prediction import (
-    EXECUTOR,
-    HIGHEST_ERROR,
-    executor_of,
-    is_graph,
-    plan,
-    plan_settings,
-    predict,
-    relative_error,
-)
 from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.stages import Trace
 from holdfast.data.pipeline.targets import built
@@ -65,6 +55,11 @@ class Trial:
     measured: float | None
     """Batches per second; None: the data were different, and the trial was stopped."""
     data: Data
+
+    @property
+    def rate(self) -> float:
+        """What counts: 0 if the data were different."""
+        return self.measured or 0.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,7 @@ def tune(
     traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.5, seconds / 20))
     require_precise(traced)
     _, original = _run(loader, {}, 0.0)
-    fixed = draws == "keep" and not is_graph(traced) and _seeded(make_loader, original)
+    fixed = draws == "keep" and not prediction.is_graph(traced) and _seeded(make_loader, original)
     attempts: list[Trial] = []
     candidates = _candidates(traced, loader)
     while candidates and len(attempts) < trials:
@@ -185,11 +180,11 @@ def tune(
             if settings not in (*done, traced.settings)
         ]
     start = traced.rate
-    if any((trial.measured or 0.0) >= start * (1 + GAIN) for trial in attempts):
+    if any(trial.rate >= start * (1 + GAIN) for trial in attempts):
         # Beside the trials: a start that was traced in a slow moment of the machine would make any
         # setting look faster.
         run, _ = _run(loader, {}, TRIED * seconds, consumer)
-        start = max(start, run.batches / run.seconds if run.batches else 0.0)
+        start = max(start, run.rate)
     return outcome(traced, attempts, start, output, time.perf_counter() - began)
 
 
@@ -199,14 +194,14 @@ def require_precise(traced: Trace) -> None:
     Raises:
         InputError: ``trace-too-short``.
     """
-    error = relative_error(traced)
-    if traced.batches < FEWEST or error > HIGHEST_ERROR:
+    error = prediction.relative_error(traced)
+    if traced.batches < FEWEST or error > prediction.HIGHEST_ERROR:
         raise InputError(
             "the trace is too short to tune by",
             code="trace-too-short",
             place=f"{traced.batches} batches in {traced.seconds:.1f} s",
             found=f"the rate is known to ±{100 * error:.0f} %" if error < math.inf else None,
-            expected=f"at least {FEWEST} batches and ±{100 * HIGHEST_ERROR:.0f} %",
+            expected=f"at least {FEWEST} batches and ±{100 * prediction.HIGHEST_ERROR:.0f} %",
             remedy="tune longer (--seconds), or use smaller batches",
         )
 
@@ -225,17 +220,10 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
         settings = parse_config(settings, "the settings of a pipeline")
     if dataloader.is_loader(loader):
         return dataloader.with_settings(loader, settings)
-    if not hasattr(loader, "with_concurrency"):
-        raise InputError(
-            "the settings of this loader are changed by hand",
-            code="unsupported",
-            found=type(loader).__name__,
-        )
-    workers = {name: count for name, count in settings.items() if not name.endswith(EXECUTOR)}
-    executors = {
-        step.name: executor_of(step.name, step.executor, settings) for step in loader.steps
-    }
-    return loader.with_concurrency(workers, executors)
+    if not hasattr(loader, "with_settings"):
+        problem, kind = "the settings of this loader are changed by hand", type(loader).__name__
+        raise InputError(problem, code="unsupported", found=kind)
+    return loader.with_settings(settings)
 
 
 def _run(
@@ -272,17 +260,18 @@ def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
 
 def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
     """The settings of the plan; none where the start is as good."""
-    settings = [plan_settings(traced, plan(traced))]
-    if is_graph(traced):
-        processes = plan_settings(traced, plan(traced, loader.free_executors()))
-        if predict(traced, processes)[0] > PROCESSES_GAIN * predict(traced, settings[0])[0]:
-            settings.insert(0, processes)
-    elif dataloader.is_iterable(loader):
+    plans = [prediction.plan(traced)]
+    if prediction.is_graph(traced):
+        processes = prediction.plan(traced, loader.free_executors())
+        if processes.rate > PROCESSES_GAIN * plans[0].rate:
+            plans.insert(0, processes)
+    settings = [prediction.plan_settings(traced, best) for best in plans]
+    if dataloader.is_loader(loader) and dataloader.is_stream(loader.dataset):
         # Each worker decides what it reads of a stream: more of them might read it several times.
         settings[0]["num_workers"] = max(1, traced.settings["num_workers"])
     worth = traced.rate * (1 + GAIN)
     others = [candidate for candidate in settings if candidate != traced.settings]
-    return [candidate for candidate in others if predict(traced, candidate)[0] >= worth]
+    return [candidate for candidate in others if prediction.predict(traced, candidate)[0] >= worth]
 
 
 def _try(
@@ -295,21 +284,19 @@ def _try(
     seconds: float,
 ) -> Trial:
     """Measure, and compare the data."""
-    rate, ends = predict(traced, settings)
-    trial = Trial(settings, rate, ends, None, "different")
-    run, first = _run(loader, settings, seconds, consumer)
-    if first[0] == original[0]:
-        data: Data = "identical"
-    elif first[1] == original[1] and not fixed and any(part.random for part in traced.stages):
+    run, (hashes, samples) = _run(loader, settings, seconds, consumer)
+    data: Data = "different"
+    if hashes == original[0]:
+        data = "identical"
+    elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
         data = "other random draws"
-    else:
-        return trial
-    return replace(trial, measured=run.batches / run.seconds if run.batches else 0.0, data=data)
+    measured = None if data == "different" else run.rate
+    return Trial(settings, *prediction.predict(traced, settings), measured, data)
 
 
 def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
     """What to try after a trial of a `DataLoader` that was not as predicted."""
-    if is_graph(traced):
+    if prediction.is_graph(traced):
         return []
     workers = last.settings["num_workers"]
     if last.measured is None:
@@ -326,40 +313,40 @@ def outcome(
     traced: Trace, attempts: Sequence[Trial], start: float, output: Path | None, seconds: float
 ) -> Tuning:
     """The fastest of the trials, with the fewest workers among equals, or the start, at its rate."""
-    top = max((trial.measured or 0.0 for trial in attempts), default=0.0)
-    fastest = [trial for trial in attempts if (trial.measured or 0.0) >= top * (1 - GAIN)]
-    best = min(
-        fastest,
-        key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
-        default=None,
-    )
-    faster = best is not None and (best.measured or 0.0) >= start * (1 + GAIN)
-    settings, after = dict(traced.settings), start
     data: Data = "identical" if attempts else "not tried"
-    if faster and best is not None:
-        settings, after, data = best.settings, best.measured or 0.0, best.data
-        reason = f"verified, data {data}"
+    present = Trial(dict(traced.settings), *prediction.predict(traced, {}), start, data)
+    top = max((trial.rate for trial in attempts), default=0.0)
+    best = min(
+        (trial for trial in attempts if trial.rate >= top * (1 - GAIN)),
+        key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
+        default=present,
+    )
+    faster = best.rate >= start * (1 + GAIN)
+    if faster:
+        reason = f"verified, data {best.data}"
     elif not attempts:
         reason = "no other setting is predicted to gain anything"
     elif all(trial.measured is None for trial in attempts):
         reason = "other settings change the data (random draws that depend on the worker)"
     else:
         reason = "what was tried is not faster"
-    rate, ends = (attempts[0].predicted, attempts[0].interval) if attempts else predict(traced, {})
+    first, chosen = (*attempts, present)[0], best if faster else present
     if output is not None:
         # Stages may have any name; TOML wants quotes around most.
-        keys = {key: key if key.isidentifier() else json.dumps(key) for key in settings}
-        lines = [f"{keys[key]} = {value}\n" for key, value in settings.items()]
+        lines = [
+            f"{key if key.isidentifier() else json.dumps(key)} = {value}\n"
+            for key, value in chosen.settings.items()
+        ]
         write_whole(output, "".join(lines).encode())
     return Tuning(
         before=start,
-        predicted=rate,
-        interval=ends,
-        after=after,
-        settings=settings,
+        predicted=first.predicted,
+        interval=first.interval,
+        after=chosen.rate,
+        settings=chosen.settings,
         rolled_back=bool(attempts) and not faster,
         trials=list(attempts),
-        data=data,
+        data=chosen.data,
         seconds=seconds,
         reason=reason,
         output=output,
