@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,46 +98,21 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     if not workers:
         return [*(replace(part, group=MAIN, executor="main") for part in stages), consumer]
     cpu = max(0.0, float(np.median(send_costs(records))))
-    last = stages[-1]
-    send = Stage(
-        SEND,
-        GROUP,
-        "process",
-        workers,
-        run.batches,
-        1.0,
-        cpu,
-        cpu,
-        out_bytes=last.out_bytes,
-        random=False,
-        worker_bytes=last.worker_bytes,
-    )
+    sent = replace(stages[-1], name=SEND, elements=run.batches, visits=1.0, random=False)
+    send = replace(sent, cpu_s=cpu, gil_s=cpu, blocked_s=0.0, stream_bytes_s=math.inf)
     receive = main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s)
     return [*stages, send, receive, consumer]
 
 
 def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
     """A stage of the consumer's thread, from its seconds in the whole run."""
-    per_batch = cpu_s / run.batches
-    return Stage(
-        name=name,
-        group=MAIN,
-        executor="main",
-        parallelism=1,
-        elements=run.batches,
-        visits=1.0,
-        cpu_s=per_batch,
-        gil_s=per_batch,
-        blocked_s=max(0.0, blocked_s) / run.batches,
-        out_bytes=run.batch_bytes,
-        sequential=True,
-    )
+    cpu = cpu_s / run.batches
+    stage = Stage(name, MAIN, "main", 1, run.batches, 1.0, cpu, gil_s=cpu, sequential=True)
+    return replace(stage, blocked_s=max(0.0, blocked_s) / run.batches, out_bytes=run.batch_bytes)
 
 
-def new_trace(
-    run: Run, records: Sequence[Record], stages: Sequence[Stage], settings: Mapping[str, int]
-) -> Trace:
-    """What a run of a pipeline showed, under the settings in force."""
+def new_trace(run: Run, records: Sequence[Record], stages: Sequence[Stage], **more: Any) -> Trace:
+    """What a run of a pipeline showed; `more` are fields of `Trace`."""
     return Trace(
         stages=tuple(stages),
         seconds=run.seconds,
@@ -146,9 +121,9 @@ def new_trace(
         rate_error=rate_error(run.moments),
         starved=min(1.0, run.waited_s / run.seconds),
         resources=resources(),
-        settings=settings,
         batch_bytes=run.batch_bytes,
         costs=batch_costs(records),
+        **more,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -118,17 +118,7 @@ def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
             except Exception:  # a run of the pipeline names it
                 continue
         values = outputs
-        stages.append(
-            Stage(
-                step.name,
-                step.name,
-                step.executor,
-                step.concurrency,
-                len(sizes),
-                len(sizes) / sampled,
-                0.0,
-                out_bytes=sum(sizes) / sampled,
-                random=bool(reason),
-            )
-        )
+        share = len(sizes) / sampled
+        part = Stage(step.name, step.name, step.executor, step.concurrency, len(sizes), share, 0.0)
+        stages.append(replace(part, out_bytes=sum(sizes) / sampled, random=bool(reason)))
     return stages

@@ -33,7 +33,7 @@ from holdfast.data.pipeline.encoding import digest, encode
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.retuning import Climb
 from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures, Step, Workers
-from holdfast.data.pipeline.stages import Executor
+from holdfast.data.pipeline.stages import Executor, unsupported
 from holdfast.errors import InputError
 
 _COMPARED = 8
@@ -307,11 +307,9 @@ class Pipeline:
     def _order(self, epoch: int) -> Iterator[Sample]:
         if not self.indexed:
             return (Sample(place, element) for place, element in enumerate(self.source))
-        order: Iterable[int] = range(self.samples or 0)
+        order: Sequence[int] = range(self.samples or 0)
         if self.shuffle:
-            order = (
-                np.random.default_rng((self.seed, epoch)).permutation(self.samples or 0).tolist()
-            )
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(order)).tolist()
         return (Sample(place, place) for place in order)
 
     # --- Cache -----------------------------------------------------------------------------------
@@ -393,10 +391,6 @@ def _is_picklable(function: Callable[..., Any]) -> bool:
 
 
 def _needs_sequence(purpose: str, source: Any, code: str = "unsupported") -> InputError:
-    return InputError(
-        f"the source must be a sequence {purpose}",
-        code=code,
-        place="source",
-        found=type(source).__name__,
-        expected="an object with __len__ and __getitem__",
-    )
+    problem = f"the source must be a sequence {purpose}"
+    expected = "an object with __len__ and __getitem__"
+    return unsupported(problem, source, code=code, place="source", expected=expected)

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.stages import Executor
-from holdfast.errors import InputError
+from holdfast.data.pipeline.stages import Executor, unsupported
 
 TRACEABLE = "a torch DataLoader, a Pipeline, a torchdata loader or a Grain dataset"
 ADVICE = {
@@ -59,12 +58,8 @@ def rewrite(loader: Any) -> tuple[Pipeline, dict[str, Place]]:
     """
     library = type(loader).__module__.split(".")[0]
     if library not in ("torchdata", "grain"):
-        raise InputError(
-            "this loader cannot be traced",
-            code="unsupported",
-            found=type(loader).__name__,
-            expected=TRACEABLE,
-            remedy=ADVICE.get(library),
+        raise unsupported(
+            "this loader cannot be traced", loader, expected=TRACEABLE, remedy=ADVICE.get(library)
         )
     source, place, nodes = _torchdata(loader) if library == "torchdata" else _grain(loader)
     graph, places = Pipeline(source), {"source": place}
@@ -109,12 +104,8 @@ def _grain(dataset: Any) -> tuple[Any, Place, Nodes]:
     while True:
         kind, parents = type(dataset).__name__, getattr(dataset, "_parents", ())
         if "Process" in kind or "Interleave" in kind:  # what `mp_prefetch` becomes
-            raise InputError(
-                "Grain's worker processes cannot be traced",
-                code="unsupported",
-                found=kind,
-                remedy="trace the dataset without mp_prefetch",
-            )
+            remedy = "trace the dataset without mp_prefetch"
+            raise unsupported("Grain's worker processes cannot be traced", dataset, remedy=remedy)
         if len(parents) != 1:
             break
         match kind.replace("IterDataset", "MapDataset"):

@@ -16,7 +16,7 @@ import resource
 import struct
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,6 @@ class Recorder:
         self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
         self._clocks = 0.0, 0.0
         self._clock_ns = self._slept_ns = self._cpu_ns = 0.0
-        self._stages: dict[str, list[float]] = {}
-        self._details: dict[str, dict[str, Any]] = {}
-        self.held: dict[str, list[int]] = {}
         self._probe: threading.Thread | None = None
         self.stop = threading.Event()
         if timing:
@@ -115,21 +112,21 @@ class Recorder:
         outer = self.stack[-1] if self.stack else ""
         self._switch(outer, name)
         self.stack.append(name)
-        blocked = self._entry(name)[3]
+        blocked = self._stages[name][3]
         try:
             result = function(*arguments, **named)
         finally:
             self.stack.pop()
             self._switch(name, outer)
-        entry = self._entry(name)
+        entry = self._stages[name]
         entry[0] += 1
         if outer:
-            self._entry(outer)[5] += 1
+            self._stages[outer][5] += 1
             self._place[0] = self._numbers[outer]
         if self.detailed:
             # The last argument is the sample or its index, never the dataset, which may be a list.
             sizes = size_of(arguments[-1] if arguments else None), size_of(result)
-            self._detail(name)["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
+            self._details[name]["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
             self._read_clocks()  # what the examination took is charged to nobody
         return result
 
@@ -174,7 +171,12 @@ class Recorder:
 
     def restart(self) -> None:
         """Start the accounts of a batch."""
-        self._stages, self._details, self.held = {}, {}, {}
+        # Calls, CPU ns, run queue ns, blocked ns, ns that a hypervisor took, calls of other stages.
+        self._stages: dict[str, list[float]] = defaultdict(lambda: [0] * 6)
+        # Calls: blocked seconds, bytes in, bytes out.
+        self._details: dict[str, Any] = defaultdict(lambda: {"random": None, "calls": []})
+        # Samples of the interpreter lock: held, free.
+        self.held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._state = random_states() if self.detailed and self.traced <= DETAIL else ""
         self._read_clocks()
 
@@ -192,10 +194,6 @@ class Recorder:
     def stage_at(self, moment_ns: int) -> str:
         """The stage that ran at a moment of the recent past."""
         return next((name for at, name in reversed(self.changes) if at <= moment_ns), "")
-
-    def _entry(self, name: str) -> list[float]:
-        # calls, CPU ns, run queue ns, blocked ns, ns that a hypervisor took, calls of other stages
-        return self._stages.setdefault(name, [0, 0, 0, 0, 0, 0])
 
     def _read_clocks(self) -> tuple[int, int, int, bool]:
         """Wall, CPU and queue time since the last reading, and whether the thread went to sleep."""
@@ -215,7 +213,7 @@ class Recorder:
         """The time since the last reading belongs to the stage that ended (or, unnamed, to none)."""
         wall, cpu, waited, slept = self._read_clocks()
         if ended:
-            entry = self._entry(ended)
+            entry = self._stages[ended]
             entry[1] += cpu
             entry[2] += waited
             entry[3 if slept else 4] += max(0, wall - cpu - waited)
@@ -224,7 +222,7 @@ class Recorder:
             if self._state:  # fingerprints take time: the first examined batch must do
                 state = random_states()
                 if ended:
-                    detail = self._detail(ended)
+                    detail = self._details[ended]
                     detail["random"] = bool(detail["random"]) or state != self._state
                 self._state = state
             self._read_clocks()
@@ -247,13 +245,9 @@ class Recorder:
         for _ in range(5):
             self.restart()
             outer()
-            costs.append((self._entry("inner")[1] / CALLS, self._entry("outer")[1] / CALLS))
+            costs.append((self._stages["inner"][1] / CALLS, self._stages["outer"][1] / CALLS))
         self._numbers.clear()
         return min(costs)
-
-    def _detail(self, name: str) -> dict[str, Any]:
-        # calls: blocked seconds, bytes in, bytes out
-        return self._details.setdefault(name, {"random": None, "calls": []})
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
@@ -297,7 +291,7 @@ def _watch_lock(recorder: Recorder, thread: int) -> None:
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
         name = recorder.stage_at(due)
         if running and name and name == recorder.stage_at(due + late):
-            recorder.held.setdefault(name, [0, 0])[0 if waited else 1] += 1
+            recorder.held[name][0 if waited else 1] += 1
     os.close(state)
     os.close(queue)
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from holdfast.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -26,6 +28,11 @@ LOCKED = 0.7
 
 Executor = Literal["main", "thread", "process"]
 """Where a stage runs: in the consumer's thread, in threads of its process, or in worker processes."""
+
+
+def unsupported(problem: str, thing: Any, **more: Any) -> InputError:
+    """The error of a loader, a source or a function of a kind that cannot be used here."""
+    return InputError(problem, **{"code": "unsupported", "found": type(thing).__name__, **more})
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.loaders import Again, Place, rewrite
 from holdfast.data.pipeline.measuring import FEWEST, Consumer, Run, epochs, measure
 from holdfast.data.pipeline.recording import Recorder
-from holdfast.data.pipeline.stages import Sharing, Stage, Trace
-from holdfast.errors import InputError
+from holdfast.data.pipeline.stages import Sharing, Stage, Trace, unsupported
 
 OTHER_COST = 0.15
 """Share from which two measurements of the same CPU time differ by more than chance."""
@@ -62,8 +61,11 @@ def trace(
     workers = loader.num_workers
     run, records = _recorded(loader, seconds, consumer)
     stages = account(records, run, workers)
-    traced = replace(
-        accounting.new_trace(run, records, stages, dataloader.settings_of(loader)),
+    traced = accounting.new_trace(
+        run,
+        records,
+        stages,
+        settings=dataloader.settings_of(loader),
         epoch_batches=dataloader.epoch_batches(loader),
         queued=accounting.queued_share(records),
         sharing=(_sharing(workers, 1.0, stages),) if workers else (),
@@ -165,12 +167,8 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
             node = loader
             loader = Again(lambda: (node.reset(), iter(node))[1])
     if iter(pipeline.source) is pipeline.source:
-        raise InputError(
-            "tracing would use up the source",
-            code="unsupported",
-            found=type(pipeline.source).__name__,
-            expected="a source that can be iterated again",
-        )
+        again = "a source that can be iterated again"
+        raise unsupported("tracing would use up the source", pipeline.source, expected=again)
     with tempfile.TemporaryDirectory(prefix="holdfast-pipeline-") as folder:
         _run_stages(pipeline.private(), seconds / 2, Path(folder))
         records = accounting.read_records(Path(folder))
@@ -188,7 +186,7 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
         sink, name=ENGINE, group=ENGINE, cpu_s=engine, gil_s=engine, blocked_s=0.0, out_bytes=0.0
     )
     settings = {place.group: place.parallelism for place in places.values()}
-    return accounting.new_trace(run, records, (*stages, moving, sink), settings)
+    return accounting.new_trace(run, records, (*stages, moving, sink), settings=settings)
 
 
 def _places(pipeline: Pipeline) -> dict[str, Place]:

@@ -20,7 +20,7 @@ from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.explanation import in_words, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, Run, measure
 from holdfast.data.pipeline.randomness import random_state_restored
-from holdfast.data.pipeline.stages import Trace
+from holdfast.data.pipeline.stages import Trace, unsupported
 from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace
 from holdfast.errors import InputError
@@ -163,17 +163,30 @@ def tune(
     require_precise(traced)
     _, original = _run(loader, {}, 0.0)
     fixed = draws == "keep" and not prediction.is_graph(traced) and _seeded(make_loader, original)
+
+    def attempt(settings: dict[str, int]) -> Trial:
+        """Predict, measure, and compare the data."""
+        predicted = prediction.predict(traced, settings)
+        run, (hashes, samples) = _run(loader, settings, TRIED * seconds, consumer)
+        data: Data = "different"
+        if hashes == original[0]:
+            data = "identical"
+        elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
+            data = "other random draws"
+        measured = None if data == "different" else run.rate
+        return Trial(settings, *predicted, measured, data)
+
     attempts: list[Trial] = []
     candidates = _candidates(traced, loader)
     while candidates and len(attempts) < trials:
         late = time.perf_counter() - began > seconds * (1 - 2 * TRIED)
         if attempts and late:
             break
-        trial = _try(traced, loader, candidates.pop(0), original, fixed, consumer, TRIED * seconds)
+        trial = attempt(candidates.pop(0))
         attempts.append(trial)
         if trial.measured is not None and trial.interval[0] <= trial.measured <= trial.interval[1]:
             break
-        done = [attempt.settings for attempt in attempts]
+        done = [previous.settings for previous in attempts]
         candidates = [
             settings
             for settings in candidates + _next(traced, trial)
@@ -221,8 +234,7 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
     if dataloader.is_loader(loader):
         return dataloader.with_settings(loader, settings)
     if not hasattr(loader, "with_settings"):
-        problem, kind = "the settings of this loader are changed by hand", type(loader).__name__
-        raise InputError(problem, code="unsupported", found=kind)
+        raise unsupported("the settings of this loader are changed by hand", loader)
     return loader.with_settings(settings)
 
 
@@ -272,26 +284,6 @@ def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
     worth = traced.rate * (1 + GAIN)
     others = [candidate for candidate in settings if candidate != traced.settings]
     return [candidate for candidate in others if prediction.predict(traced, candidate)[0] >= worth]
-
-
-def _try(
-    traced: Trace,
-    loader: Any,
-    settings: dict[str, int],
-    original: FirstBatches,
-    fixed: bool,
-    consumer: Consumer | None,
-    seconds: float,
-) -> Trial:
-    """Measure, and compare the data."""
-    run, (hashes, samples) = _run(loader, settings, seconds, consumer)
-    data: Data = "different"
-    if hashes == original[0]:
-        data = "identical"
-    elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
-        data = "other random draws"
-    measured = None if data == "different" else run.rate
-    return Trial(settings, *prediction.predict(traced, settings), measured, data)
 
 
 def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
