@@ -43,10 +43,8 @@ def read_records(folder: Path, workers: int = 1) -> list[Record]:
         private = max((line.get("private_bytes", 0) for line in lines), default=0)
         worker = int(path.name.split("-")[1])
         for line in lines:
-            line |= {
-                "private_bytes": private,
-                "number": worker + (line["batch"] - 1) * max(1, workers),
-            }
+            line["private_bytes"] = private
+            line["number"] = worker + (line["batch"] - 1) * max(1, workers)
         records += lines[1:] or lines
         plain += lines[-1]["plain"] if lines else 0
     if records:
@@ -206,9 +204,7 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
     visits = sum(record["samples"] for record in timed) if name == SOURCE else runs
     per_batch = runs / batches
     random = [part["random"] for part in details if part["random"] is not None]
-    locked, free = (
-        sum(record["held"].get(name, (0, 0))[side] for record in records) for side in (0, 1)
-    )
+    locked, free = np.sum([record["held"].get(name, (0, 0)) for record in records], axis=0).tolist()
     out_bytes = calls[:, 2].mean() if len(calls) else 0.0
     return Stage(
         name=name,

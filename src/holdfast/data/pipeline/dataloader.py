@@ -57,8 +57,7 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
                 expected=", ".join(f"{name} of {low} or more" for name, low in SETTINGS.items()),
             )
     other = copy.copy(loader)
-    workers = settings.get("num_workers", loader.num_workers)
-    prefetch = settings.get("prefetch_factor", loader.prefetch_factor or 2)
+    workers, prefetch = {**settings_of(loader), **settings}.values()
     _set(
         other,
         num_workers=workers,

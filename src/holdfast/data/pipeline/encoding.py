@@ -73,13 +73,8 @@ def _pack(value: Any, other: Callable[[Any], Any] = _unsupported) -> Any:
         tag = "array" if kind is np.ndarray else "scalar"
         return [tag, value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
     torch, pillow = sys.modules.get("torch"), sys.modules.get("PIL.Image")
-    if (
-        torch
-        and kind is torch.Tensor
-        and value.is_cpu
-        and value.layout is torch.strided
-        and not value.requires_grad
-    ):
+    tensor = torch and kind is torch.Tensor and not value.requires_grad
+    if torch and tensor and value.is_cpu and value.layout is torch.strided:
         # As bytes: NumPy has no bfloat16.
         flat = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), flat]
@@ -91,9 +86,8 @@ def _pack(value: Any, other: Callable[[Any], Any] = _unsupported) -> Any:
 
 def _described(value: Any) -> Any:
     """What tells apart values of types that are not stored."""
-    if hasattr(
-        value, "as_subclass"
-    ):  # a tensor with gradients, on a device, or of a class of its own
+    # A tensor with gradients, on a device, or of a class of its own.
+    if hasattr(value, "as_subclass"):
         import torch
 
         return _pack(value.detach().cpu().to_dense().as_subclass(torch.Tensor), _described)

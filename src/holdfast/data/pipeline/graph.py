@@ -185,11 +185,8 @@ class Pipeline:
             ceiling: highest concurrency of a stage.
             window_s: seconds over which a rate is measured.
         """
-        limits = {
-            step.name: step.concurrency
-            for step in self.steps
-            if step.kind != "source" or self.indexed
-        }
+        steps = self.steps if self.indexed else self.steps[1:]
+        limits = {step.name: step.concurrency for step in steps}
         climb = Climb(limits, max([_at_least_one(ceiling), *limits.values()]))
         return self._with(_climb=climb, _ceiling=ceiling, _window_s=window_s)
 
@@ -230,10 +227,7 @@ class Pipeline:
 
     def _retuned(self, run: Run, climb: Climb) -> Iterator[Any]:
         """The elements of a run; after every window, the gates follow the climb."""
-        self.steps = tuple(
-            dataclasses.replace(step, concurrency=climb.limits.get(step.name, step.concurrency))
-            for step in self.steps
-        )
+        self.steps = self.with_settings(climb.limits).steps
         start = before = time.perf_counter()
         count, waited, busy = 0, 0.0, dict.fromkeys(run.gates, 0.0)
         for element in run:

@@ -50,6 +50,11 @@ class Again:
         return self.begin()
 
 
+def restarted(node: Any) -> Again:
+    """A node of torchdata, which is its own iterator, from its beginning."""
+    return Again(lambda: (node.reset(), iter(node))[1])
+
+
 def rewrite(loader: Any) -> tuple[Pipeline, dict[str, Place]]:
     """A torchdata `Loader` or node, or a Grain dataset, as a graph, and where each stage runs.
 
@@ -93,8 +98,7 @@ def _torchdata(loader: Any) -> tuple[Any, Place, Nodes]:
             add = partial(Pipeline.batch, size=node.batch_size, drop_last=node.drop_last)
             nodes.append((add, place))
         node = node.source
-    inner = node
-    return Again(lambda: (inner.reset(), iter(inner))[1]), reader, nodes
+    return restarted(node), reader, nodes
 
 
 def _grain(dataset: Any) -> tuple[Any, Place, Nodes]:

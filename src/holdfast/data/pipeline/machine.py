@@ -33,7 +33,7 @@ def resources(root: Path = Path("/")) -> Resources:
 def _groups(root: Path) -> Iterator[Path]:
     """The folders of this process's control groups, from its own up to the root of each hierarchy."""
     base = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             mounts = [base, base / "unified"]
@@ -50,9 +50,9 @@ def _groups(root: Path) -> Iterator[Path]:
 
 def _quota(folder: Path) -> float:
     """Cores that the group may use; infinite without a limit."""
-    words = _text(folder / "cpu.max").split()  # version 2: "150000 100000" or "max 100000"
+    words = text_of(folder / "cpu.max").split()  # version 2: "150000 100000" or "max 100000"
     for name in () if words else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):  # version 1
-        words += _text(folder / name).split()
+        words += text_of(folder / name).split()
     limited = len(words) == 2 and words[0] not in ("max", "-1")
     return int(words[0]) / int(words[1]) if limited else math.inf
 
@@ -62,21 +62,22 @@ def _memory_left(folder: Path) -> float:
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        bound = _text(folder / limit).strip()
+        bound = text_of(folder / limit).strip()
         if bound.isdigit():
-            return float(int(bound) - int(_text(folder / used).strip() or 0))
+            return float(int(bound) - int(text_of(folder / used).strip() or 0))
     return math.inf
 
 
 def bytes_of(path: Path, name: str, default: float) -> float:
     """A figure in kB of a table of the kernel, in bytes."""
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         if line.startswith(f"{name}:"):
             return 1024.0 * int(line.split()[1])
     return default
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The content of a file of the kernel; empty where there is none."""
     try:
         return path.read_text()
     except OSError:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline import dataloader
+from holdfast.data.pipeline.machine import text_of
 from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
@@ -253,8 +254,5 @@ def _explained(error: Exception, folder: Path) -> Exception:
 
 
 def _ended(process: str) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return True
-    return state.rpartition(") ")[2][:1] in ("Z", "X")
+    state = text_of(Path(f"/proc/{process}/stat"))
+    return not state or state.rpartition(") ")[2][:1] in ("Z", "X")

@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.data.pipeline import accounting, dataloader
 from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND, Record, account
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.loaders import Again, Place, rewrite
+from holdfast.data.pipeline.loaders import Again, Place, restarted, rewrite
 from holdfast.data.pipeline.measuring import FEWEST, Consumer, Run, epochs, measure
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Sharing, Stage, Trace, unsupported
@@ -163,9 +163,7 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
         loader = pipeline.private()
     else:
         pipeline, places = rewrite(loader)
-        if hasattr(loader, "reset"):  # a node of torchdata is its own iterator
-            node = loader
-            loader = Again(lambda: (node.reset(), iter(node))[1])
+        loader = restarted(loader) if hasattr(loader, "reset") else loader
     if iter(pipeline.source) is pipeline.source:
         again = "a source that can be iterated again"
         raise unsupported("tracing would use up the source", pipeline.source, expected=again)
