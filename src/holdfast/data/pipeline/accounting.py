@@ -91,7 +91,10 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
             expected="at least two batches per worker",
             remedy="trace longer, or use smaller batches",
         )
-    stages = worker_stages(records, max(1, workers))
+    names = list(dict.fromkeys(name for record in records for name in record["stages"]))
+    # The innermost stage ends first; the source ends last of a sample, and comes first in the pipeline.
+    names.sort(key=lambda name: {SOURCE: 0, COLLATE: 2}.get(name, 1))
+    stages = [_stage(name, records, max(1, workers)) for name in names]
     consumer = main_stage("consumer", run, run.consumer_cpu_s, run.consumer_s - run.consumer_cpu_s)
     if not workers:
         return [*(replace(part, group=MAIN, executor="main") for part in stages), consumer]
@@ -123,14 +126,6 @@ def new_trace(run: Run, records: Sequence[Record], stages: Sequence[Stage], **mo
         costs=batch_costs(records),
         **more,
     )
-
-
-def worker_stages(records: Sequence[Record], workers: int) -> list[Stage]:
-    """The stages that run in workers, from the source on."""
-    names = list(dict.fromkeys(name for record in records for name in record["stages"]))
-    # The innermost stage ends first; the source ends last of a sample, and comes first in the pipeline.
-    names.sort(key=lambda name: {SOURCE: 0, COLLATE: 2}.get(name, 1))
-    return [_stage(name, records, workers) for name in names]
 
 
 def batch_costs(records: Sequence[Record]) -> FloatArray:

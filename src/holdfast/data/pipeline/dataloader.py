@@ -267,11 +267,11 @@ def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo
     steps = getattr(step, "transforms", None)
     steps = list(steps) if isinstance(steps, (list, tuple)) else list(children.values())
     if not steps or not all(map(callable, steps)):
-        setattr(owner, name, _Step(step, f"{label}: {_name(step)}", recorder))
+        setattr(owner, name, _Step(step, f"{label}: {name_of(step)}", recorder))
         undo.append(lambda: setattr(owner, name, step))
         return
     wrapped = [
-        _Step(part, f"{label} {number}: {_name(part)}", recorder)
+        _Step(part, f"{label} {number}: {name_of(part)}", recorder)
         for number, part in enumerate(steps, 1)
     ]
     if children:
@@ -328,7 +328,8 @@ def _iterating(method: Callable[..., Any], recorder: Recorder) -> Callable[..., 
     return iterate
 
 
-def _name(step: Any) -> str:
+def name_of(step: Any) -> str:
+    """The name of a function, or of the type of an object that is called."""
     inner = getattr(step, "func", step)  # functools.partial
     return getattr(inner, "__name__", type(inner).__name__).strip("<>")
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline import running
+from holdfast.data.pipeline import dataloader, running
 from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, probe
 from holdfast.data.pipeline.cache_store import Store
 from holdfast.data.pipeline.encoding import digest, encode
@@ -114,8 +114,7 @@ class Pipeline:
             raise InputError("a stage has threads or processes", code="conflict", place=name)
         executor: Executor = "process" if processes else "thread"
         step = Step("", "map", function, executor, processes or threads or 1, random)
-        inner = getattr(function, "func", function)  # functools.partial
-        return self._add(step, name or getattr(inner, "__name__", type(inner).__name__).strip("<>"))
+        return self._add(step, name or dataloader.name_of(function))
 
     def filter(self, function: Callable[..., Any], **options: Any) -> Pipeline:
         """Keep the samples for which a function is true; options as of `map`."""

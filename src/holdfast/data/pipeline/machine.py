@@ -19,10 +19,8 @@ def resources(root: Path = Path("/")) -> Resources:
     Args:
         root: where ``proc`` and ``sys`` are.
     """
-    if hasattr(os, "sched_getaffinity"):
-        cores = float(len(os.sched_getaffinity(0)))
-    else:
-        cores = float(os.cpu_count() or 1)
+    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
     memory = bytes_of(root / "proc/meminfo", "MemAvailable", math.inf)
     for folder in _groups(root):
         cores = min(cores, _quota(folder))

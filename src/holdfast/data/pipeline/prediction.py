@@ -92,12 +92,9 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
     """
     stages = trace.stages if is_graph(trace) else worker_stages(trace)
     most = _most_workers(trace, stages)
+    in_flight = PREFETCH[0] * trace.batch_bytes
     best = solve(
-        stages,
-        trace.resources,
-        executors=executors,
-        most_workers=most,
-        in_flight_bytes=PREFETCH[0] * trace.batch_bytes,
+        stages, trace.resources, executors=executors, most_workers=most, in_flight_bytes=in_flight
     )
     if not is_graph(trace):
         near = best.parallelism[GROUP]
