@@ -13,35 +13,40 @@ from typing import TYPE_CHECKING
 
 from holdfast.lazy import lazily
 
-if TYPE_CHECKING:
-    from holdfast.fleet.assumptions import Assumptions
-    from holdfast.fleet.attribution import attribute
+if TYPE_CHECKING:  # written so, a name is public to type checkers
+    from holdfast.fleet.assumptions import Assumptions as Assumptions
+    from holdfast.fleet.attribution import attribute as attribute
+    from holdfast.fleet.checkpoint_interval import daly_interval as daly_interval
     from holdfast.fleet.checkpoint_interval import (
-        daly_interval,
-        optimal_checkpoint_interval,
-        young_interval,
+        optimal_checkpoint_interval as optimal_checkpoint_interval,
     )
-    from holdfast.fleet.console.serving import serve
-    from holdfast.fleet.ettr_forms import ettr, expected_ettr, optimal_ettr
-    from holdfast.fleet.ettr_measured import measured_ettr
-    from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
-    from holdfast.fleet.ettr_solve import solve
-    from holdfast.fleet.failure_model import FailureModel
-    from holdfast.fleet.failures import mttf
-    from holdfast.fleet.fleet_report import report
-    from holdfast.fleet.ingestion import ingest
-    from holdfast.fleet.lemon_model import LemonDetector
-    from holdfast.fleet.log import FleetLog
-    from holdfast.fleet.log import open_log as open  # as `gzip.open`
-    from holdfast.fleet.losses import goodput
-    from holdfast.fleet.node_ranking import lemons
-    from holdfast.fleet.preemption import preemptions
-    from holdfast.fleet.simulation.calibration import calibrate
-    from holdfast.fleet.simulation.comparison import whatif
-    from holdfast.fleet.simulation.scenario import Scenario, scenario
-    from holdfast.fleet.simulation.simulated_log import simulate
-    from holdfast.fleet.state_mix import status
-    from holdfast.fleet.store import Store
+    from holdfast.fleet.checkpoint_interval import young_interval as young_interval
+    from holdfast.fleet.console.serving import serve as serve
+    from holdfast.fleet.ettr_forms import ettr as ettr
+    from holdfast.fleet.ettr_forms import expected_ettr as expected_ettr
+    from holdfast.fleet.ettr_forms import optimal_ettr as optimal_ettr
+    from holdfast.fleet.ettr_measured import measured_ettr as measured_ettr
+    from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr as monte_carlo_ettr
+    from holdfast.fleet.ettr_solve import solve as solve
+    from holdfast.fleet.failure_model import FailureModel as FailureModel
+    from holdfast.fleet.failures import mttf as mttf
+    from holdfast.fleet.fleet_report import report as report
+    from holdfast.fleet.ingestion import ingest as ingest
+    from holdfast.fleet.lemon_model import LemonDetector as LemonDetector
+    from holdfast.fleet.log import FleetLog as FleetLog
+    from holdfast.fleet.log import open_log
+    from holdfast.fleet.losses import goodput as goodput
+    from holdfast.fleet.node_ranking import lemons as lemons
+    from holdfast.fleet.preemption import preemptions as preemptions
+    from holdfast.fleet.simulation.calibration import calibrate as calibrate
+    from holdfast.fleet.simulation.comparison import whatif as whatif
+    from holdfast.fleet.simulation.scenario import Scenario as Scenario
+    from holdfast.fleet.simulation.scenario import scenario as scenario
+    from holdfast.fleet.simulation.simulated_log import simulate as simulate
+    from holdfast.fleet.state_mix import status as status
+    from holdfast.fleet.store import Store as Store
+
+    open = open_log  # as `gzip.open`
 
 _HOMES = {
     "Assumptions": "assumptions",
@@ -75,36 +80,6 @@ _HOMES = {
     "young_interval": "checkpoint_interval",
 }
 
-__all__ = [
-    "Assumptions",
-    "FailureModel",
-    "FleetLog",
-    "LemonDetector",
-    "Scenario",
-    "Store",
-    "attribute",
-    "calibrate",
-    "daly_interval",
-    "ettr",
-    "expected_ettr",
-    "goodput",
-    "ingest",
-    "lemons",
-    "measured_ettr",
-    "monte_carlo_ettr",
-    "mttf",
-    "open",
-    "optimal_checkpoint_interval",
-    "optimal_ettr",
-    "preemptions",
-    "report",
-    "scenario",
-    "serve",
-    "simulate",
-    "solve",
-    "status",
-    "whatif",
-    "young_interval",
-]
+__all__ = list(_HOMES)
 
 __getattr__ = lazily(__name__, _HOMES)

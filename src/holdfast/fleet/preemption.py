@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.answer import Section
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import FleetLog, bucket
@@ -37,12 +35,6 @@ ROUNDING_S = 1
 # A script that saves and leaves on SIGTERM does so at most this long into a longer grace period.
 EXIT_S = 30
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
-
-# Who may preempt whom: one row per pair of classes.
-RANKS = pa.schema(
-    [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
-)
-
 
 EVIDENCE = {
     "log": "controller log",
@@ -173,11 +165,10 @@ def _from_controller_log(log: FleetLog) -> str:
 
 def _inferred(log: FleetLog) -> str:
     """Victims that accounting alone gives away: key, evidence, preemptor_key, signal_s."""
-    ranks = _ranks(log)
     strong = _strong_victims(log)
-    near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong, ranks))
+    near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong))
     alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
-    candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone, ranks)}"
+    candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone)}"
     took = log.keep("preemptors_of_strong", lambda: _elect(candidates))
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = log.keep(
@@ -198,7 +189,7 @@ def _inferred(log: FleetLog) -> str:
         return f"SELECT * FROM {sure}"
     return f"""SELECT * FROM {sure} UNION ALL
         SELECT silent.key, evidence, preemptor_key, signal_s
-        FROM ({_co_victims(log, known, ranks, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)"""
+        FROM ({_co_victims(log, known, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)"""
 
 
 def _elect(candidates: str) -> str:
@@ -221,35 +212,38 @@ def _elect(candidates: str) -> str:
             PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1"""
 
 
-def _ranks(log: FleetLog) -> pa.Table:
+def _ranks(log: FleetLog) -> str:
     """Who may preempt whom.
 
     A class is a quality of service, or (in a log with one) a partition. Pairs come from the QOS table
-    where it says what preempts what; else a class outranks those whose mean priority is lower.
+    where it says what preempts what; else a class outranks those whose mean priority is lower; where
+    no class outranks another, a victim that is labelled is matched with its own, in which the job's
+    priority decides.
 
-    Returns:
-        A table in `RANKS`, which the engine knows as ``preemption_ranks``.
+    Columns: victim_class, preemptor_class, labelled_only, grace_s.
     """
     column = _class_column(log)
-    worth = log.rows(  # a held job has no priority
-        f'SELECT "{column}" AS rank_class, avg(priority) AS priority FROM {log.executions} '
-        f'WHERE priority > 0 AND "{column}" IS NOT NULL GROUP BY "{column}" ORDER BY rank_class'
+    usual = literal(float(log.assumptions.preemption_grace_s))
+    return log.keep(
+        "preemption_ranks",
+        f"""WITH worth AS (
+            -- A held job has no priority.
+            SELECT "{column}" AS class, avg(CASE WHEN priority > 0 THEN priority END) AS priority
+            FROM {log.executions} WHERE "{column}" IS NOT NULL GROUP BY "{column}"
+        ), known AS (
+            SELECT * FROM {log.table("qos")} WHERE {column == "qos"}
+        ), pairs AS (
+            SELECT unnest(preempts) AS victim_class, qos AS preemptor_class, 0 AS level FROM known
+            UNION ALL SELECT low.class, high.class, 1
+            FROM worth AS low JOIN worth AS high ON low.priority < high.priority
+            UNION ALL SELECT class, class, 2 FROM worth
+        )
+        SELECT victim_class, preemptor_class, level = 2 AS labelled_only,
+            CAST(coalesce(grace_s, {usual}) AS DOUBLE) AS grace_s
+        FROM (SELECT *, min(level) OVER () AS best FROM pairs) AS ranked
+        LEFT JOIN (SELECT qos, grace_s FROM known) AS grace ON victim_class = qos
+        WHERE level = best""",
     )
-    pairs = [
-        (low["rank_class"], high["rank_class"])
-        for low in worth
-        for high in worth
-        if low["priority"] < high["priority"]
-    ]
-    known = log.rows(f"SELECT * FROM {log.table('qos')} ORDER BY qos") if column == "qos" else []
-    stated = [(victim, row["qos"]) for row in known for victim in row["preempts"] or []]
-    pairs = stated or pairs
-    given = {row["qos"]: row["grace_s"] for row in known if row["grace_s"] is not None}
-    usual = log.assumptions.preemption_grace_s
-    rows = [(low, high, float(given.get(low, usual))) for low, high in pairs]
-    made = pa.Table.from_pylist([dict(zip(RANKS.names, r, strict=True)) for r in rows], RANKS)
-    log.engine.load("preemption_ranks", made)
-    return made
 
 
 def _class_column(log: FleetLog) -> str:
@@ -279,22 +273,15 @@ def _strong_victims(log: FleetLog) -> str:
     )
 
 
-def _outranked(log: FleetLog, victims: str, ranks: pa.Table) -> str:
-    """Victims, one row per class that may preempt them, with the grace period they were given.
-
-    A victim that is labelled but whose class nobody outranks is matched with its own class, where the
-    job's priority decides.
-    """
-    columns = 'key, job_id, rank_class, "partition", priority, nodes, stop_s, evidence'
-    if ranks.num_rows:
-        return f"""SELECT {columns}, preemptor_class, grace_s
-            FROM {victims} AS victims JOIN preemption_ranks ON rank_class = victim_class"""
-    grace = literal(float(log.assumptions.preemption_grace_s))
-    return f"""SELECT {columns}, rank_class AS preemptor_class, {grace} AS grace_s
-        FROM {victims} AS victims WHERE evidence = 'label'"""
+def _outranked(log: FleetLog, victims: str) -> str:
+    """Victims, one row per class that may preempt them, with the grace period they were given."""
+    return f"""SELECT key, job_id, rank_class, "partition", priority, nodes, stop_s, evidence,
+            preemptor_class, grace_s
+        FROM {victims} AS victims JOIN {_ranks(log)} AS ranks ON rank_class = victim_class
+        WHERE evidence = 'label' OR NOT labelled_only"""
 
 
-def _starts(log: FleetLog, extra: str, where: str = "TRUE") -> str:
+def _starts(log: FleetLog, extra: str, where: str) -> str:
     """Attempts as possible preemptors, with further columns."""
     return f"""SELECT key AS preemptor_key, job_id AS preemptor_job,
             "{_class_column(log)}" AS preemptor_class, priority AS preemptor_priority,
@@ -313,24 +300,23 @@ def _in_time(log: FleetLog) -> str:
         """
 
 
-def _window_s(log: FleetLog, ranks: pa.Table) -> float:
+def _window_s(log: FleetLog) -> float:
     """The longest time from a victim's end to its preemptor's start."""
-    grace = max(ranks["grace_s"].to_pylist(), default=log.assumptions.preemption_grace_s)
+    grace = log.value(f"SELECT max(grace_s) FROM {_ranks(log)}") or 0.0
     return max(1.0, grace + log.assumptions.preemption_slack_s + ROUNDING_S)
 
 
-def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
+def _candidates_on_nodes(log: FleetLog, victims: str) -> str:
     """Attempts that took nodes of a victim: key, preemptor_key, preemptor_start_s, shared."""
-    width = _window_s(log, ranks)
+    width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
-    column = _class_column(log)
-    outranks = f'"{column}" IN (SELECT preemptor_class FROM preemption_ranks)'
     columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
-    starts = _starts(log, columns, outranks if ranks.num_rows else "TRUE")
+    outranks = f'"{_class_column(log)}" IN (SELECT preemptor_class FROM {_ranks(log)})'
+    starts = _starts(log, columns, outranks)
     return f"""SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
-                SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims, ranks)}) AS outranked
+                SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims)}) AS outranked
             ) AS each_node
         ) AS ends
         JOIN ({starts}) AS starts ON ends.node = starts.node AND ends.bucket = starts.bucket
@@ -339,38 +325,37 @@ def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
         GROUP BY key, preemptor_key"""
 
 
-def _candidates_waiting(log: FleetLog, victims: str, ranks: pa.Table) -> str:
+def _candidates_waiting(log: FleetLog, victims: str) -> str:
     """Attempts that outrank a victim and started next, on other nodes: as `_candidates_on_nodes`.
 
     Slurm may preempt for a job and then start it elsewhere, or later than the window on these nodes.
     """
-    width = _window_s(log, ranks)
+    width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
-    starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"')
+    starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"', "TRUE")
     return f"""SELECT key, preemptor_key, preemptor_start_s, CAST(0 AS BIGINT) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
-            FROM ({_outranked(log, victims, ranks)}) AS outranked WHERE evidence <> 'label'
+            FROM ({_outranked(log, victims)}) AS outranked WHERE evidence <> 'label'
         ) AS ends
         JOIN ({starts}) AS starts ON ends."partition" = starts."partition"
             AND ends.bucket = starts.bucket AND ends.preemptor_class = starts.preemptor_class
         WHERE {_in_time(log)}"""
 
 
-def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> str:
+def _co_victims(log: FleetLog, known: str, youngest_s: int) -> str:
     """Attempts that ended with the known victims of one preemptor, on nodes that it took.
 
     Args:
         log: the open log.
         known: strong victims with key, preemptor_key, stop_s and runtime_s.
-        ranks: see `_ranks`.
         youngest_s: the shortest runtime among them. Slurm exempts young jobs (PreemptExemptTime), so
             no victim is younger.
 
     Returns:
         A query of key, evidence ("co_victim"), preemptor_key, signal_s.
     """
-    width = _window_s(log, ranks)
+    width = _window_s(log)
     signalled = bucket(f"signalled_s - {ROUNDING_S}", width)
     takers = _starts(log, "nodes", f"key IN (SELECT preemptor_key FROM {known})")
     # A script that fails by itself has a code of its own; one that saves leaves with 0.
@@ -384,7 +369,7 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
         )"""
     return f"""SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
             SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
-            FROM ({_outranked(log, quiet, ranks)}) AS outranked
+            FROM ({_outranked(log, quiet)}) AS outranked
         ) AS ends
         JOIN (
             SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
