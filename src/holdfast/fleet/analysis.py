@@ -14,7 +14,7 @@ from holdfast.fleet.failures import Mttf, mttf
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
 from holdfast.fleet.node_ranking import Lemons, lemons, no_nodes
-from holdfast.fleet.outage_log import Outages, outage_failures, outage_rate_over_time
+from holdfast.fleet.outage_log import Outages, outages_of
 from holdfast.fleet.state_mix import Status, status
 from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rate_over_time
 
@@ -67,8 +67,6 @@ class Analysis:
     @cached_property
     def over_time(self) -> tuple[list[dict[str, Any]], str]:
         """The failure rate by bin of time and cause; what a bin is."""
-        if self.outages is not None:
-            return outage_rate_over_time(self.log, self.outages)
         return rate_over_time(self.log, self.min_gpus)
 
     @cached_property
@@ -91,7 +89,7 @@ class Analysis:
     @cached_property
     def outages(self) -> Outages | None:
         """The failures of a log of node failures; None if the store has attempts."""
-        return outage_failures(self.log)
+        return outages_of(self.log)
 
     @cached_property
     def lemons(self) -> Lemons:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
-
-from holdfast.answer import ColumnFormat, Section, Table, Unknown
+from holdfast.answer import Section, Table, Unknown
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import minute
-from holdfast.fleet.timeline import bin_edges
-from holdfast.fleet.wording import MOST_ROWS
+from holdfast.fleet.wording import MOST_ROWS, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.tables import literal
 
@@ -29,19 +25,18 @@ FAILURE = "FAILURE"  # State of the outages that a failure log marks as failures
 class Outages:
     """The failures of a node-failure log."""
 
-    # One row per failure, earliest first: node, start_s, down_s, cause (null where not said)
-    rows: list[dict[str, Any]]
+    log: FleetLog
+    rows: list[dict[str, Any]]  # Of `outage_failures`, earliest first
     nodes: int  # Nodes that the log, an inventory or `ingest --nodes` tell
-    begin_s: float  # Start of the window
 
     def section(self) -> Section:
         """Which nodes fail, and why?"""
         count = len(self.rows)
-        known = Counter(row["cause"] for row in self.rows if row["cause"] is not None)
+        known = Counter(row["label"] for row in self.rows if row["label"] != UNATTRIBUTED)
         nodes = Counter(row["node"] for row in self.rows)
         down_s = float(sum(row["down_s"] for row in self.rows))
         text = f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
-        text += f"{minute(self.begin_s)}, {duration(down_s)} of one node's time down in all."
+        text += f"{minute(self.log.begin_s)}, {duration(down_s)} of one node's time down in all."
         if known:
             cause, n = min(known.items(), key=lambda each: (-each[1], each[0]))
             text += f" The most frequent cause: {cause}, {percent(n / count)}."
@@ -49,40 +44,47 @@ class Outages:
         if n > 1:
             text += f" A node to look at is {node}: it failed {n:,} times; the mean is "
             text += f"{brief(count / self.nodes)}."
-        tables = [self._table("cause", "Cause"), self._table("node", "Node")]
+        tables = [self._table("label", "cause"), self._table("node", "node")]
         return Section("causes", "Which nodes fail, and why?", text, [], tables)
 
-    def _table(self, name: str, label: str) -> Table:
+    def _table(self, column: str, name: str) -> Table:
         """Failures and hours down by node or cause, most failures first."""
-        counts = pa.table(
-            {
-                name: pa.array([row[name] or UNATTRIBUTED for row in self.rows], pa.string()),
-                "down_hours": pa.array([row["down_s"] / 3600 for row in self.rows], pa.float64()),
-            }
+        data = self.log.arrow(
+            f"""SELECT {column} AS {name}, sum(down_s) / 3600 AS down_hours_sum,
+                count(*) AS {name}_count
+            FROM {outage_failures(self.log)} GROUP BY {column}
+            ORDER BY {name}_count DESC, down_hours_sum DESC, {name}"""
         )
-        data = counts.group_by(name).aggregate([("down_hours", "sum"), (name, "count")])
-        data = data.sort_by(
-            [(f"{name}_count", "descending"), ("down_hours_sum", "descending"), (name, "ascending")]
-        )
-        columns = {
-            name: ColumnFormat(label),
-            f"{name}_count": ColumnFormat("Failures"),
-            "down_hours_sum": ColumnFormat("Down", "h", digits=1),
-        }
+        here = {name: name.capitalize(), f"{name}_count": "Failures"}
+        columns = f"{name} {name}_count down_hours_sum"
         caption = f"One row per {name}, most failures first."
-        return Table(data.slice(0, MOST_ROWS), columns, caption=caption, empty="No failures.")
+        return table(data.slice(0, MOST_ROWS), columns, caption, "No failures.", **here)
 
 
-def outage_failures(log: FleetLog) -> Outages | None:
+def outages_of(log: FleetLog) -> Outages | None:
     """The failures of a log without attempts; None if it has attempts or no outages."""
     if not only_outages(log):
         return None
-    rows = log.rows(
-        f"""SELECT node, start_s, cause, coalesce(end_s, {int(log.end_s)}) - start_s AS down_s
+    rows = log.rows(f"SELECT * FROM {outage_failures(log)} ORDER BY stop_s, node")
+    return Outages(log, rows, known_nodes(log))
+
+
+def outage_failures(log: FleetLog) -> str:
+    """The outages of the window that the log marks as failures: node, stop_s, label, down_s."""
+    return log.view(
+        "outage_failures",
+        f"""SELECT node, start_s AS stop_s, coalesce(cause, '{UNATTRIBUTED}') AS label,
+            CAST(coalesce(end_s, {int(log.end_s)}) - start_s AS DOUBLE) AS down_s
         FROM {log.table("node_outages")}
-        WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)} ORDER BY start_s, node"""
+        WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)}""",
     )
-    return Outages(rows, known_nodes(log), log.begin_s)
+
+
+def all_up(log: FleetLog) -> str:
+    """The fleet as one attempt over the window: outages are short against the time between them."""
+    after = int(log.end_s) + 1  # the last second counts
+    span = f"{after} AS stop_s, {after} - {int(log.begin_s)} AS exposed_s"
+    return f"(SELECT {span}, {known_nodes(log)} AS node_count)"
 
 
 def only_outages(log: FleetLog) -> bool:
@@ -117,9 +119,9 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
         ), counted AS (
             SELECT node, 0 AS failures, CAST(0 AS DOUBLE) AS down_s FROM {log.table("nodes")}
             UNION ALL
-            SELECT node, CASE WHEN state = '{FAILURE}' AND start_s >= {int(log.begin_s)} THEN 1
-                ELSE 0 END, CAST(0 AS DOUBLE)
-            FROM {log.table("node_outages")}
+            SELECT node, 0, CAST(0 AS DOUBLE) FROM {log.table("node_outages")}
+            UNION ALL
+            SELECT node, 1, CAST(0 AS DOUBLE) FROM {outage_failures(log)}
             UNION ALL
             -- Reports of one node overlap: it is down once.
             SELECT node, 0, greatest(high - greatest(low, coalesce(max(high) OVER (
@@ -142,23 +144,3 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def outage_rate_over_time(log: FleetLog, outages: Outages) -> tuple[list[dict[str, Any]], str]:
-    """Failures and node-days per bin of time and cause, as `timeline.rate_over_time`.
-
-    Every node counts as up all the time: outages are short against the time between them.
-    """
-    edges, unit = bin_edges(log.begin_s, log.end_s)
-    rows = []
-    for low, high in pairwise(edges):
-        counts = Counter(
-            row["cause"] or UNATTRIBUTED for row in outages.rows if low <= row["start_s"] < high
-        )
-        seen_s = min(high, log.end_s) - max(low, log.begin_s)
-        node_days = outages.nodes * max(seen_s, 1.0) / DAY_S
-        rows += [
-            {"begin_s": low, "end_s": high, "cause": cause, "failures": n, "node_days": node_days}
-            for cause, n in sorted(counts.items()) or [(None, 0)]
-        ]
-    return rows, unit

@@ -31,6 +31,7 @@ from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
 from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment
+from holdfast.fleet.outage_log import all_up, only_outages, outage_failures
 from holdfast.fleet.wording import RATE_UNIT, probability, table
 from holdfast.numbers import percent
 from holdfast.plain import plain
@@ -90,6 +91,9 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
         (begin_s, end_s, cause, failures, node_days; one row per bin and cause, and one with the
         cause None and no failures for a bin without any; and what one bin is).
     """
+    failures, alive = infrastructure_failures, f"{log.executions} WHERE {larger_than(min_gpus)}"
+    if only_outages(log):
+        min_gpus, failures, alive = 0, outage_failures, f"{all_up(log)} AS fleet"
     edges, unit = bin_edges(log.begin_s, log.end_s)
     bins = list(pairwise(edges))
     # One scan for all bins: the part of each attempt that lies in each bin. An attempt counts from
@@ -103,14 +107,14 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
         f"""SELECT {parts} FROM (
             SELECT CAST(stop_s AS DOUBLE) AS high_s, CAST(stop_s - exposed_s AS DOUBLE) AS low_s,
                 coalesce(node_count, 0) AS nodes
-            FROM {log.executions} WHERE {larger_than(min_gpus)}
+            FROM {alive}
         ) AS spans"""
     )
     log.engine.load("time_bins", pa.table({"low": edges[:-1], "high": edges[1:]}))
     found: dict[float, list[tuple[str | None, int]]] = {}
     for row in log.rows(
         f"""SELECT low, label, count(*) AS n
-        FROM {infrastructure_failures(log)} JOIN time_bins ON stop_s >= low AND stop_s < high
+        FROM {failures(log)} JOIN time_bins ON stop_s >= low AND stop_s < high
         WHERE {larger_than(min_gpus)} GROUP BY low, label ORDER BY low, label"""
     ):
         found.setdefault(row["low"], []).append((row["label"], row["n"]))
