@@ -179,6 +179,7 @@ class Analysis:
         base, bad = self.ettr_setting, set(self.lemons.lemons)
         rows = (row for row in self.lemons.nodes.to_pylist() if row["node"] in bad)
         left = 1 + sum(row["fleet_rate_change"] for row in rows)  # of the failure rate
+        more_often = 1.0 if base["write_s"] else 0.5
         levers = [
             Lever(text, expected_ettr(**{**base, name: base[name] * factor}))
             for name, factor, text in (
@@ -186,11 +187,7 @@ class Analysis:
                 ("queue_s", 0.5, "requeue failed jobs with half the wait"),
                 ("write_s", 0.5, "write checkpoints in half the time"),
                 ("rate_per_node_day", left, "pull the lemon nodes"),
-                (
-                    "checkpoint_interval_s",
-                    1.0 if base["write_s"] else 0.5,
-                    "checkpoint twice as often",
-                ),
+                ("checkpoint_interval_s", more_often, "checkpoint twice as often"),
             )
             if base[name] > 0 and factor < 1
         ]

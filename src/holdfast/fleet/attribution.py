@@ -68,11 +68,8 @@ class Attribution(Answer):
     def sections(self) -> Sequence[Section]:
         """What happened to it?"""
         failed = sum(bool(row["infrastructure"]) for row in self.attempts)
-        attempts, ended = (
-            counted(len(self.attempts), "attempt"),
-            f"{failed:,}" if failed else "none",
-        )
-        sentence = f"{attempts}, {ended} ended by the infrastructure."
+        ended = f"{failed:,}" if failed else "none"
+        sentence = f"{counted(len(self.attempts), 'attempt')}, {ended} ended by the infrastructure."
         if len(self.attempts) > MOST_DRAWN:
             sentence += f" The figure shows the last {MOST_DRAWN}."
         tables = [self._attempt_table(), self._cause_table()]
@@ -90,11 +87,9 @@ class Attribution(Answer):
             span = {"attempt": row["attempt"], "start": begin, "end": end, "state": row["state"]}
             bars.append(span)
             for cause in row["causes"]:
-                at, text = (
-                    end.timestamp() + cause["offset_s"],
-                    f"{cause['check']} on {cause['node']}",
-                )
-                ticks.append({"attempt": row["attempt"], "at": moment(at), "text": text})
+                at = moment(end.timestamp() + cause["offset_s"])
+                text = f"{cause['check']} on {cause['node']}"
+                ticks.append({"attempt": row["attempt"], "at": at, "text": text})
         if not bars:
             return []
         states = sorted({bar["state"] for bar in bars})
@@ -102,11 +97,9 @@ class Attribution(Answer):
         # An axis that shows hours only names the day.
         days = {f"{bar[end]:%Y-%m-%d}" for bar in bars for end in ("start", "end")}
         zone = f"{days.pop()}, UTC" if len(days) == 1 else "UTC"
-        columns, look = (
-            ("attempt", "start", "end", "state"),
-            {"lane_title": "Attempt", "zone": zone},
-        )
-        return [figures.timeline(bars, *columns, legend, marks=ticks, **look)]
+        columns = ("attempt", "start", "end", "state")
+        look: dict[str, Any] = {"marks": ticks, "lane_title": "Attempt", "zone": zone}
+        return [figures.timeline(bars, *columns, legend, **look)]
 
     def _attempt_table(self) -> Table:
         from ClusterShell.NodeSet import NodeSet
@@ -363,12 +356,8 @@ def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
     return log.keep(
         "failed",
-        f"""
-        SELECT key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
-            stop_s, runtime_s, gpu_hours, nodes, failed_node
-        FROM {log.executions}
-        WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL
-        """,
+        f"""SELECT * FROM {log.executions}
+        WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL""",
     )
 
 

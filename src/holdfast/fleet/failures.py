@@ -55,11 +55,8 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        rate, how = (
-            self.model.rate_per_1000_node_days_,
-            "failures / node-days, exact Poisson interval",
-        )
-        name = "failures_per_1000_node_days"
+        name, rate = "failures_per_1000_node_days", self.model.rate_per_1000_node_days_
+        how = "failures / node-days, exact Poisson interval"
         return [Value(name, rate, RATE_UNIT, self.model.ci95_, "lower", how)]
 
     def unknowns(self) -> Sequence[Unknown]:
@@ -222,10 +219,8 @@ def mttf(
             expected = f"a time before the end of the log, {minute(log.end_s)}"
             raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
         largest = log.value(f"SELECT max(gpus) FROM {log.exposure}") or 0
-        problem, found = (
-            f"no attempt with more than {threshold:,} GPUs ran",
-            f"at most {largest:,} GPUs",
-        )
+        problem = f"no attempt with more than {threshold:,} GPUs ran"
+        found = f"at most {largest:,} GPUs"
         remedy = "lower it with --min-gpus; --min-gpus 0 counts every attempt"
         raise InputError(problem, code="no-data", path=path, found=found, remedy=remedy)
     names = ("gpus_min", "gpus_max", "failures", "node_days")

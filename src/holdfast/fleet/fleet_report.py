@@ -267,21 +267,14 @@ class FleetReport(Answer):
         log, facts = self.analysis.log, self.analysis.log.store.facts
         counts = facts.get("counts", {})
         rejected = counts.get("rejected", 0)
-        return [
-            ("Window", self._window()),
-            (
-                "Sources",
-                listed([f"{Path(s['path']).name} ({s['format']})" for s in facts["sources"]]),
-            ),
-            ("Node outages", f"{log.count('node_outages'):,}")
-            if self.analysis.outages is not None
-            else ("Attempts", _attempts(counts)),
-            (
-                "Set aside",
-                f"{counted(rejected, 'record')} that could not be read" if rejected else "none",
-            ),
-            ("Health events", f"{counts.get('health_events', 0):,}"),
-        ]
+        sources = [f"{Path(s['path']).name} ({s['format']})" for s in facts["sources"]]
+        rows = ("Attempts", _attempts(counts))
+        if self.analysis.outages is not None:
+            rows = ("Node outages", f"{log.count('node_outages'):,}")
+        aside = f"{counted(rejected, 'record')} that could not be read" if rejected else "none"
+        events = ("Health events", f"{counts.get('health_events', 0):,}")
+        first = [("Window", self._window()), ("Sources", listed(sources)), rows]
+        return [*first, ("Set aside", aside), events]
 
     def _window(self) -> str:
         log, outages = self.analysis.log, self.analysis.outages

@@ -116,7 +116,6 @@ def explain(
                 row["failed_node"] = next(iter(broken))
             if not row["nodes"] and len(broken) == row["node_count"]:
                 row["nodes"] = sorted(broken)
-        row["runtime_s"] = row["end_s"] - row["start_s"]
     return _table(rows)
 
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
+from holdfast.answer import Answer, Finding, Section
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
@@ -22,7 +22,7 @@ from holdfast.fleet.ingest_staging import Stage, fingerprint
 from holdfast.fleet.moments import iso_time
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, writing
-from holdfast.fleet.wording import listed
+from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted
 from holdfast.progress import track
 
@@ -67,13 +67,6 @@ class IngestResult(Answer):
     # What the store holds that no source says, in sentences
     inferred: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON that the command prints."""
-        return {
-            **self.__dict__,
-            "time_range": None if self.time_range is None else list(self.time_range),
-        }
-
     def written(self) -> Mapping[str, Path]:
         """The store."""
         return {"store": Path(self.store)}
@@ -83,10 +76,9 @@ class IngestResult(Answer):
         text = f"The store holds {counted(self.attempts, 'attempt')}"
         if self.time_range:
             text += f" from {self.time_range[0]} to {self.time_range[1]}"
-        counts = {name.replace("_", " "): getattr(self, name) for name in _COUNTED}
-        table = pa.table({"what": [*counts], "count": [*counts.values()]})
-        columns = {"what": ColumnFormat("In the store"), "count": ColumnFormat("")}
-        return [Section("store", "What is in the store?", f"{text}.", [], [Table(table, columns)])]
+        rows = [{"what": n.replace("_", " "), "count": getattr(self, n)} for n in _COUNTED]
+        shown = table(rows, "what count", what="In the store", count="")
+        return [Section("store", "What is in the store?", f"{text}.", [], [shown])]
 
     def findings(self) -> Sequence[Finding]:
         """What is in the store, what was skipped, and what the logs hide."""

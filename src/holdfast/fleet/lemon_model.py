@@ -138,10 +138,8 @@ class LemonDetector:
         days = _column("node_days", node_days, names.size)
         blame = _column("failures", failures, names.size)
         if (blame[days == 0] > 0).any():
-            problem, found = (
-                "a node has failures but no node-days",
-                str(names[(days == 0) & (blame > 0)][0]),
-            )
+            problem = "a node has failures but no node-days"
+            found = str(names[(days == 0) & (blame > 0)][0])
             remedy = "take failures and node-days from the same attempts"
             raise InputError(problem, code="invalid-value", found=found, remedy=remedy)
         if known_failures is None or exposure is None:

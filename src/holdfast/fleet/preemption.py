@@ -291,13 +291,11 @@ def _starts(log: FleetLog, extra: str, where: str) -> str:
 
 def _in_time(log: FleetLog) -> str:
     """Whether the preemptor waited when the victim ended and started soon after."""
-    return f"""
-        preemptor_start_s >= stop_s - {ROUNDING_S}
+    return f"""preemptor_start_s >= stop_s - {ROUNDING_S}
         AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
         AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
         AND preemptor_job <> job_id
-        AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)
-        """
+        AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)"""
 
 
 def _window_s(log: FleetLog) -> float:

@@ -139,17 +139,8 @@ class Taxonomy:
         for check, xid in zip(checks, xids or [None] * len(checks), strict=True):
             name, severity, domains = self._judge(check, xid)
             symptom = self.symptoms[name]
-            rows.append(
-                {
-                    "check": check,
-                    "xid": xid,
-                    "symptom": name,
-                    "label": symptom.label,
-                    "severity": severity,
-                    "domains": list(domains),
-                    "permanent": symptom.permanent,
-                }
-            )
+            row = (check, xid, name, symptom.label, severity, domains, symptom.permanent)
+            rows.append(dict(zip(CLASSIFICATION.names, row, strict=True)))
         return pa.Table.from_pylist(rows, schema=CLASSIFICATION)
 
     def _judge(self, check: str, xid: int | None) -> tuple[str, str, tuple[str, ...]]:

@@ -227,10 +227,8 @@ def rate_figure(
             if row["failures"]:
                 counts[row["cause"] if row["cause"] in legend else ALL_OTHER] += row["failures"]
                 counts[EVERY] += row["failures"]
-        at, (low, high) = (
-            moment((begin_s + end_s) / 2),
-            poisson_interval(counts[EVERY], days / 1000),
-        )
+        at = moment((begin_s + end_s) / 2)
+        low, high = poisson_interval(counts[EVERY], days / 1000)
         rows += [
             {"time": at, "cause": cause, "failures": n, "rate": 1000 * n / days}
             | ({"low": low, "high": high} if cause == EVERY and n else {})

@@ -81,28 +81,14 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     if len(array) == 0:
         return pa.array([], pa.int64())
     array = pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array.cast(pa.string()))
-    result = _local_microseconds(array, zone, ambiguous)
-    if result is None:
-        result = pa.nulls(len(array), pa.int64())
-        local = _only(array, _LOCAL_TIME)
-        if local.null_count < len(local):
-            parsed = _local_microseconds(local, zone, ambiguous)
-            if parsed is None:  # the right shape but no such day: find the good ones one by one
-                parsed = _local_microseconds(
-                    by_distinct(local, _real_time, pa.string()), zone, ambiguous
-                )
-            result = pc.coalesce(result, parsed)
-        zoned = _only(array, _ZONED_TIME)
-        if zoned.null_count < len(zoned):
-            try:
-                stamps = zoned.cast(pa.timestamp("us", "UTC"))
-            except pa.ArrowInvalid:
-                stamps = by_distinct(zoned, _real_time, pa.string()).cast(pa.timestamp("us", "UTC"))
-            result = pc.coalesce(result, stamps.cast(pa.int64()))
-        epoch = _only(array, _EPOCH_TIME)
-        if epoch.null_count < len(epoch):
-            seconds = epoch.cast(pa.float64())
-            result = pc.coalesce(result, pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64()))
+    try:
+        result = _in_zone(array.cast(pa.timestamp("us")), zone, ambiguous)
+    except pa.ArrowInvalid:
+        local = _stamps(_only(array, _LOCAL_TIME), pa.timestamp("us"))
+        zoned = _stamps(_only(array, _ZONED_TIME), pa.timestamp("us", "UTC")).cast(pa.int64())
+        seconds = _only(array, _EPOCH_TIME).cast(pa.float64())
+        epoch = pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
+        result = pc.coalesce(_in_zone(local, zone, ambiguous), zoned, epoch)
     early = pc.less(result, _FIRST_REAL_TIME_S * 1_000_000)
     return pc.if_else(early, pa.scalar(None, pa.int64()), result)
 
@@ -111,25 +97,26 @@ def _only(array: pa.Array, pattern: str) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(array, pattern), array, pa.scalar(None, pa.string()))
 
 
-def _local_microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None:
-    """Local ISO times in microseconds UTC, or None if some string is not one."""
-    try:
-        stamps = array.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return None
+def _in_zone(stamps: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
+    """Local times in microseconds UTC."""
     if zone.key != "UTC":
         stamps = pc.assume_timezone(stamps, zone.key, ambiguous=ambiguous, nonexistent="latest")
     return stamps.cast(pa.int64())
 
 
-def _real_time(text: str) -> str | None:
+def _stamps(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """ISO texts as times; null for those of the right shape that name no such day."""
     try:
-        pa.scalar(text).cast(
-            pa.timestamp("us", "UTC") if re.match(_ZONED_TIME, text) else pa.timestamp("us")
-        )
+        return array.cast(kind)
+    except pa.ArrowInvalid:  # find the good ones one by one
+        return by_distinct(array, lambda text: _stamp(text, kind), kind)
+
+
+def _stamp(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return pa.scalar(text).cast(kind)
     except pa.ArrowInvalid:
         return None
-    return text
 
 
 def parse_duration(values: Column) -> pa.Array:

@@ -123,21 +123,8 @@ class Layout:
         )
 
 
-@dataclass(frozen=True)
-class Record:
-    """One record: its line within the stretch and its fields."""
-
-    line: int
-    fields: list[str]
-
-
-@dataclass(frozen=True)
-class Reject:
-    """One line that belongs to no record."""
-
-    line: int
-    reason: str
-    raw: str
+Record = tuple[int, list[str]]  # Its line within the stretch and its fields
+Reject = tuple[int, str, str]  # A line that belongs to no record: line, reason, text
 
 
 def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Reject]]:
@@ -161,9 +148,9 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
     while at < len(lines):
         fields, following = _record_at(at, pieces, alone, layout)
         if fields is not None:
-            records.append(Record(at, [text.replace("\n", LINE_BREAK) for text in fields]))
+            records.append((at, [text.replace("\n", LINE_BREAK) for text in fields]))
         elif lines[at].strip():
-            rejects.append(Reject(at, _reason(pieces[at], layout), lines[at]))
+            rejects.append((at, _reason(pieces[at], layout), lines[at]))
         at = following
     return records, rejects
 

@@ -141,12 +141,12 @@ def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
     inside = _stretches(strange)
     usable = ~inside[lines]
     table, lines = table.filter(pa.array(usable)), lines[usable]
-    repaired: list[tuple[int, Record]] = []
+    repaired: list[Record] = []
     rejects: list[tuple[int, str, str]] = []
     for low, high in _runs(inside):
         records, refused = repair(texts[low:high].to_pylist(), layout)
-        repaired += [(low + record.line, record) for record in records]
-        rejects += [(block.first_line + low + r.line, r.reason, r.raw) for r in refused]
+        repaired += [(low + line, fields) for line, fields in records]
+        rejects += [(block.first_line + low + line, *why) for line, *why in refused]
     if repaired:
         table, lines = _merge(table, lines, repaired, layout)
     return _Rows(table, block.first_line + lines, rejects, invalid)
@@ -180,11 +180,11 @@ def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _merge(
-    table: pa.Table, lines: Indices, repaired: list[tuple[int, Record]], layout: Layout
+    table: pa.Table, lines: Indices, repaired: list[Record], layout: Layout
 ) -> tuple[pa.Table, Indices]:
     """The table with the repaired records in their places, and the lines."""
     columns = {
-        name: pa.array([record.fields[layout.columns.index(name)] for _, record in repaired])
+        name: pa.array([fields[layout.columns.index(name)] for _, fields in repaired])
         for name in table.column_names
     }
     both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
