@@ -112,6 +112,12 @@ def unknown_key(
     )
 
 
+def invalid_value(problem: str, path: Path, place: str, found: object, expected: str) -> InputError:
+    """The error of a value that a file may not have."""
+    code, found = "invalid-value", str(found)
+    return InputError(problem, code=code, path=path, place=place, found=found, expected=expected)
+
+
 def _refuse_unknown(content: Any, kind: Any, place: str) -> None:
     """Look for keys that no field has; msgspec would pass over them."""
     if isinstance(kind, UnionType):

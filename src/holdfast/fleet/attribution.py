@@ -178,7 +178,14 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         remedy = "check the id, and that the window (--since) covers the job"
         raise InputError(problem, code="no-match", path=path, expected=expected, remedy=remedy)
     keys = literal([row["key"] for row in attempts])
-    causes = log.rows(f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank")
+    causes: dict[int, list[dict[str, Any]]] = {}
+    for cause in log.rows(
+        f"""SELECT key, "check", node, offset_s, severity, label AS symptom, domains
+        FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"""
+    ):
+        offset_s, domains = round(cause["offset_s"], 3), cause["domains"].split(",")
+        own = causes.setdefault(cause.pop("key"), [])
+        own.append({**cause, "offset_s": offset_s, "domains": domains})
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
     named = log.rows(_evident_nodes(log, mine))
@@ -189,22 +196,11 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
             "nodes": row["nodes"] or [],
             "infrastructure": row["key"] in infrastructure,
             "failed_nodes": sorted(said["node"] for said in named if said["key"] == row["key"]),
-            "causes": [_cause(cause) for cause in causes if cause["key"] == row["key"]],
+            "causes": causes.get(row["key"], []),
         }
         for row in attempts
     ]
     return Attribution(known or job_id, explained, log.end_s)
-
-
-def _cause(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "check": row["check"],
-        "node": row["node"],
-        "offset_s": round(row["offset_s"], 3),
-        "severity": row["severity"],
-        "symptom": row["label"],
-        "domains": row["domains"].split(","),
-    }
 
 
 def classified_health(log: FleetLog) -> str:

@@ -288,10 +288,8 @@ class FleetLog:
         """What ran, by size: gpus, gpu_hours, node_days."""
         return self.keep(
             "exposure",
-            lambda: (
-                "SELECT gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days "
-                f"FROM {self.executions} GROUP BY gpus"
-            ),
+            f"""SELECT gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
+            FROM {self.executions} GROUP BY gpus""",
         )
 
 

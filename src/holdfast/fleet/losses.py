@@ -94,30 +94,19 @@ class Goodput(Answer):
         """Hours and the shares that were lost; shares compare over windows of different length."""
         total = self.total_hours
         losses = {f"lost_{order}_share": getattr(self, f"lost_{order}") for order in LOSSES}
-        about: dict[str, Any] = {
-            "better": "lower",
-            "how": f"lost / all {self.unit}",
-            "source": PAPER,
-        }
-        return [
-            Value(f"total_{self.unit.lower().replace('-', '_')}", total, self.unit),
-            *(
-                Value(name, lost / total if total else None, **about)
-                for name, lost in ({"lost_share": self.lost_hours} | losses).items()
-            ),
+        computed = f"lost / all {self.unit}"
+        shares = [
+            Value(name, lost / total if total else None, better="lower", how=computed, source=PAPER)
+            for name, lost in ({"lost_share": self.lost_hours} | losses).items()
         ]
+        return [Value(f"total_{self.unit.lower().replace('-', '_')}", total, self.unit), *shares]
 
     def sections(self) -> Sequence[Section]:
         """What failures cost, why, whom, and who was preempted."""
         loops = crash_loops.section(self.log, self.crash_loops, self.costliest_job, self.unit)
-        owners = self._owner_section()
-        return [
-            self._loss_section(),
-            self._cause_section(),
-            *([] if loops is None else [loops]),
-            *([] if owners is None else [owners]),
-            preemption_section(self.log, self.preemptions, self.preemptions_second_order),
-        ]
+        taken = preemption_section(self.log, self.preemptions, self.preemptions_second_order)
+        every = (self._loss_section(), self._cause_section(), loops, self._owner_section(), taken)
+        return [section for section in every if section is not None]
 
     def _loss_section(self) -> Section:
         sizes = self.by_job_size
@@ -271,12 +260,8 @@ class Goodput(Answer):
             for order, column in zip(ORDERS, LOSSES, strict=True)
             for row in rows
         ]
-        label = f"{self.unit} lost"
-        return [
-            figures.bars(
-                bars, "name", "hours", label, label_title=title, part="order", meanings=ORDERS
-            )
-        ]
+        look: dict[str, Any] = {"label_title": title, "part": "order", "meanings": ORDERS}
+        return [figures.bars(bars, "name", "hours", f"{self.unit} lost", **look)]
 
     @property
     def _unit(self) -> str:

@@ -169,7 +169,17 @@ def _inferred(log: FleetLog) -> str:
     near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong))
     alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
     candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone)}"
-    took = log.keep("preemptors_of_strong", lambda: _elect(candidates))
+    # The likeliest preemptor explains the most victims at once: a large job has many, all at one
+    # moment; that another attempt was quicker to take one of their nodes is chance.
+    took = log.keep(
+        "preemptors_of_strong",
+        f"""SELECT key, preemptor_key, shared FROM (
+            SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
+            FROM ({candidates}) AS candidates
+        ) AS voted
+        QUALIFY row_number() OVER (
+            PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1""",
+    )
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = log.keep(
         "sure_preemptions",
@@ -190,26 +200,6 @@ def _inferred(log: FleetLog) -> str:
     return f"""SELECT * FROM {sure} UNION ALL
         SELECT silent.key, evidence, preemptor_key, signal_s
         FROM ({_co_victims(log, known, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)"""
-
-
-def _elect(candidates: str) -> str:
-    """The likeliest preemptor of each victim: the one that explains the most victims at once.
-
-    A large job has many victims, all of them at one moment; that another attempt was quicker to take
-    one of their nodes is chance.
-
-    Args:
-        candidates: query of key, preemptor_key, preemptor_start_s, shared (nodes in common).
-
-    Returns:
-        key, preemptor_key, shared.
-    """
-    return f"""SELECT key, preemptor_key, shared FROM (
-            SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
-            FROM ({candidates}) AS candidates
-        ) AS voted
-        QUALIFY row_number() OVER (
-            PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1"""
 
 
 def _ranks(log: FleetLog) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from holdfast.config import read_config
+from holdfast.config import invalid_value, read_config
 from holdfast.errors import InputError
 
 DOMAINS = ("user", "system", "hardware")
@@ -186,15 +186,7 @@ def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
     if base is None:
         base = _shipped() if given.extends else Taxonomy({}, (), {})
 
-    def wrong(place: str, found: object, expected: str) -> InputError:
-        return InputError(
-            "invalid taxonomy",
-            code="invalid-value",
-            path=path,
-            place=place,
-            found=str(found),
-            expected=expected,
-        )
+    wrong = partial(invalid_value, "invalid taxonomy", path)
 
     def entry(kind: type[T], content: dict[str, Any], place: str) -> T:
         try:

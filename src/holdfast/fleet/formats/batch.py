@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat, limits, with_cluster
-from holdfast.fleet.formats.source import RAW_CHARACTERS
+from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import REJECTS
 from holdfast.tables import literal
 
@@ -209,13 +209,8 @@ def clean(
         line = lines.get(name, pa.nulls(len(reasons), pa.int64()))
         rows = tables[name].filter(bad).to_pylist()
         raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
-        found = {
-            "source": [str(source)] * len(rows),
-            "line": flat(line).filter(bad).to_pylist(),
-            "reason": reasons.filter(bad).to_pylist(),
-            "raw": [json.dumps(row)[:RAW_CHARACTERS] for row in raw],
-        }
-        rejects = kept.get("rejects", REJECTS.empty_table())
-        rejects = pa.concat_tables([rejects, pa.table(found, schema=REJECTS)])
-        kept["rejects"] = rejects.sort_by("line")
+        rejects, texts = Rejects(str(source)), pa.array(map(json.dumps, raw), pa.string())
+        rejects.add_all(reasons.filter(bad), flat(line).filter(bad), texts)
+        before = kept.get("rejects", REJECTS.empty_table())
+        kept["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")
     return kept

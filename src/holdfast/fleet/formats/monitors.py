@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,6 @@ def _sniff_gcm(head: bytes, path: Path) -> bool:
     return False
 
 
-def _read_gcm(path: Path, options: ReadOptions) -> Iterator[Batch]:
-    return read_json(_GCM, path, options, _gcm_records)
-
-
 def _gcm_records(value: Any) -> Iterator[dict[str, Any]]:
     """The records of one line: a list of them, one, or an OTLP export of many."""
     if isinstance(value, list):
@@ -74,7 +71,7 @@ def _otlp_value(value: dict[str, Any]) -> Any:
     return next(iter(value.values()), None)
 
 
-GCM = Format("gcm", _GCM.describes, _sniff_gcm, _read_gcm)
+GCM = Format("gcm", _GCM.describes, _sniff_gcm, partial(read_json, _GCM, unwrap=_gcm_records))
 
 
 # --- NVSentinel ------------------------------------------------------------------------------------
@@ -147,15 +144,11 @@ def _time(value: Any) -> Any:
     return _time(next(iter(value.values()), None))
 
 
-def _read_nvsentinel(path: Path, options: ReadOptions) -> Iterator[Batch]:
-    return read_json(_EVENT_KEYS, path, options, _nvsentinel_event)
-
-
 NVSENTINEL = Format(
     "nvsentinel",
     "health events of NVIDIA's NVSentinel (CloudEvents or MongoDB documents)",
     _sniff_nvsentinel,
-    _read_nvsentinel,
+    partial(read_json, _EVENT_KEYS, unwrap=_nvsentinel_event),
 )
 
 

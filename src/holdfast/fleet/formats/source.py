@@ -143,12 +143,5 @@ class Rejects:
     def table(self) -> pa.Table:
         """The rejects in `schema.REJECTS`, and none kept."""
         rows, self.rows = sorted(self.rows), []
-        return pa.Table.from_pydict(
-            {
-                "source": [self.source] * len(rows),
-                "line": [row[0] for row in rows],
-                "reason": [row[1] for row in rows],
-                "raw": [row[2] for row in rows],
-            },
-            schema=REJECTS,
-        )
+        named = [dict(zip(REJECTS.names, (self.source, *row), strict=True)) for row in rows]
+        return pa.Table.from_pylist(named, schema=REJECTS)

@@ -35,7 +35,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.config import parse_config, read_config, unknown_key
+from holdfast.config import invalid_value, parse_config, read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
@@ -160,16 +160,7 @@ def load_map(path: Path) -> Layout:
     """
     given = read_config(path, Layout, "the column map")
 
-    def wrong(place: str, found: object, expected: str) -> InputError:
-        return InputError(
-            "invalid column map",
-            code="invalid-value",
-            path=path,
-            place=place,
-            found=repr(found),
-            expected=expected,
-        )
-
+    wrong = partial(invalid_value, "invalid column map", path)
     columns = given.columns
     known = [field for field in TABLES[given.table].names if field != "key"]
     for field in (*columns, *given.labeled, *given.defaults):
@@ -180,13 +171,13 @@ def load_map(path: Path) -> Layout:
             raise wrong(f"columns.{needed}", "nothing", f"the name of their column for {needed}")
     for field in given.values:
         if field not in columns:
-            raise wrong(f"values.{field}", field, "a field that [columns] maps")
+            raise wrong(f"values.{field}", repr(field), "a field that [columns] maps")
     if given.delimiter == "":
-        raise wrong("delimiter", given.delimiter, "a text")
+        raise wrong("delimiter", repr(given.delimiter), "a text")
     try:
         _zone(given, ReadOptions())
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise wrong("time.zone", given.time.zone, "a zone such as Europe/Berlin") from error
+        raise wrong("time.zone", repr(given.time.zone), "a zone such as Europe/Berlin") from error
     times = "start_s" in columns and ("end_s" in columns or "runtime_s" in columns)
     if given.table == "attempts" and not times:
         raise InputError(
