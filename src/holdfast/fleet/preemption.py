@@ -90,10 +90,10 @@ def preemptions(log: FleetLog) -> str:
 def _find(log: FleetLog) -> str:
     told = log.keep("told_preemptions", lambda: _from_controller_log(log))
     inferred = log.keep("inferred_preemptions", lambda: _inferred(log))
-    begin_s, end_s = _told_span(log)
-    outside = "TRUE"
-    if begin_s is not None:
-        outside = f"signal_s < {literal(begin_s)} OR signal_s > {literal(end_s)}"
+    # At the level "info" the controller names only victims that the grace period did not end; with
+    # debug output every one: then nothing else counts in its time.
+    span = f"""(SELECT min(time_s) AS low, max(time_s) AS high FROM {log.table("controller_events")}
+        HAVING bool_or(event = 'preempt')) AS covered"""
     found = log.keep(
         "found_preemptions",
         # The kill that ends a grace period does not always name the preemptor.
@@ -103,7 +103,7 @@ def _find(log: FleetLog) -> str:
         UNION ALL
         SELECT inferred.key, evidence, preemptor_key, signal_s
         FROM {inferred} AS inferred ANTI JOIN {told} AS told ON inferred.key = told.key
-        WHERE {outside}""",
+        LEFT JOIN {span} ON signal_s BETWEEN low AND high WHERE low IS NULL""",
     )
     return f"""SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
             victim.gpus, victim.node_count, victim.stop_s, victim.runtime_s, victim.gpu_hours,
@@ -119,18 +119,6 @@ def _find(log: FleetLog) -> str:
         LEFT JOIN (
             SELECT run, min(stop_s) AS failed_s FROM {infrastructure_failures(log)} GROUP BY run
         ) AS failed ON preemptor.run = failed.run"""
-
-
-def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
-    """The time in which the controller log names every victim.
-
-    That takes debug output: at the level "info" it names only those that the grace period did not end.
-    """
-    [span] = log.rows(
-        "SELECT min(time_s) AS low, max(time_s) AS high, bool_or(event = 'preempt') AS every "
-        f"FROM {log.table('controller_events')}"
-    )
-    return (span["low"], span["high"]) if span["every"] else (None, None)
 
 
 def _from_controller_log(log: FleetLog) -> str:

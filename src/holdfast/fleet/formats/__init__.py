@@ -17,13 +17,7 @@ from holdfast.fleet.formats import (
     xid,
 )
 from holdfast.fleet.formats.batch import Format
-from holdfast.opening import (
-    SNIFFED_BYTES,
-    first_bytes,
-    is_compressed,
-    open_source,
-    read_exactly,
-)
+from holdfast.opening import SNIFFED_BYTES, first_bytes, is_compressed, open_source, read_exactly
 
 # Every format, the most particular first: `detect` takes the first one that recognises a file
 FORMATS: list[Format] = [

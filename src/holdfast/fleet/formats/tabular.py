@@ -39,12 +39,7 @@ from holdfast.config import invalid_value, parse_config, read_config, unknown_ke
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
-from holdfast.fleet.formats.delimited import (
-    Header,
-    header_at,
-    header_of,
-    read_delimited,
-)
+from holdfast.fleet.formats.delimited import Header, header_at, header_of, read_delimited
 from holdfast.fleet.formats.fields import (
     event_times,
     is_blank,
