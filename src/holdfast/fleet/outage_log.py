@@ -55,7 +55,7 @@ class Outages:
             FROM {outage_failures(self.log)} GROUP BY {column}
             ORDER BY {name}_count DESC, down_hours_sum DESC, {name}"""
         )
-        here = {name: name.capitalize(), f"{name}_count": "Failures"}
+        here: dict[str, Any] = {name: name.capitalize(), f"{name}_count": "Failures"}
         columns = f"{name} {name}_count down_hours_sum"
         caption = f"One row per {name}, most failures first."
         return table(data.slice(0, MOST_ROWS), columns, caption, "No failures.", **here)

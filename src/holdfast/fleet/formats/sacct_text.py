@@ -146,7 +146,7 @@ def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
     for low, high in _runs(inside):
         records, refused = repair(texts[low:high].to_pylist(), layout)
         repaired += [(low + line, fields) for line, fields in records]
-        rejects += [(block.first_line + low + line, *why) for line, *why in refused]
+        rejects += [(block.first_line + low + line, why, raw) for line, why, raw in refused]
     if repaired:
         table, lines = _merge(table, lines, repaired, layout)
     return _Rows(table, block.first_line + lines, rejects, invalid)
