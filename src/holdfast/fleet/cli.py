@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from holdfast.command import (
     Count,
     Days,
     Duration,
+    Integers,
     Options,
     Output,
     Positive,
@@ -112,8 +114,14 @@ class Pauses:
 
 @Options
 @dataclass(frozen=True)
-class LongRun:
-    """The runs whose ETTR is measured.
+class Model(Size, Pauses, Losses, Checks):
+    """All that a model of the fleet assumes."""
+
+
+@Options
+@dataclass(frozen=True)
+class Measured(Model):
+    """The same, and the runs whose ETTR is measured.
 
     Args:
         long_run_s: Minimum time on nodes of runs whose ETTR is measured.
@@ -122,29 +130,18 @@ class LongRun:
     long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
 
 
-@Options
-@dataclass(frozen=True)
-class Discovery:
-    """When a node is called a lemon.
-
-    Args:
-        lemon_fdr: False discovery rate of lemon nodes.
-    """
-
-    lemon_fdr: Annotated[Share, option("--fdr")] = Assumptions.lemon_fdr
-
-
-def assumed(*options: Any) -> Assumptions:
+def assumed(*options: Any, **stated: Any) -> Assumptions:
     """The assumptions that groups of options state, the rest at their defaults."""
-    return Assumptions(**{each.name: getattr(o, each.name) for o in options for each in fields(o)})
+    return Assumptions(**{k: v for group in options for k, v in vars(group).items()}, **stated)
 
 
-def opened(store: Path, window: Window, *options: Any) -> FleetLog:
+def opened(store: Path, window: Window, *options: Any, **stated: Any) -> FleetLog:
     """The store under the assumptions of the command line."""
     from holdfast.fleet.log import open_log
 
     without_pandas()
-    return open_log(store, assumptions=assumed(*options), since=window.since, engine=window.engine)
+    told = assumed(*options, **stated)
+    return open_log(store, assumptions=told, since=window.since, engine=window.engine)
 
 
 @app.command
@@ -220,11 +217,7 @@ def report(
     /,
     *,
     window: Window = Window(),
-    checks: Checks = Checks(),
-    losses: Losses = Losses(),
-    pauses: Pauses = Pauses(),
-    size: Size = Size(),
-    long_run: LongRun = LongRun(),
+    model: Measured = Measured(),
 ) -> Answer:
     """Summarize the fleet; with --html, write every figure behind the summary.
 
@@ -233,7 +226,7 @@ def report(
     """
     from holdfast.fleet.fleet_report import report as run
 
-    return run(opened(store, window, checks, losses, pauses, size, long_run))
+    return run(opened(store, window, model))
 
 
 @app.command
@@ -253,7 +246,7 @@ def mttf(
     store: Path,
     /,
     *,
-    project: Annotated[str, option(metavar="GPUS,...")] = "",
+    project: Annotated[Sequence[int], Integers, option(metavar="GPUS,...")] = (),
     window: Window = Window(),
     checks: Checks = Checks(),
     size: Size = Size(),
@@ -266,7 +259,7 @@ def mttf(
     """
     from holdfast.fleet.failures import mttf as run
 
-    return run(opened(store, window, checks, size), project=_sizes(project))
+    return run(opened(store, window, checks, size), project=project)
 
 
 @app.command
@@ -344,7 +337,7 @@ def lemons(
     commands: bool = False,
     window: Window = Window(),
     checks: Checks = Checks(),
-    discovery: Discovery = Discovery(),
+    fdr: Share = Assumptions.lemon_fdr,
 ) -> Answer:
     """Rank nodes by failure rate and name those that are not bad by chance.
 
@@ -352,12 +345,13 @@ def lemons(
         store: Store folder that `holdfast fleet ingest` wrote.
         rule: Thresholds of the seven signals (TOML).
         commands: Only print the commands that would drain the lemon nodes, to be reviewed.
+        fdr: False discovery rate of lemon nodes.
     """
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
     from holdfast.fleet.on_cluster import DrainCommands
 
-    log = opened(store, window, checks, discovery)
+    log = opened(store, window, checks, lemon_fdr=fdr)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
     return DrainCommands(**vars(found)) if commands else found
 
@@ -433,10 +427,7 @@ def calibrate(
     seed: int = 1,
     jobs: Annotated[Positive | None, option("--jobs", "--processes")] = None,
     window: Window = Window(),
-    checks: Checks = Checks(),
-    losses: Losses = Losses(),
-    pauses: Pauses = Pauses(),
-    size: Size = Size(),
+    model: Model = Model(),
 ) -> Answer:
     """Fit a scenario to a log: what users submit, what breaks, how it is repaired.
 
@@ -454,7 +445,7 @@ def calibrate(
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
-    log = opened(store, window, checks, losses, pauses, size)
+    log = opened(store, window, model)
     made = run(log)
     if output is not None:
         made.write(output)
@@ -552,11 +543,7 @@ def serve(
     poll: Duration = 60.0,
     timezone: Annotated[str | None, option(metavar="ZONE")] = None,
     cluster: str = "",
-    checks: Checks = Checks(),
-    losses: Losses = Losses(),
-    pauses: Pauses = Pauses(),
-    size: Size = Size(),
-    long_run: LongRun = LongRun(),
+    model: Measured = Measured(),
 ) -> None:
     """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
 
@@ -585,7 +572,7 @@ def serve(
         poll_s=poll,
         timezone=timezone,
         cluster=cluster,
-        assumptions=assumed(checks, losses, pauses, size, long_run),
+        assumptions=assumed(model),
         on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)"),
     )
 
@@ -596,12 +583,3 @@ def alerts() -> None:
     from holdfast.fleet.console.views import alert_rules
 
     print(alert_rules(), end="")
-
-
-def _sizes(text: str) -> list[int]:
-    """Job sizes in "16384,131072"."""
-    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) for part in parts):
-        problem, expected = "--project takes positive numbers of GPUs", "for example 16384,131072"
-        raise InputError(problem, code="invalid-syntax", found=text, expected=expected)
-    return [int(part) for part in parts]

@@ -51,13 +51,13 @@ def check_token(token: str) -> None:
         InputError: if it is too short.
     """
     if len(token) < SHORTEST_TOKEN:
-        problem, remedy = (
+        raise InputError(
             "the token is too short to be a secret",
-            "make one with `openssl rand -hex 16`",
+            code="token-too-short",
+            found=f"{len(token)} characters",
+            expected=f"{SHORTEST_TOKEN} or more",
+            remedy="make one with `openssl rand -hex 16`",
         )
-        found, expected = f"{len(token)} characters", f"{SHORTEST_TOKEN} or more"
-        code = "token-too-short"
-        raise InputError(problem, code=code, found=found, expected=expected, remedy=remedy)
 
 
 class Access:
@@ -85,8 +85,7 @@ class Access:
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 

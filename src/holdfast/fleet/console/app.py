@@ -144,7 +144,7 @@ def _add_data(app: FastAPI, console: Console) -> None:
     def exposition() -> Response:
         status = None if console.watcher is None else console.watcher.status()
         text = console.snapshots.answer(
-            lambda snapshot: console.exporter.exposition(snapshot, status)
+            lambda it: console.exporter.text(it.kept("metrics", metrics.measure), status)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 

@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__
 from holdfast.config import parse_config
@@ -40,7 +41,6 @@ from holdfast.fleet.log import DAY_S
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from holdfast.fleet.console.snapshots import Snapshot
     from holdfast.fleet.console.watching import WatchStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -206,25 +206,18 @@ class Exporter:
     _commits: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def exposition(self, snapshot: Snapshot, status: WatchStatus | None = None) -> bytes:
+    def text(self, measures: Measures, status: WatchStatus | None = None) -> bytes:
         """The metrics in Prometheus' text format 0.0.4.
 
         Args:
-            snapshot: the generation of the store to show.
+            measures: of the generation of the store to show.
             status: how the watching of the logs goes; None: nothing is watched.
 
         Raises:
             MissingExtraError: if prometheus-client is not installed.
-            StoreError: if a file of the store vanished.
         """
-        return self.text(snapshot.kept("metrics", measure), status)
-
-    def text(self, measures: Measures, status: WatchStatus | None = None) -> bytes:
-        """The metrics of measures that are there already."""
         try:
-            from prometheus_client import CollectorRegistry
             from prometheus_client.exposition import generate_latest
-            from prometheus_client.registry import Collector
         except ImportError as error:
             raise MissingExtraError("prometheus-client", "console") from error
         values = {**measures.values, **_decided(measures, self.clock())}
@@ -238,13 +231,7 @@ class Exporter:
                 self._shown.clear()
             self._commits = measures.commits
             families = list(self._families(values, status is not None))
-
-        class Once(Collector):
-            def collect(self) -> Iterable[Metric]:
-                return families
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(Once())
+        registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one
         return bytes(generate_latest(registry))
 
     def _families(self, values: Mapping[str, Values], watched: bool) -> Iterable[Metric]:

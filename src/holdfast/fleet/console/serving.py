@@ -126,10 +126,8 @@ def _bound(host: str, port: int) -> socket.socket:
         remedy = "choose another --host or --port"
         if error.errno == errno.EADDRINUSE:
             remedy = "another console runs there: open it, or choose another --port"
-        problem, found = (
-            "the address cannot be bound",
-            f"{host}, port {port}: {error.strerror or error}",
-        )
+        problem = "the address cannot be bound"
+        found = f"{host}, port {port}: {error.strerror or error}"
         raise InputError(problem, code="address-in-use", found=found, remedy=remedy) from error
 
 

@@ -231,8 +231,7 @@ def _seen(log: FleetLog) -> list[dict[str, Any]]:
 def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
     """The share of long repairs: the component's own from enough outages on, else of all."""
     if not outages.by_label:
-        findings.assumed(key, "the log has no outages of nodes")
-        return Component("", 1.0, "").permanent
+        return findings.assumed(key, "the log has no outages of nodes", Component.permanent)
     slow, count = outages.by_label.get(label, (0, 0))
     if count < FIRM_SHARE:
         slow, count = (sum(column) for column in zip(*outages.by_label.values(), strict=True))
@@ -271,8 +270,7 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     Checks of a node come at one interval, so the times between what they find are multiples of it; a
     check that follows a crash at once is not one of these.
     """
-    default = Detection()
-    heartbeat = rounded(min(default.heartbeat_s, typical_s), 3)
+    heartbeat = rounded(min(Detection.heartbeat_s, typical_s), 3)
     gaps = log.arrow(
         f"""WITH at_once AS (
             SELECT causes.node, time_s FROM {attribution.ranked_causes(log)} AS causes
@@ -290,8 +288,8 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     if interval is not None:
         return Detection(findings.found(key, interval, gap_s.size), heartbeat)
     why = "the times between failed checks of a node have no interval in common"
-    findings.assumed(key, f"{why} (n = {gap_s.size:,})")
-    return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
+    usual = rounded(min(Detection.check_interval_s, typical_s), 3)
+    return Detection(findings.assumed(key, f"{why} (n = {gap_s.size:,})", usual), heartbeat)
 
 
 def common_interval(gaps: Array) -> float | None:

@@ -119,15 +119,7 @@ class Calibration(Answer):
 
     def sections(self) -> list[Section]:
         """The estimates, and the log beside its simulations if they were asked for."""
-        rows = [
-            {
-                "key": e.key,
-                "estimate": e.estimate() if e.estimated else "assumed",
-                "n": e.n,
-                "how": e.how,
-            }
-            for e in self.estimates
-        ]
+        rows = [{**vars(each), "estimate": each.estimate()} for each in self.estimates]
         tables = [table(rows, "key estimate n how", "One row per key.", n="Observations")]
         text = self.findings()[0].text
         estimates = Section("estimates", "What does the log tell?", text, (), tables)

@@ -198,7 +198,7 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         step, rest = steps[0], steps[1:]
         if isinstance(value, dict) and not isinstance(step, int):
             return {**value, step: _set(value.get(step, 1.0), rest, leaf, edit)}
-        if not isinstance(value, list):
+        if not isinstance(value, (list, tuple)):
             raise InputError("not a list", code="invalid-syntax", place=edit.key)
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
@@ -211,9 +211,9 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         raise impossible(edit, f"{edit.key}=VALUE")
     if isinstance(value, dict) and not setting:
         return {name: _set(each, (), leaf, edit) for name, each in value.items()}
-    if isinstance(value, list) and leaf.kind is str:
+    if isinstance(value, (list, tuple)) and leaf.kind is str:
         return [part.strip() for part in edit.value.split(",") if part.strip()]
-    if isinstance(value, list) and not edit.value.startswith("["):
+    if isinstance(value, (list, tuple)) and not edit.value.startswith("["):
         return [_set(each, (), leaf, edit) for each in value]
     return value_of(leaf, edit, value)
 

@@ -156,15 +156,14 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     counters = np.zeros(k.COUNTERS, np.int64)
     counters[k.NEXT_PASS] = k.NEVER
     counters[k.UNUSED] = slots
-    nodes, lists = _nodes(scenario, rates)
+    pods = -(-cluster.nodes // cluster.nodes_per_pod)
     queued = {name: jobs[name] for name in jobs.dtype.names or ()}
-    counters[k.WHOLE_FREE] = lists["count"].sum()
     return k.Simulation(
         rules=_rules(scenario, seed, rates),
         counters=counters,
-        nodes=nodes,
+        nodes=_nodes(scenario, rates),
         on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
-        lists=lists,
+        lists=records(k.FREE_LIST, cluster.gpus_per_node + pods, first=-1),
         jobs=records(k.JOB, len(jobs), **queued, following=-1, before=-1, held_left=-1),
         classes=_classes(scenario),
         slots=records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
@@ -228,26 +227,18 @@ def _classes(scenario: Scenario) -> Array:
     return records(k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), **places)
 
 
-def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
-    """The nodes, all of them free, and the lists that they are in."""
+def _nodes(scenario: Scenario, made: Hazards) -> Array:
+    """The nodes, all of them free; the kernel lists them."""
     cluster = scenario.cluster
-    count, size = cluster.nodes, cluster.gpus_per_node
-    pods = -(-count // cluster.nodes_per_pod)
     pulled = np.isin(scenario.node_names, list(cluster.without))
-    pod = np.arange(count) // cluster.nodes_per_pod
-    none = dict.fromkeys(("held_for", "following", "before", "failure", "drain"), -1)
-    status, listed = np.where(pulled, k.REMOVED, k.UP), np.where(pulled, -1, size + pod)
-    places = {"status": status, "free": size, "pod": pod, "listed": listed}
-    nodes = records(k.NODE, count, **none, **places, rate=made.rate, scale=made.scale)
-    lists = records(k.FREE_LIST, size + pods, first=-1)
-    for node in reversed(np.flatnonzero(~pulled).tolist()):
-        which = lists[size + pod[node]]
-        nodes[node]["following"] = which["first"]
-        if which["first"] >= 0:
-            nodes[which["first"]]["before"] = node
-        which["first"] = node
-        which["count"] += 1
-    return nodes, lists
+    pod = np.arange(cluster.nodes) // cluster.nodes_per_pod
+    none = dict.fromkeys(("held_for", "listed", "following", "before", "failure", "drain"), -1)
+    places = {
+        "status": np.where(pulled, k.REMOVED, k.UP),
+        "free": cluster.gpus_per_node,
+        "pod": pod,
+    }
+    return records(k.NODE, cluster.nodes, **none, **places, rate=made.rate, scale=made.scale)
 
 
 def _grown(sim: k.Simulation) -> k.Simulation:

@@ -53,7 +53,7 @@ class Estimate:
         """The value with its interval: ``0.0065 [0.0061, 0.0069]``; "" if it is no number."""
         text = duration if self.unit == "s" else brief
         if self.value is None:
-            return ""
+            return "" if self.estimated else "assumed"
         unit = f" {self.unit}" if self.unit not in ("s", "") else ""
         value = f"{self.value:,}" if isinstance(self.value, int) else text(self.value)
         if self.interval is None:
@@ -106,9 +106,10 @@ class Findings:
         self.estimates.append(Estimate(key, how, value, count, interval, level))
         return value
 
-    def assumed(self, key: str, why: str) -> None:
-        """Record what it did not tell."""
+    def assumed(self, key: str, why: str, value: Number = None) -> Number:
+        """Record what it did not tell; gives the value that is assumed."""
         self.estimates.append(Estimate(key, why, estimated=False))
+        return value
 
     def note(self, text: str) -> None:
         """Record something that the user should know."""

@@ -18,19 +18,12 @@ Array = npt.NDArray[Any]
 Records: TypeAlias = Any
 
 
-class State(IntEnum):
-    """How an attempt ended, or where it stands when the simulated time is over."""
-
-    COMPLETED = 0
-    FAILED = 1
-    CANCELLED = 2
-    OUT_OF_MEMORY = 3
-    TIMEOUT = 4
-    REQUEUED = 5
-    PREEMPTED = 6
-    NODE_FAIL = 7
-    RUNNING = 8
-    PENDING = 9
+# How an attempt ended, or where it stands when the simulated time is over.
+State = IntEnum(
+    "State",
+    "COMPLETED FAILED CANCELLED OUT_OF_MEMORY TIMEOUT REQUEUED PREEMPTED NODE_FAIL RUNNING PENDING",
+    start=0,
+)
 
 
 class Detected(IntEnum):

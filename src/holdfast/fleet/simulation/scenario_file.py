@@ -92,7 +92,7 @@ def _by_field(kind: Any, data: Mapping[str, Any], place: str) -> dict[str, Any]:
         item = item_of(hints(kind)[name])
         if dataclasses.is_dataclass(item) and isinstance(value, Mapping):
             values[name] = _by_field(item, value, path)
-        elif dataclasses.is_dataclass(item) and isinstance(value, list):
+        elif dataclasses.is_dataclass(item) and isinstance(value, (list, tuple)):
             values[name] = [
                 _by_field(item, each, f"{path}[{n}]") if isinstance(each, Mapping) else each
                 for n, each in enumerate(value)
@@ -113,12 +113,8 @@ def _seconds(value: Any, place: str) -> float:
 
 def plain(value: Any) -> Any:
     """What `read` makes an equal dataclass of: tables and lists by their TOML keys, times in seconds."""
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {toml_key(each.name): plain(getattr(value, each.name)) for each in fields}
-    if isinstance(value, tuple):
-        return [plain(each) for each in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    keyed = lambda pairs: {toml_key(name): part for name, part in pairs}  # noqa: E731
+    return dataclasses.asdict(value, dict_factory=keyed)
 
 
 def write(

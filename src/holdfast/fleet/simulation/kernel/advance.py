@@ -9,6 +9,7 @@ from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import end, record, start
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import drop_first
+from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.queue import enqueue
 from holdfast.fleet.simulation.kernel.scheduling import schedule
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
@@ -16,7 +17,9 @@ from holdfast.fleet.simulation.kernel.state import Simulation, wide
 
 @compiled
 def begin(sim: Simulation) -> None:
-    """Plan the first failures."""
+    """List the free nodes, the first in front, and plan the first failures."""
+    for node in range(sim.nodes.size - 1, -1, -1):
+        list_node(sim, node)
     for node in range(sim.nodes.size):
         if sim.nodes[node].status == const.UP:
             failing.plan_failure(sim, node)
