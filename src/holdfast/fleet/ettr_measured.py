@@ -44,10 +44,6 @@ class MeasuredEttr(Answer):
     # checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal.
     assumptions: dict[str, float | bool]
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain values."""
-        return {**vars(self), "by_size": self.by_size.to_pylist()}
-
     def values(self) -> Sequence[Value]:
         """The mean by job size."""
         rows = ((bucket_label(int(row["gpus_max"])), row) for row in self.by_size.to_pylist())

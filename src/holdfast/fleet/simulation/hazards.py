@@ -23,10 +23,8 @@ class Hazards:
     rate: Array  # float64 [nodes]: of failures that end attempts
     # float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds.
     scale: Array
-    ending: float  # Share of the failures that end attempts
-    rack_rate: float  # Blasts of one rack
-    pod_rate: float  # Blasts of one pod
-    fleet_rate: float  # Blasts of the fleet
+    # Of `kernel.state.RULES`: blasts of one rack, one pod, the fleet; share of what ends attempts.
+    rules: dict[str, float]
     components: Array
     blasts: Array
     sources: Array
@@ -136,6 +134,5 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
     for name in ("high", "low", "crash", "permanent"):
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
-    rack, pod, fleet = (shared[domain] / DAY_MS for domain in widths)
-    origins = np.array(sources, BLAST_SOURCE)
-    return Hazards(rate, scale, ending, rack, pod, fleet, components, blasts, origins)
+    rules = {f"{domain}_rate": shared[domain] / DAY_MS for domain in widths} | {"ending": ending}
+    return Hazards(rate, scale, rules, components, blasts, np.array(sources, BLAST_SOURCE))

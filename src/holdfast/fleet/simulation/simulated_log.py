@@ -74,17 +74,14 @@ def simulate(
         InputError: if the scenario says something impossible (its key is named), or `days` or `seed` do.
         StoreError: if the store cannot be written, or something else stands there.
     """
-    from holdfast.fleet.simulation.engine import run
+    from holdfast.fleet.simulation.engine import SLICES, run
 
     loaded = read_scenario(scenario)
     check_output(Path(output).resolve())
-    reported = 0.0
     with track(f"simulating {loaded.name}", days, "days") as bar:
 
         def advance(done: float) -> None:
-            nonlocal reported
-            bar.advance(done - reported)
-            reported = done
+            bar.advance(days / SLICES)
             if on_progress is not None:
                 on_progress(done)
 
