@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -55,7 +56,8 @@ def create_app(
     """
     if token is not None:
         check_token(token)
-    console = Console(store, assumptions or Assumptions(), watcher, patience_s)
+    how: dict[str, Any] = {"prepare": pages.prepare, "patience_s": patience_s}
+    console = Console(Snapshots(store, assumptions or Assumptions(), **how), watcher)
     no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
     app.add_middleware(Access, token=token, refuse=message)
@@ -68,19 +70,13 @@ def create_app(
     return app
 
 
+@dataclass(eq=False)
 class Console:
     """What the routes share."""
 
-    def __init__(
-        self,
-        store: Path,
-        assumptions: Assumptions,
-        watcher: Watcher | None,
-        patience_s: float,
-    ) -> None:
-        self.snapshots = Snapshots(store, assumptions, prepare=pages.prepare, patience_s=patience_s)
-        self.exporter = metrics.Exporter()
-        self.watcher = watcher
+    snapshots: Snapshots
+    watcher: Watcher | None
+    exporter: metrics.Exporter = field(default_factory=metrics.Exporter)
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from threading import Lock, RLock, Thread
 from typing import Any, TypeVar, cast
@@ -81,6 +82,7 @@ class Snapshot:
                 ) from error
 
 
+@dataclass(eq=False)
 class Snapshots:
     """The current generation of a store.
 
@@ -91,18 +93,13 @@ class Snapshots:
         patience_s: how long a request waits for that if there is a generation to show instead.
     """
 
-    def __init__(
-        self,
-        store: Path,
-        assumptions: Assumptions,
-        *,
-        prepare: Callable[[Snapshot], object] = lambda snapshot: None,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self.store = store
-        self.assumptions = assumptions
-        self._prepare = prepare
-        self._patience_s = patience_s
+    store: Path
+    assumptions: Assumptions
+    _: KW_ONLY
+    prepare: Callable[[Snapshot], object] = lambda snapshot: None
+    patience_s: float = PATIENCE_S
+
+    def __post_init__(self) -> None:
         self._lock = Lock()
         self._shown: Snapshot | None = None
         self._coming: Future[Snapshot] | None = None
@@ -143,7 +140,7 @@ class Snapshots:
                 coming, self._analysed = Future(), generation
                 self._coming = coming
                 Thread(target=self._analyse, args=(coming, generation), daemon=True).start()
-        done, _ = wait([coming], None if shown is None else self._patience_s)
+        done, _ = wait([coming], None if shown is None else self.patience_s)
         return coming.result() if done or shown is None else shown
 
     def answer(self, build: Callable[[Snapshot], _Value]) -> _Value:
@@ -163,7 +160,7 @@ class Snapshots:
     def _analyse(self, coming: Future[Snapshot], generation: str) -> None:
         try:
             snapshot = Snapshot(self.store, self.assumptions, generation)
-            self._prepare(snapshot)
+            self.prepare(snapshot)
         except Exception as error:  # the requests that wait for it raise it
             coming.set_exception(error)
             return

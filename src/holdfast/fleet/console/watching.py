@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -33,6 +33,7 @@ class WatchStatus:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class Watcher:
     """Follows logs into a store in a thread of its own.
 
@@ -47,20 +48,16 @@ class Watcher:
     A stopped watcher may be started again.
     """
 
-    def __init__(
-        self,
-        store: Path,
-        paths: Sequence[Path],
-        *,
-        poll_s: float = 60.0,
-        timezone: str | None = None,
-        cluster: str = "",
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.paths = [Path(path) for path in paths]
-        self.poll_s = poll_s
-        self._follower = Follower(self.paths, Path(store), timezone, cluster)
-        self._clock = clock
+    store: Path
+    paths: Sequence[Path]
+    _: KW_ONLY
+    poll_s: float = 60.0
+    timezone: str | None = None
+    cluster: str = ""
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._follower = Follower(self.paths, self.store, self.timezone, self.cluster)
         self._status = WatchStatus()
         self._halt = Event()
         self._thread: Thread | None = None
@@ -104,10 +101,10 @@ class Watcher:
             found = self._follower.look()
         except (HoldfastError, OSError) as error:
             text = " ".join(str(error).split())
-            self._status = replace(before, last_poll_s=self._clock(), problems=(text,))
+            self._status = replace(before, last_poll_s=self.clock(), problems=(text,))
             return
         problems = tuple(f"{path}: {text}" for path, text in sorted(found.problems.items()))
-        self._status = WatchStatus(self._clock(), before.rows + found.rows, problems)
+        self._status = WatchStatus(self.clock(), before.rows + found.rows, problems)
 
     def _run(self) -> None:
         while not self._halt.is_set():

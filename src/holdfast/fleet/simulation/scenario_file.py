@@ -80,27 +80,24 @@ def read(kind: Any, data: Mapping[str, Any]) -> Any:
     return read_config(_by_field(kind, data, ""), kind, "the scenario")
 
 
-def _by_field(kind: Any, data: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A TOML table with the names of the fields, its durations in seconds."""
-    names = {toml_key(name): name for name in hints(kind)}
+def _by_field(kind: Any, data: Any, place: str) -> Any:
+    """A TOML value, tables with the names of their fields and durations in seconds."""
+    if isinstance(data, (list, tuple)):
+        return [_by_field(kind, each, f"{place}[{n}]") for n, each in enumerate(data)]
+    if not isinstance(data, Mapping):
+        return data
     values = {}
+    names = {toml_key(name): name for name in hints(kind)} if dataclasses.is_dataclass(kind) else {}
     for key, value in data.items():
-        if key not in names:
+        path, name = f"{place}.{key}" if place else key, names.get(key, key)
+        if names and key not in names:
             raise unknown_key(key, names, place)
-        path, name = f"{place}.{key}" if place else key, names[key]
-        values[name] = _seconds(value, path) if name != key else value
-        item = item_of(hints(kind)[name])
-        if dataclasses.is_dataclass(item) and isinstance(value, Mapping):
-            values[name] = _by_field(item, value, path)
-        elif dataclasses.is_dataclass(item) and isinstance(value, (list, tuple)):
-            values[name] = [
-                _by_field(item, each, f"{path}[{n}]") if isinstance(each, Mapping) else each
-                for n, each in enumerate(value)
-            ]
-        elif isinstance(value, Mapping):  # `read_config` could not name the entry
-            for entry, number in value.items():
-                if not Bounds(-math.inf).hold(number):
-                    raise wrong(f"{path}.{entry}", number, "a number")
+        if not names and not Bounds(-math.inf).hold(
+            value
+        ):  # `read_config` could not name the entry
+            raise wrong(path, value, "a number")
+        item = item_of(hints(kind)[name]) if names else kind
+        values[name] = _seconds(value, path) if name != key else _by_field(item, value, path)
     return values
 
 

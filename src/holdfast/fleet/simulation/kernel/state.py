@@ -69,16 +69,14 @@ NODE = [
     ("free", "i4"),  # GPUs
     ("held_for", "i4"),  # the job that preempted its attempts
     ("pod", "i4"),
-    ("rack_seen", "i8"),  # of the first node of a rack or pod: the last start that touched it
-    ("pod_seen", "i8"),
-    ("listed", "i4"),  # the list of free nodes that it is in, and its neighbours there
-    ("following", "i4"),
-    ("before", "i4"),
+    # Of the first node of a rack or pod: the last start that touched it.
+    *_all("i8", "rack_seen", "pod_seen"),
+    # The list of free nodes that it is in, and its neighbours there.
+    *_all("i4", "listed", "following", "before"),
     ("attempts", "i4"),  # how many run on it
     ("until", "i8"),  # when the limits of all of them are over
-    ("oldest", "i8"),  # first and last start of those that run on it, and their highest rank
-    ("newest", "i8"),
-    ("rank", "i4"),
+    *_all("i8", "oldest", "newest"),  # first and last start of those that run on it ...
+    ("rank", "i4"),  # ... and their highest rank
     ("leaving", "i4"),  # how many of them hang or have been told to go
     ("failure", "i4"),  # the failure that takes it out
     ("drain", "i4"),  # the failure that drains it
@@ -98,17 +96,14 @@ JOB = [
     ("done", "i8"),  # progress that is saved
     ("eligible", "i8"),
     ("attempts", "i4"),  # starts so far
-    ("following", "i4"),  # neighbours in the queue
-    ("before", "i4"),
+    *_all("i4", "following", "before"),  # neighbours in the queue
     ("held_left", "i4"),  # held nodes that still have to become free for it; -1: none are held
 ]
 
 CLASS = [
     ("rank", "i8"),  # order of the priorities: a larger one preempts a smaller one
     ("weight", "i8"),  # the smallest weight + eligible is first
-    ("head", "i4"),
-    ("tail", "i4"),
-    ("cursor", "i4"),
+    *_all("i4", "head", "tail", "cursor"),
 ]
 
 SLOT = [
@@ -124,8 +119,7 @@ SLOT = [
     ("ending", "i4"),  # the state in which it ends if nothing happens
     ("stopped", "i8"),  # since when it hangs
     ("signal", "i8"),
-    ("failure", "i4"),
-    ("preemptor", "i4"),
+    *_all("i4", "failure", "preemptor"),
     ("hazard", "f8"),  # failures per millisecond that are expected to end it
     ("unused", "i4"),  # place k of the stack of unused slots
 ]
