@@ -75,12 +75,10 @@ def _kept(snapshot: Snapshot, section: Section) -> dict[str, Any]:
 def _laid(section: Section) -> dict[str, Any]:
     """A section, with the nodes and jobs of its tables as links."""
     links = {"node": NODE_LINK, "job_id": JOB_LINK}
-    tables = [
-        replace(
-            each, columns={n: replace(f, link=links.get(n, "")) for n, f in each.columns.items()}
-        )
-        for each in section.tables
-    ]
+    tables = []
+    for each in section.tables:
+        columns = {n: replace(form, link=links.get(n, "")) for n, form in each.columns.items()}
+        tables.append(replace(each, columns=columns))
     return parts.lay_out(replace(section, tables=tables))
 
 

@@ -73,16 +73,10 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """A row of the JSON."""
         low, high = self.interval or (None, None)
-        return {
-            "key": self.key,
-            "value": None if self.value is None else float(self.value),
-            "low": low,
-            "high": high,
-            "level": None if self.interval is None else self.level,
-            "n": self.n,
-            "unit": self.unit,
-            "how": self.how,
-        }
+        value = None if self.value is None else float(self.value)
+        level = None if self.interval is None else self.level
+        bounds = {"value": value, "low": low, "high": high, "level": level}
+        return {"key": self.key, **bounds, "n": self.n, "unit": self.unit, "how": self.how}
 
 
 @dataclass

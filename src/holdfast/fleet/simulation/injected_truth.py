@@ -109,21 +109,19 @@ def _failures(run: Run) -> list[dict[str, Any]]:
     for row in run.attempts[run.attempts.failure >= 0]:
         attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
         ended.setdefault(int(row.failure), []).append(attempt)
-    return [
-        {
-            "time": times[row],
-            "node": names[f.node[row]],
-            "component": components[row],
-            "check": checks[row],
-            "severity": _SEVERITIES[Detected(f.kind[row])],
-            "detected": seen[row],
-            "repaired": back[row],
-            "permanent": bool(f.permanent[row]),
-            "blast": int(f.blast[row]) if f.blast[row] >= 0 else None,
-            "ended_attempts": ended.get(row, []),
-        }
-        for row in range(len(f.time_ms))
-    ]
+    columns = {
+        "time": times,
+        "node": [names[node] for node in f.node],
+        "component": components,
+        "check": checks,
+        "severity": [_SEVERITIES[Detected(kind)] for kind in f.kind],
+        "detected": seen,
+        "repaired": back,
+        "permanent": f.permanent.tolist(),
+        "blast": [None if number < 0 else number for number in f.blast.tolist()],
+        "ended_attempts": [ended.get(row, []) for row in range(len(times))],
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _iso(run: Run, ms: Array) -> list[str | None]:

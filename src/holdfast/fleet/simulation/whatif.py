@@ -14,7 +14,7 @@ from holdfast.answer import Answer, Figure, Finding, How, Section, Table, Unknow
 from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, TOPS, Scope, metric, window_ms
+from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, LOSSES, TOPS, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.wording import how, table
 from holdfast.numbers import duration, percent
@@ -23,12 +23,11 @@ from holdfast.report import figures
 GOODPUT = "goodput_share_of_busy_time"
 # What a change is judged by: the first that can be measured.
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
-LOST = ("lost_first_order_gpu_hours_per_day", "lost_second_order_gpu_hours_per_day")
+LOST = tuple(f"lost_{order}_gpu_hours_per_day" for order in LOSSES)
 # What the page shows beside it; the JSON has every metric.
 EFFECTS = (
     "goodput_gpu_hours_per_day",
     *LOST,
-    "lost_other_preemption_gpu_hours_per_day",
     "queue_wait_mean_s",
     "completed_jobs_per_day",
 )
@@ -163,7 +162,7 @@ class WhatIf(Answer):
         others = [each.change for each in self.ranked_by(self.main) if each.change != self._subject]
         shown = others[: MOST_FINDINGS - 3]
         findings += [Finding(self.sentence(change), "gain") for change in shown]
-        first, second, busy = (self._now(name) for name in (*LOST, GOODPUT))
+        first, second, busy = (self._now(name) for name in (*LOST[:2], GOODPUT))
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
         now = f"Without a change {lost}; {busy} of busy GPU time is productive."
         findings.append(Finding(now, "effects"))

@@ -40,15 +40,14 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Records:
     checkpoint = scenario.checkpoint
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
     limits = (workload.short_limits, workload.limit_factor, 1.0 + stopped / checkpoint.interval_s)
+    hazards = [(State[end.state], end.scale_hours, end.shape) for end in ends]
     _draw(
         jobs.view(np.ndarray),
         seed,
         np.array([(size.gpus, size.hours, size.spread) for size in sizes], np.float64),
         _cumulated([[size.share for size in sizes]])[0],
         _cumulated(qos),
-        np.array([(State[e.state], e.scale_hours, e.shape) for e in ends], np.float64).reshape(
-            -1, 3
-        ),
+        np.array(hazards, np.float64).reshape(-1, 3),
         workload.users,
         limits,
         round(checkpoint.init_s * 1e3),
