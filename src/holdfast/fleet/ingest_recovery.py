@@ -107,10 +107,9 @@ def explain(
         }
         if row["nodes"]:
             broken = {node: time for node, time in broken.items() if node in row["nodes"]}
-        if not broken:
-            row["state"] = "REQUEUED" if len(outages) and not blamed else "NODE_FAIL"
-        else:
-            row["state"] = "NODE_FAIL"
+        requeued = len(outages) and not blamed and not broken
+        row["state"] = "REQUEUED" if requeued else "NODE_FAIL"
+        if broken:
             row["end_s"] = min(last, *broken.values())
             if len(broken) == 1:
                 row["failed_node"] = next(iter(broken))

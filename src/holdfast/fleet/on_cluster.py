@@ -5,6 +5,7 @@ Nothing here changes the cluster: the commands are printed for review.
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -37,20 +38,19 @@ def sacct_output(since: str, timezone: str = "UTC") -> Iterator[Path]:
             with path.open("wb") as file:
                 # Slurm writes the times of its process's zone; in UTC no hour occurs twice.
                 run = subprocess.run(
-                    ["env", f"TZ={timezone}", "SLURM_TIME_FORMAT=standard", *line],
+                    line,
+                    env={**os.environ, "TZ": timezone, "SLURM_TIME_FORMAT": "standard"},
                     stdout=file,
                     stderr=subprocess.PIPE,
                     text=True,
                     check=False,
                 )
         except FileNotFoundError as error:
-            raise InputError("`env` not found", code="not-found") from error
-        if run.returncode == 127:
             raise InputError(
                 "`sacct` not found",
                 code="not-found",
                 remedy="run this on a login node of the cluster, or ingest a file that sacct wrote",
-            )
+            ) from error
         if run.returncode:
             raise InputError(
                 "`sacct` ended with an error",
@@ -72,8 +72,7 @@ def _expanded(since: str) -> str:
 def drain_commands(result: Lemons) -> str:
     """Lines that would take the lemon nodes out of service, in Slurm and in Kubernetes, to be reviewed."""
     rows = {row["node"]: row for row in result.nodes.to_pylist()}
-    slurm: list[str] = []
-    kubernetes: list[str] = []
+    slurm, kubernetes = ["# Slurm"], ["# Kubernetes"]
     for name in result.lemons:
         row = rows[name]
         cluster, _, node = name.rpartition(":")
@@ -85,9 +84,7 @@ def drain_commands(result: Lemons) -> str:
         change = ["update", f"nodename={node}", "state=drain", f"reason={reason}"]
         slurm.append(shlex.join(["scontrol", *where, *change]))
         kubernetes.append(shlex.join(["kubectl", "cordon", node]))
-    if not slurm:
-        return "# no lemon node"
-    return "\n".join(["# Slurm", *slurm, "# Kubernetes", *kubernetes])
+    return "\n".join([*slurm, *kubernetes]) if result.lemons else "# no lemon node"
 
 
 class DrainCommands(Lemons):

@@ -102,14 +102,13 @@ class Store:
         """
         files = [self.path / part for part in self.facts["tables"].get(name, [])]
         for file in files:
-            if file.is_file() and _is_whole(file):
-                continue
-            damage = "cannot be read: it is cut off or overwritten"
-            raise store_error(
-                "damaged",
-                f"{file}: a file of the store {damage if file.is_file() else 'is missing'}\n"
-                "  remedy: ingest the logs again into a new store",
-            )
+            if not file.is_file() or not _is_whole(file):
+                damage = "cannot be read: it is cut off or overwritten"
+                raise store_error(
+                    "damaged",
+                    f"{file}: a file of the store {damage if file.is_file() else 'is missing'}\n"
+                    "  remedy: ingest the logs again into a new store",
+                )
         return files
 
 
@@ -154,13 +153,13 @@ def existing_store(folder: Path) -> Store | None:
     """
     if (folder / MANIFEST).exists():
         store = Store.open(folder)
-        if store.is_simulated:
-            raise store_error(
-                "conflict",
-                f"{folder}: cannot add a real log to a store that holds a simulated one\n"
-                "  remedy: name a new or an empty folder",
-            )
-        return store
+        if not store.is_simulated:
+            return store
+        raise store_error(
+            "conflict",
+            f"{folder}: cannot add a real log to a store that holds a simulated one\n"
+            "  remedy: name a new or an empty folder",
+        )
     if folder.exists() and not folder.is_dir():
         raise store_error("output-exists", f"{folder}: the store path is a file")
     own = {STAGING, LOCK, *TABLES}
@@ -181,37 +180,29 @@ def writing(folder: Path) -> Iterator[Store | None]:
         StoreError: if another ingest holds it, or it cannot be written; it is then as it was before.
     """
     existing_store(folder)
-    with _only_writer(folder):
-        try:
-            _clear(folder)
-            yield existing_store(folder)
-        except (OSError, duckdb.IOException) as error:
-            raise store_error(
-                "unwritable",
-                f"{folder}: the store could not be written and is as it was before\n"
-                f"  found: {error}\n"
-                "  remedy: free some space and rerun the same command",
-            ) from error
-        finally:
-            with suppress(OSError):  # then the next ingest clears it
-                _clear(folder)
-
-
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder / STAGING, ignore_errors=True)
-    sweep(folder)
-
-
-def _only_writer(folder: Path) -> Lock:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return Lock(folder / LOCK)
+        with Lock(folder / LOCK):
+            _clear(folder)
+            try:
+                yield existing_store(folder)
+            finally:
+                with suppress(OSError):  # then the next ingest clears it
+                    _clear(folder)
     except LockHeldError as error:
         raise store_error(
             "in-use",
             f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended",
         ) from error
-    except OSError as error:
+    except (OSError, duckdb.IOException) as error:
         raise store_error(
-            "unwritable", f"{folder}: the store cannot be written\n  found: {error}"
+            "unwritable",
+            f"{folder}: the store could not be written and is as it was before\n"
+            f"  found: {error}\n"
+            "  remedy: free some space and rerun the same command",
         ) from error
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder / STAGING, ignore_errors=True)
+    sweep(folder)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -176,8 +175,7 @@ def load(path: Path | None = None) -> Taxonomy:
 
 @cache
 def _shipped() -> Taxonomy:
-    with resources.as_file(resources.files("holdfast.fleet") / "taxonomy.toml") as path:
-        return _read(path, Taxonomy({}, (), {}))
+    return _read(Path(__file__).with_name("taxonomy.toml"), Taxonomy({}, (), {}))
 
 
 def _read(path: Path, base: Taxonomy | None) -> Taxonomy:

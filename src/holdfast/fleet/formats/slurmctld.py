@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import by_distinct, table_of, with_cluster
+from holdfast.fleet.formats.columns import table_of, with_cluster
 from holdfast.fleet.formats.fields import parse_instant, parse_integer
 from holdfast.fleet.formats.source import Rejects, blocks
 from holdfast.fleet.schema import CONTROLLER_EVENTS
@@ -114,11 +114,7 @@ def _group(parts: pa.Array, name: str) -> pa.Array:
 
 def _raw(job: pa.Array, in_brackets: pa.Array) -> pa.Array:
     """The controller's number: in brackets behind an array task or het component, else the id."""
-    return pc.coalesce(parse_integer(in_brackets), by_distinct(job, _leading, pa.int64()))
-
-
-def _leading(job: str) -> int | None:
-    return int(job) if job.isdecimal() else None
+    return pc.coalesce(parse_integer(in_brackets), parse_integer(job))
 
 
 SLURMCTLD = Format("slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read)

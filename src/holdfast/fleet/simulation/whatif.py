@@ -153,7 +153,8 @@ class WhatIf(Answer):
         lead = "Recommended." if self.best else "No recommendation."
         findings = [Finding(self.recommended or none, "gain", lead)]
         paths = dict.fromkeys(path for change in self.scenarios for path in paths_of(change))
-        if guesses := [path for path in paths if _within(path, self.assumed)]:
+        tables = tuple(f"{key}." for key in self.assumed)
+        if guesses := [path for path in paths if f"{path}.".startswith(tables)]:
             text = (
                 f"The log does not tell {', '.join(guesses)}, from which these changes start: what they "
                 f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
@@ -267,11 +268,6 @@ class WhatIf(Answer):
         )
         toml = How(self.baseline.to_toml().splitlines(), notes=notes)
         return Section("assumed", "What was assumed of the fleet?", sentence, how=toml)
-
-
-def _within(path: str, keys: Iterable[str]) -> bool:
-    """Whether a path, or a table that it lies in, is among some keys."""
-    return any(path == key or path.startswith(f"{key}.") for key in keys)
 
 
 def _table(
