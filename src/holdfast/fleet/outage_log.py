@@ -73,7 +73,7 @@ def outage_failures(log: FleetLog) -> str:
     """The outages of the window that the log marks as failures: node, stop_s, label, down_s."""
     return log.view(
         "outage_failures",
-        f"""SELECT node, start_s AS stop_s, coalesce(cause, '{UNATTRIBUTED}') AS label,
+        f"""SELECT node, start_s AS stop_s, coalesce(nullif(cause, ''), '{UNATTRIBUTED}') AS label,
             CAST(coalesce(end_s, {int(log.end_s)}) - start_s AS DOUBLE) AS down_s
         FROM {log.table("node_outages")}
         WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)}""",

@@ -104,10 +104,10 @@ def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]
     by_cause: dict[Labels, list[float]] = {}
     due = []
     for row in [] if analysis.outages is None else analysis.outages.rows:
-        if row["cause"]:
-            by_cause.setdefault((row["cause"], UNKNOWN_DOMAIN), []).append(row["start_s"])
+        if row["label"] != UNATTRIBUTED:
+            by_cause.setdefault((row["label"], UNKNOWN_DOMAIN), []).append(row["stop_s"])
         else:
-            due.append(row["start_s"])
+            due.append(row["stop_s"])
     if analysis.outages is None:
         for row in log.rows(f"SELECT symptom, label, stop_s FROM {infrastructure_failures(log)}"):
             if row["symptom"] == UNATTRIBUTED:

@@ -131,7 +131,7 @@ def _failures(
     """When failures happened, and which of them only new checks show; shape ``[n]`` each."""
     log = analysis.log
     if analysis.outages is not None:
-        moments = np.array([row["start_s"] for row in analysis.outages.rows], np.float64)
+        moments = np.array([row["stop_s"] for row in analysis.outages.rows], np.float64)
         moments = moments[moments >= begin_s]
         return moments, np.zeros(len(moments), np.bool_)
     # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too.
