@@ -107,8 +107,7 @@ def explain(
         }
         if row["nodes"]:
             broken = {node: time for node, time in broken.items() if node in row["nodes"]}
-        requeued = len(outages) and not blamed and not broken
-        row["state"] = "REQUEUED" if requeued else "NODE_FAIL"
+        row["state"] = "REQUEUED" if len(outages) and not blamed and not broken else "NODE_FAIL"
         if broken:
             row["end_s"] = min(last, *broken.values())
             if len(broken) == 1:

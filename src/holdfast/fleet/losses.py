@@ -135,6 +135,7 @@ class Goodput(Answer):
         failures = counted(self.failures, "infrastructure failure")
         if not self.failures:
             hidden = self.log.store.facts.get("duplicates_flag") == "missing"
+            hidden = hidden or not self.log.count("attempts")
             lead = "No failure is visible" if hidden else "Nothing to do"
             work = f"in {brief(total)} {self.unit} " if total else ""
             return f"{lead}: no infrastructure failure {work}since {since} that this log shows."
