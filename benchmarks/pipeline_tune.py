@@ -4,8 +4,8 @@
 
 Five pipelines and a store that answers after 50 ms. For each: `tune` from PyTorch's defaults; then the rate
 of every num_workers and prefetch_factor of a grid, in turns; SPDL with 1, 2, 4, 8 threads where it is
-installed (Grain is not run: its loader takes another kind of source). Takes about twelve minutes, on a machine
-that is otherwise idle.
+installed (Grain is not run: its loader takes another kind of source). Takes about twelve minutes, on a
+machine that is otherwise idle.
 
 The result of each pipeline is written at once, to `results/pipeline_tune.partial.json`: a run that was
 stopped, or one with --only, is continued by the next. With all six, it becomes
