@@ -12,11 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from holdfast.errors import InputError
+from holdfast.private.mpc.accounting import Cost
+from holdfast.private.mpc.critical_path import replay
 from holdfast.private.mpc.forecast import dry_run
-from holdfast.private.mpc.importing import import_model, load_weights, prepare
+from holdfast.private.mpc.importing import PrivateModel, import_model, load_weights, prepare
 from holdfast.private.mpc.local import simulate
 from holdfast.private.mpc.party import Party
-from holdfast.private.mpc.transport import PeerError
+from holdfast.private.mpc.transport import Network, PeerError, TraceEvent
 
 
 class Residual(nn.Module):
@@ -174,18 +176,76 @@ def test_other_attention_computes_what_it_computes_in_plaintext(name: str) -> No
 
 def test_convolutions_and_what_a_dry_run_says_of_them() -> None:
     module, x, ledgers = checked("residual")
-    rows = ledgers[1]  # the last party, whom the dealer sends corrections
-    measured = {key: (row.rounds, row.bytes_sent, row.offline_bytes) for key, row in rows.items()}
     graph = prepare(module, [x])
-    assert measured == {
-        (row["module"], row["op"]): (row["rounds"], row["bytes"], row["offline_bytes"])
-        for row in dry_run(graph, example=[x])[0]
-    }
+    runs = dry_run(graph, [x])
+    # Two parties exchange: what one party counts is the longest chain, too.
+    rounds = replay([run.channel.trace for run in runs], Network()).row_rounds
+    for run, rows in zip(runs, ledgers, strict=True):
+        assert traffic(run.channel.ledger.rows) == traffic(rows)
+        assert rounds == {key: row.rounds for key, row in rows.items() if row.rounds}
     # Batch normalization and pooling are rearranged.
     ops = [step.op for step in graph.steps]
     assert ops.count("batch_norm") == 1  # the one behind the pooling
     assert ops.index("max_pool2d") < ops.index("relu", ops.index("max_pool2d"))
     assert not any("running" in name for name in graph.constants)
+
+
+def traffic(rows: dict[tuple[str, str], Cost]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Bytes sent, and bytes of preprocessing received, by module and operation."""
+    return {key: (row.bytes_sent, row.offline_bytes) for key, row in rows.items()}
+
+
+SHAPES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "linear": (nn.Linear(6, 3), (2, 6)),
+    "relu": (nn.ReLU(), (4, 5)),
+    "layers": (
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten()),
+        (1, 1, 6, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("comparison", ["tree", "dcf"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_party_of_a_dry_run_counts_what_it_counts_among_the_others(
+    shape: str, comparison: Any
+) -> None:
+    # Party 2 deals, so the parties differ in bytes, in rounds and in whom they wait for.
+    module, size = SHAPES[shape]
+    x = torch.zeros(size)
+    graph = prepare(module, [x])
+
+    def main(party: Party) -> Party:
+        PrivateModel(party, graph, owner=0)(party.secret(x, owner=0, shape=size)).reveal()
+        return party
+
+    settings: dict[str, Any] = {"mode": "replicated3", "comparison": comparison}
+    alone = dry_run(graph, [x], 3, **settings)
+    together = simulate(3, main, **settings)
+    replayed = replay([run.channel.trace for run in alone], Network())
+    assert replayed.rounds == [party.channel.round for party in together]
+    assert sum(replayed.row_rounds.values()) == max(replayed.rounds)
+    for run, party in zip(alone, together, strict=True):
+        assert traffic(run.channel.ledger.rows) == traffic(party.channel.ledger.rows)
+        assert run.supply.items == party.supply.items
+
+
+def test_a_party_that_deals_delays_those_that_wait_for_it() -> None:
+    def event(peer: int, received: bool, computing_s: float) -> TraceEvent:
+        return TraceEvent(("", "relu"), peer, 100, received, computing_s)
+
+    # Party 2 computes 3 s, then sends party 1 what it needs to answer party 0.
+    traces = [
+        [event(1, False, 0.5), event(1, True, 0.0)],
+        [event(2, True, 1.0), event(0, False, 0.25), event(0, True, 0.0)],
+        [event(1, False, 3.0)],
+    ]
+    assert replay(traces, Network()).ends_s == [3.25, 3.25, 3.0]
+    # 2 messages follow each other: 2 delays, and 2 times 800 bits on links of their own.
+    slow = replay(traces, Network(delay_s=10.0, bits_per_s=800.0))
+    assert slow.ends_s == [25.25, 14.25, 3.0]
+    assert slow.rounds == [2, 1, 0]
+    assert slow.row_rounds == {("", "relu"): 2}
 
 
 class Unsupported(nn.Module):

@@ -308,42 +308,66 @@ class Channel:
         return PeerError(problem, code=code, peer=link.peer, op=self.path(), round=self.round)
 
 
-class EchoChannel(Channel):
-    """A channel without peers, for forecasts: it counts messages, and answers with what was sent.
-
-    The costs of a protocol do not depend on the values, so one party alone finds them.
+@dataclass(frozen=True)
+class TraceEvent:
+    """A message that a party of a dry run sends or receives.
 
     Args:
-        rank: of the party that is imitated.
+        row: module and operation, as in the ledger.
+        peer: rank of the other party.
+        size: bytes of header and payload.
+        received: whether this party receives it.
+        computing_s: computation of this party since the event before.
+    """
+
+    row: tuple[str, str]
+    peer: int
+    size: int
+    received: bool
+    computing_s: float
+
+
+class EchoChannel(Channel):
+    """A channel without peers, for forecasts: it records messages, and answers with what was sent.
+
+    The costs of a protocol do not depend on the values, so each party can run alone.
+
+    Args:
+        rank: of the party that runs.
         parties: number of parties.
     """
 
     def __init__(self, rank: int, parties: int) -> None:
         super().__init__(rank, {})
         self.parties = parties
+        self.trace: list[TraceEvent] = []
+        self._computing_since = time.perf_counter()
 
     def exchange(self, payload: Payload, group: Sequence[int] | None = None) -> list[Any]:
         """The payload, as if every party had sent it."""
-        members = self.parties if group is None else len(group)
-        self._count(len(_octets(payload)), members - 1)
-        self._advance()
-        return [payload] * members
+        members = range(self.parties) if group is None else sorted(group)
+        for received in (False, True):
+            for peer in members:
+                if peer != self.rank:
+                    self._record(peer, len(_octets(payload)), received)
+        return [payload] * len(members)
 
     def send(self, to: int, payload: Payload) -> None:
-        """Count a message."""
-        self._count(len(_octets(payload)), 1)
+        """Record a message."""
+        self._record(to, len(_octets(payload)), received=False)
 
     def receive(self, frm: int, nbytes: int) -> bytearray:
         """Zeros."""
-        self._advance()
+        self._record(frm, nbytes, received=True)
         return bytearray(nbytes)
 
-    def _count(self, size: int, peers: int) -> None:
-        self.ledger.row.bytes_sent += peers * (HEADER_BYTES + size)
-
-    def _advance(self) -> None:
-        self.round += 1
-        self.ledger.row.rounds += 1
+    def _record(self, peer: int, nbytes: int, received: bool) -> None:
+        computing_s = time.perf_counter() - self._computing_since
+        row, size = self.ledger.row, HEADER_BYTES + nbytes
+        self.trace.append(TraceEvent((row.module, row.op), peer, size, received, computing_s))
+        if not received:
+            row.bytes_sent += size
+        self._computing_since = time.perf_counter()
 
 
 def _octets(payload: Payload) -> memoryview:
