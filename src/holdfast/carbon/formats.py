@@ -199,7 +199,7 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Sign
     if len(unique) < len(times) and not found.repeats:
         again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
         place, when = found.places[again], str(found.times[again])
-        raise refused("a time that stands twice", "duplicate", path, place, when)
+        raise refused("duplicate time", "duplicate", path, place, when)
     if len(unique) > 1:  # samples of five minutes are averaged
         found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
     start = int(unique[0]) // HOUR_S * HOUR_S
@@ -281,7 +281,7 @@ def _eia_balance(records: Records, zone: str) -> Samples:
         elif fuel in BALANCE:
             parts.setdefault(BALANCE[fuel], []).append(mw)
         else:
-            problem, expected = "a fuel of no known kind", ", ".join({*BALANCE, *UNSPLIT})
+            problem, expected = "unknown fuel", ", ".join({*BALANCE, *UNSPLIT})
             raise refused(problem, "unknown-name", records.path, column, fuel, expected)
     if np.nansum(np.maximum(parts.pop("", [np.zeros(1)]), 0.0)) > 0:
         samples.notes.append("What batteries delivered was generated before: it is not counted.")

@@ -163,7 +163,7 @@ def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
 def drift(trend: Trend) -> str:
     """Whether the rate changes from bin to bin, in a sentence."""
     if trend.rate_ratio is None or trend.ci95 is None or trend.p_value is None:
-        return "No trend can be told: it takes failures and two bins of time."
+        return "No trend can be estimated: that takes failures, and two bins of time."
     change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio, *trend.ci95))
     word = "No trend"
     if trend.p_value < 0.05:

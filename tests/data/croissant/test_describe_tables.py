@@ -440,7 +440,7 @@ def test_strings_of_json_stay_strings(tmp_path: Path) -> None:
     made = described(tmp_path)
     assert types(made, "t") == {"zip": "sc:Text", "n": "sc:Text", "day": "sc:Text"}
     assert loaded(made, "t") == rows
-    assert "'n': whole numbers that stand in quotes: taken as text" in notes(made, "t")
+    assert "'n': whole numbers in quotes: taken as text" in notes(made, "t")
     assert "most rows" not in notes(made, "t")
 
 

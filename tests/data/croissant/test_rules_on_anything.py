@@ -183,12 +183,12 @@ def test_any_mutation_of_the_suite(shared_data: Path, data: st.DataObject) -> No
     [
         ("", ("CR001", 1, 1, "the text is empty")),
         (" \n\t\n", ("CR001", 1, 1, "the text is empty")),
-        ("[]", ("CR101", 1, 1, "[] stands where an object with a dataset is expected")),
-        ("\n 3", ("CR101", 2, 2, "3 stands where an object with a dataset is expected")),
-        ("null", ("CR101", 1, 1, "null stands where an object with a dataset is expected")),
-        ('"x"', ("CR101", 1, 1, '"x" stands where an object with a dataset is expected')),
-        ("[1]", ("CR101", 1, 1, "[1] stands where an object with a dataset is expected")),
-        ("words", ("CR001", 1, 1, "words stands without quotation marks")),
+        ("[]", ("CR101", 1, 1, "[] found where an object with a dataset is expected")),
+        ("\n 3", ("CR101", 2, 2, "3 found where an object with a dataset is expected")),
+        ("null", ("CR101", 1, 1, "null found where an object with a dataset is expected")),
+        ('"x"', ("CR101", 1, 1, '"x" found where an object with a dataset is expected')),
+        ("[1]", ("CR101", 1, 1, "[1] found where an object with a dataset is expected")),
+        ("words", ("CR001", 1, 1, "words has no quotation marks")),
         ("<p>", ("CR001", 1, 1, "this is a web page without a script of type application/ld+json")),
     ],
 )

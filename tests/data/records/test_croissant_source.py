@@ -241,7 +241,7 @@ def test_images_in_an_archive(tmp_path: Path) -> None:
         for name in ("cat/1.jpg", "cat/2.jpg", "emu/1.jpg")
     ]
     assert source.ignored == [
-        ("cat/notes.txt", "its first bytes are of no image"),
+        ("cat/notes.txt", "not an image by its first bytes"),
         ("emu/2.jpg", "named as an image, but its first bytes are of none"),
         ("emu/3.jpg", "empty"),
     ]
@@ -356,7 +356,7 @@ def test_without_a_key_records_are_numbered(tmp_path: Path) -> None:
     put_description(tmp_path, [object_of("t.parquet", "application/x-parquet")], [records])
     source = open_source(tmp_path)
     assert list(rows(source)) == [("r/000000", images[0]), ("r/000002", images[2])]
-    assert source.ignored == [("r/000001", "its first bytes are of no image")]
+    assert source.ignored == [("r/000001", "not an image by its first bytes")]
 
 
 def test_a_row_whose_file_is_missing_is_set_aside(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def test_what_of_a_tar_is_left_out_is_reported(tmp_path: Path) -> None:
         ("s.tar: 'a/003.jpg'", "no plain file"),
         ("s.tar: __meta__/x.json", "no name of a sample's file"),
         ("s.tar: a/001", "a sample without an image"),
-        ("s.tar: a/002.jpg", "its first bytes are of no image"),
+        ("s.tar: a/002.jpg", "not an image by its first bytes"),
         ("s.tar: a/no_suffix", "no name of a sample's file"),
     ]
 

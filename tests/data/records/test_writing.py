@@ -110,7 +110,7 @@ def test_what_cannot_be_transcoded_is_stored_whole_with_the_reason(tmp_path: Pat
     assert reasons["png"] == "PNG image"
     assert reasons["12 bits"] == "12-bit JPEG"
     assert reasons["Adobe CMYK"] == "CMYK JPEG"
-    assert reasons["text"] == "file of no known image format"
+    assert reasons["text"] == "file of an unknown image format"
     for name in [*odd_jpegs.BROKEN, "half its data"]:
         assert reasons[name].startswith("damaged JPEG: "), name
     assert written.reasons["damaged JPEG"] == len(odd_jpegs.BROKEN) + 1

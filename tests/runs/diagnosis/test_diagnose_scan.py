@@ -222,7 +222,7 @@ def test_what_is_no_text_is_set_aside(tmp_path: Path) -> None:
     found = diagnose(tmp_path)
     assert (found.cause, found.files) == ("peer_lost", 2)
     assert {(Path(each.file).name, each.reason) for each in found.set_aside} == {
-        ("core.log", "binary, no text"),
+        ("core.log", "binary, not text"),
         ("empty.log", "empty"),
     }
 

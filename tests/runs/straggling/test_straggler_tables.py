@@ -107,7 +107,7 @@ BAD_ROWS = {
     "-1,100,1": "rank is negative",
     "0.5,100,1": "rank is not a whole number",
     "0,1e+300,1": "step is too large",
-    "0,0,2": "the same rank and step stands above",
+    "0,0,2": "duplicate rank and step",
     "0,100,1,2": "4 cells instead of 3",
 }
 
@@ -145,7 +145,7 @@ def test_too_many_unusable_rows_are_refused(tmp_path: Path) -> None:
     ("lines", "problem"),
     [
         (["rank,step", "0,1"], "no column 'seconds'"),
-        (["rank,step,seconds,Rank", "0,1,1,1"], "twice"),
+        (["rank,step,seconds,Rank", "0,1,1,1"], "duplicate column"),
         (["rank,step,seconds"], "no rows"),
         ([], "CSV"),
         (["rank,step,seconds", "a,b,c"], "1 of 1 records"),

@@ -64,8 +64,8 @@ class Calibration(Answer):
         head = [
             f"Calibrated from {self.source}: {duration(self.days * 86_400)} from "
             f"{minute(self.scenario.begin_s)}.",
-            "Above each key stands what the log told: estimate, 95 % interval, observations. What it "
-            "did not tell is marked as assumed. Edit what you know better.",
+            "The comment above a key is the estimate from the log, its 95 % interval and the number of "
+            "observations; 'assumed' marks what the log does not determine. Edit what you know better.",
             *(f"- {note}" for note in self.remarks),
         ]
         notes: dict[str, list[str]] = {}

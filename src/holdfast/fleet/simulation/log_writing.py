@@ -47,7 +47,7 @@ def write_log(run: Run, output: str | Path) -> Store:
     except OSError as error:
         raise store_error(
             "unwritable",
-            f"{folder}: the store could not be written; what stood there stands as it was\n"
+            f"{folder}: the store could not be written; what was there is unchanged\n"
             f"  found: {error}\n"
             "  remedy: make room, or name another folder",
         ) from error
@@ -61,7 +61,7 @@ def check_output(folder: Path) -> None:
         StoreError: if it does.
     """
     if folder.exists() and not folder.is_dir():
-        raise store_error("output-exists", f"{folder}: a file stands where the store should go")
+        raise store_error("output-exists", f"{folder}: a file is in the place of the store")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     stored = (folder / MANIFEST).is_file()

@@ -182,7 +182,7 @@ class _Reader:
                 )
         if order == 1:
             if parts[1] in self.ids:
-                self._bad(number, "a word that stands twice", parts[1], "every word once")
+                self._bad(number, "duplicate word", parts[1], "every word once")
             self.ids[parts[1]] = len(self.ids)
         try:
             section.words.extend([self.ids[word] for word in parts[1 : order + 1]])

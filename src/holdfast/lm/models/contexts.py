@@ -69,7 +69,7 @@ class Contexts:
         twice = np.flatnonzero(listed[1:] == listed[:-1])
         if len(twice):
             raise InputError(
-                "an n-gram that stands twice",
+                "duplicate n-gram",
                 code="duplicate",
                 path=arpa.path,
                 place=f"line {lines[turn[twice[0] + 1]]}",

@@ -311,7 +311,7 @@ class Endpoint:
                 "the model has no BOS: no probability is defined in front of the first token",
                 code="no-bos",
                 place=self.name,
-                remedy="give a prefix, or name the token that stands in front of a text: bos=ID",
+                remedy="give a prefix, or name the token that comes before a text: bos=ID",
             )
         return tokens
 

@@ -156,7 +156,7 @@ def calibrate(
     foreign = [item for item in truth if item not in states]
     if foreign:
         raise InputError(
-            "a label is of no item of this run",
+            "a label is of an item that is not in this run",
             code="no-match",
             path=labels,
             found=foreign[0],

@@ -108,7 +108,7 @@ def resume(folder: str | Path, /, *, budget: Money = None) -> RunSummary:
                         code="system-changed",
                         path=folder,
                         place=system.name,
-                        remedy="start a new run: responses of two systems make no grade",
+                        remedy="start a new run: responses of two systems cannot be graded together",
                     )
                 return await _complete(journal, system, budget)
             finally:

@@ -120,7 +120,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
         left, right = (ids[token] for token in pair)
         if (left, right) in seen:
             raise InputError(
-                "this merge stands twice",
+                "duplicate merge",
                 code="duplicate",
                 path=path,
                 place=place,

@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[int, bytes]:
         rank = check_id(int(parts[1]), path=path, place=place)
         if rank in ranks or piece in lines:
             raise InputError(
-                "a rank or a token stands twice",
+                "duplicate rank or token",
                 code="duplicate",
                 path=path,
                 place=place,

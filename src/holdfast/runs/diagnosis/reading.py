@@ -145,7 +145,7 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
     if not start:
         return SetAside(name, "empty")
     if _is_binary(start):
-        return SetAside(name, "binary, no text")
+        return SetAside(name, "binary, not text")
     return LogFile(path, name, path.stat().st_size, packed, good)
 
 

@@ -49,7 +49,7 @@ def findings(made: Breakdown, others: Sequence[Section] = ()) -> list[Finding]:
 
 def _ettr(made: Breakdown) -> Iterator[Finding]:
     if made.wall_s <= 0:
-        yield Finding("The run lived for no time that can be told.")
+        yield Finding("The lifetime of the run is unknown.")
         return
     unit = gpu_unit(made)
     total = sum(made.gpu_hours.values())

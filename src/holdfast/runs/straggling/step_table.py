@@ -85,7 +85,7 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
         narrow("sync_s"),
     )
     found, again, _ = fill(rows, "own", str(path))
-    reasons |= dict.fromkeys(position[again].tolist(), "the same rank and step stands above")
+    reasons |= dict.fromkeys(position[again].tolist(), "duplicate rank and step")
     rejected = rejects()
     labels, remarks = _labels(table, rows.rank, position, found.ranks)
     gpus = np.ones(found.ranks.size)
@@ -147,7 +147,7 @@ def _typed(path: Path, table: pa.Table) -> pa.Table:
     missing = [name for name in NEEDED if name not in names]
     if missing or len(set(names)) < len(names):
         raise InputError(
-            f"no column {missing[0]!r}" if missing else "a column stands there twice",
+            f"no column {missing[0]!r}" if missing else "duplicate column",
             code="missing-column",
             path=path,
             place="line 1",

@@ -193,7 +193,7 @@ def _no_classes(inside: dict[str, list[Place]], files: int) -> str:
     """Why neighbouring folders are not taken for classes; "" where they are."""
     shown = f"{len(inside):,} folders ({', '.join(map(repr, sorted(inside)[:3]))} ...)"
     if sum(map(is_split, inside)) > 1:
-        return f"some of {shown} are named for splits, some are not: no label was made of them"
+        return f"some of {shown} are named for splits, some are not: no label column"
     if files < 2 * len(inside):
         return f"{shown} hold {files:,} files: too few to take them for classes"
     numbers = sorted(int(name) for name in inside if name.isdecimal())
@@ -201,7 +201,7 @@ def _no_classes(inside: dict[str, list[Place]], files: int) -> str:
     counted = numbers == list(range(first, first + len(numbers))) and first in (0, 1)
     padded = any(len(name) > 1 and name[0] == "0" for name in inside)
     if len(numbers) == len(inside) and (padded or not counted):
-        return f"{shown} may be classes or mere parts: no label was made of their numbers"
+        return f"{shown} may be classes or mere parts: no label column"
     archives = [{place.archive for place in part} for part in inside.values()]
     if len(set().union(*archives)) > 1 and all(len(each) == 1 for each in archives):
         return f"{shown} are each in one archive only: too little to take them for classes"

@@ -194,7 +194,7 @@ def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType
     data_type, _, letters = fitting[0].partition(" ")
     dates = [test.partition(" ")[2] for test in fitting if test.startswith("sc:Date ")]
     if data_type == "sc:Date" and letters and {"d", "m"} <= {text[0].lower() for text in dates}:
-        remark = f"dates, but as {dates[0]} or as {dates[1]} cannot be told: taken as text"
+        remark = f"dates, either {dates[0]} or {dates[1]}: taken as text"
         return TextType("sc:Text", values=count.values, remark=remark)
     words = f"{count.values - count.meant:,} rows hold a word for no value, such as NA"
     return TextType(
@@ -210,7 +210,7 @@ def _nearly(sample: Sequence[str], strings: bool) -> str:
     for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
         passing = sum(1 for text in sample if _LOOKS[test].fullmatch(text))
         if strings and passing == len(sample) > 0:
-            return f"{called} that stand in quotes: taken as text"
+            return f"{called} in quotes: taken as text"
         if not strings and passing >= 0.7 * len(sample) > 0:
             return f"most rows hold {called}, others do not: taken as text"
     return ""

@@ -106,7 +106,7 @@ class Context:
                 tell(
                     "remote-context",
                     at,
-                    f"the context {written[:120]} is not known here and is not fetched",
+                    f"the context {written[:120]} is unknown and is not fetched",
                 )
                 return self
             return self.extended(known, at, lambda *_: None)

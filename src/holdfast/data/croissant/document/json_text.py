@@ -150,7 +150,7 @@ class _Reader:
         self._needs_comma(frame, at)
         frame.key_at = at
         if char in "{[":
-            self._slip("no-key", at, "a value stands in an object without a key; it is not read")
+            self._slip("no-key", at, "a value in an object has no key; it is not read")
             return self._item(frame, at)
         plain = _KEY.match(text, at)
         if plain:  # nearly always
@@ -192,7 +192,7 @@ class _Reader:
         self._slip(
             "duplicate-key",
             frame.key_at,
-            f"the key {str(frame.key)[:80]} stands twice in this object, first at {self._says(first)}; "
+            f"the key {str(frame.key)[:80]} appears twice in this object, first at {self._says(first)}; "
             "the last one is read",
             first,
         )
@@ -218,7 +218,7 @@ class _Reader:
     def _comma_or_end(self, frame: _Open, at: int, char: str) -> int:
         if char == ",":
             if not frame.item_before:
-                self._slip("extra-comma", at, "nothing stands before this comma")
+                self._slip("extra-comma", at, "there is nothing before this comma")
             frame.comma_at = at if frame.item_before else -1
             frame.item_before = False
             return at + 1
@@ -238,7 +238,7 @@ class _Reader:
                 self._close()
             frame = self._stack[-1]
         elif not frame.item_before and frame.comma_at >= 0:
-            self._slip("trailing-comma", frame.comma_at, "no comma may stand after the last item")
+            self._slip("trailing-comma", frame.comma_at, "JSON allows no comma after the last item")
         self._close()
         return at + 1
 

@@ -67,9 +67,7 @@ class Tokens:
                 self._tell("comment", at, "JSON has no comments; this one is passed over")
                 at = comment.end()
             elif (char.isspace() or char in "\ufeff\x00") and (odd := _ODD_SPACE.match(text, at)):
-                self._tell(
-                    "odd-space", at, f"U+{ord(char):04X} stands where JSON allows no such space"
-                )
+                self._tell("odd-space", at, f"U+{ord(char):04X} is not a space that JSON allows")
                 at = odd.end()
             else:
                 return at
@@ -124,9 +122,9 @@ class Tokens:
     def _single_quoted(self, at: int) -> tuple[Any, int]:
         quoted = _SINGLE.match(self._text, at)
         if quoted is None:
-            self._tell("unexpected", at, "' stands where a value is expected")
+            self._tell("unexpected", at, "' found where a value is expected")
             return NOTHING, at + 1
-        self._tell("single-quotes", at, "strings stand in double quotation marks")
+        self._tell("single-quotes", at, "JSON writes strings in double quotation marks")
         return self._unescaped(quoted[1].replace("\\'", "'"), at + 1), quoted.end()
 
     def scalar(self, at: int) -> tuple[Any, int]:
@@ -142,7 +140,7 @@ class Tokens:
             return self._number(number), number.end()
         word = _WORD.match(text, at)
         if word is None:
-            self._tell("unexpected", at, f"{char} stands where a value is expected")
+            self._tell("unexpected", at, f"{char} found where a value is expected")
             return NOTHING, at + 1
         return self._word(word[0], at), word.end()
 
@@ -176,5 +174,5 @@ class Tokens:
             self._tell("number", at, f"{word[:40]} is not how JSON writes a number")
             loose = word.lstrip("+")
             return self._integer(loose, at) if loose.lstrip("-").isdecimal() else float(loose)
-        self._tell("word", at, f"{word[:40]} stands without quotation marks")
+        self._tell("word", at, f"{word[:40]} has no quotation marks")
         return word

@@ -128,7 +128,7 @@ def resource_path(value: str) -> str:
     if parts and parts.scheme and parts.netloc + parts.path and "://" in value:
         return ""
     if parts and parts.scheme in _WITH_HOST:
-        return f"is no URL: two slashes come after {parts.scheme}:"
+        return f"is not a URL: two slashes come after {parts.scheme}:"
     return _escape(value)
 
 
@@ -178,7 +178,7 @@ def python_regex(value: str) -> tuple[str, int]:
             warnings.simplefilter("ignore")
             return "", re.compile(value).groups
     except (re.error, OverflowError, RecursionError) as error:
-        return f"is no regular expression: {error}", 0
+        return f"is not a regular expression: {error}", 0
 
 
 @lru_cache(maxsize=1024)
@@ -206,7 +206,7 @@ def json_path(value: str) -> str:
     try:
         parse(value)
     except (JSONPathError, RecursionError, ValueError) as error:
-        return f"is no JSONPath ({' '.join(str(error).split())})"
+        return f"is not a JSONPath ({' '.join(str(error).split())})"
     return ""
 
 

@@ -103,7 +103,7 @@ def text_for_reference(context: Context) -> Iterator[Breach]:
         said = quoted(value.value)
         if isinstance(value.value, str) and value.value in known:
             right = '{"@id": ' + said + "}"
-            yield Breach(value.at, f"{said} is a text, no reference", f"Write {right}.")
+            yield Breach(value.at, f"{said} is a text, not a reference", f"Write {right}.")
         elif value.thing and _names_nothing(value.thing):
             hint = 'Write {"@id": ...} with the id of what is meant.'
             yield Breach(value.at, f"{said} has no @id, and so refers to nothing", hint, ERROR)
@@ -136,7 +136,7 @@ def no_dataset(context: Context) -> Iterator[Breach]:
     if context.document.terms.dataset is None and not context.document.parsed.slips:
         held = quoted(context.document.value)
         hint = 'Write {"@context": ..., "@type": "sc:Dataset", ...}, or name the file that has it.'
-        yield Breach("", f"{held} stands where an object with a dataset is expected", hint)
+        yield Breach("", f"{held} found where an object with a dataset is expected", hint)
     yield from _of_other_class(context, "description", "dataset")
 
 

@@ -29,7 +29,7 @@ def unknown_key(context: Context) -> Iterator[Breach]:
     for records, at, name, field in _keys(context):
         if records.fields and not field:
             owner = context.fields.get(name)
-            where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
+            where = f"a field of {quoted(owner[0].id)}" if owner else "not one of its fields"
             message = f"the key of {called(records)} names {quoted(name)}, which is {where}"
             ids = [field.id for field in records.fields]
             yield Breach(at, message, context.did_you_mean(name, ids))
@@ -40,7 +40,7 @@ def short_key(context: Context) -> Iterator[Breach]:
     """A key names its fields by their whole ids."""
     for records, at, name, field in _keys(context):
         if field and not context.is_id(records, name, field.id) and not context.old:
-            message = f"{quoted(name)} is no @id; it was taken for the field {quoted(field.id)}"
+            message = f"{quoted(name)} is not an @id; it was read as the field {quoted(field.id)}"
             yield Breach(at, message, f"Write {quoted(field.id)}.")
 
 
@@ -70,7 +70,7 @@ def malformed_data(context: Context) -> Iterator[Breach]:
             found = context.values(records, term)
             wrong = [(at, value) for at, value in found if not isinstance(value, right)]
             for at, value in wrong[:1]:
-                said = "is no record, that is, no object"
+                said = "is not a record (a JSON object)"
                 yield Breach(at, f"{quoted(value)} {said}{_more(len(wrong) - 1)}")
 
 

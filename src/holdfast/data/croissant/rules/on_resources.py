@@ -73,7 +73,7 @@ def unknown_format(context: Context) -> Iterator[Breach]:
             if "," in value:
                 near = "Write several formats as a list of texts."
             if wrong or near or not _registered(value):
-                known = wrong or "is no format that is known here"
+                known = wrong or "is not a known format"
                 yield Breach(at, f"encodingFormat {quoted(value)} {known}", near)
 
 

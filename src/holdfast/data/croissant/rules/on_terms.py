@@ -181,7 +181,7 @@ def odd_context(context: Context) -> Iterator[Breach]:
 
 def _odd_namespace(name: str, iri: str) -> str:
     end, owner = _missing_end(iri), NAMESPACES.get(iri)
-    wrong = f"is the namespace of {owner}" if owner else "is no namespace that is known here"
+    wrong = f"is the namespace of {owner}" if owner else "is not a known namespace"
     wrong = f"lacks its last {quoted(end)}" if end else wrong
     return f"{quoted(name)} stands for {quoted(iri)}, which {wrong}"
 

@@ -168,7 +168,7 @@ def decode_footer(tail: bytes, size: int) -> Index:
         LayoutError: if this is not a footer, it is damaged, or its ends lie outside the file.
     """
     if len(tail) < TRAILER.size or tail[-len(END_MAGIC) :] != END_MAGIC:
-        raise LayoutError("the file does not end as a record does: it is cut, or no record")
+        raise LayoutError("the file does not end as a record does: cut off, or not a record")
     version, groups, images, check, _ = TRAILER.unpack(tail[-TRAILER.size :])
     if version != VERSION:
         raise LayoutError(f"the record is of version {version}; this reads version {VERSION}")

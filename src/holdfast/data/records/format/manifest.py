@@ -184,7 +184,7 @@ class Manifest:
             raise LayoutError("it does not have one path a record")
         for path in self.paths:
             if not _PATH.fullmatch(path) or len(path) > _LONGEST_PATH:
-                raise LayoutError(f"it names what can be no record of the dataset: {path!r}")
+                raise LayoutError(f"it names what cannot be a record of the dataset: {path!r}")
         if len(set(self.paths)) != len(self.paths):
             raise LayoutError("it names a record twice")
         for path, record in zip(self.paths, self.records, strict=True):
@@ -238,7 +238,7 @@ def _table(data: bytes) -> tuple[Mapping[bytes, bytes], pa.Table]:
     table.validate(full=True)
     for chunk in table["path"].chunks:
         if any(len(path.as_py() or "") > _LONGEST_PATH for path in chunk.dictionary):
-            raise LayoutError("it names what can be no record of the dataset")
+            raise LayoutError("it names what cannot be a record of the dataset")
     return notes, table
 
 

@@ -311,7 +311,7 @@ def _unusable(found: Beginning | Fault | None, path: str | None) -> str | None:
         return None
     if path is not None and named_as_image(path):
         return "named as an image, but its first bytes are of none"
-    return "its first bytes are of no image"
+    return "not an image by its first bytes"
 
 
 def _file_in(row: dict[str, Any]) -> str | None:

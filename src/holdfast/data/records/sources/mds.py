@@ -257,7 +257,7 @@ class Mds:
                 sample = layout.sample(read, number)
                 if image_kind(sample.value(layout.image, MAGIC_BYTES)) is None:
                     self.ignored.append(
-                        (f"{shard.path.name}: sample {number}", "its first bytes are of no image")
+                        (f"{shard.path.name}: sample {number}", "not an image by its first bytes")
                     )
                     continue
                 row = layout.row(sample)

@@ -148,7 +148,7 @@ def _format_of(name: str) -> str:
             remedy = "copy it to this machine first, or mount it: sources are read from local disks"
         raise InputError("no such file or folder", code="not-found", path=name, remedy=remedy)
     raise InputError(
-        "the format of this source cannot be told from its name",
+        "the format of this source cannot be inferred from its name",
         code="unknown-format",
         path=name,
         expected="a folder, .tar, .tfrecord, an MDS index.json, or a Croissant description",

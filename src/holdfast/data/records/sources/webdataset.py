@@ -205,7 +205,7 @@ class WebDataset:
             return
         image = next(iter(sample.images.values()))
         if image_kind(tar.read(image.start, min(image.size, MAGIC_BYTES))) is None:
-            self.ignored.append((f"{path.name}: {image.name}", "its first bytes are of no image"))
+            self.ignored.append((f"{path.name}: {image.name}", "not an image by its first bytes"))
             return
         places = {name: (part.start, part.size) for name, part in sample.parts.items()}
         row = self._row(tar, places, place)

@@ -192,7 +192,7 @@ def _opaque(data: bytes, settings: Settings, reason: str, source: Jpeg | None = 
 
 def _kind_of_other(data: bytes) -> str:
     kind = image_kind(data[:MAGIC_BYTES])
-    return "file of no known image format" if kind is None else f"{kind.upper()} image"
+    return "file of an unknown image format" if kind is None else f"{kind.upper()} image"
 
 
 def _orientation_of_other(data: bytes) -> int:

@@ -29,7 +29,7 @@ _FOREIGN_ESCAPES = {
     "C": ("a single byte", "use . for one character"),
     "Z": ("an end of text before a line end", r"use \z, or \n?\z"),
     "G": ("the end of the last match", "leave it out"),
-    "K": ("a reset of the match", "give what stands before as the prefix"),
+    "K": ("a reset of the match", "give the text before it as the prefix"),
     "R": ("any line end", r"use (?:\r\n|\n|\r)"),
     "X": ("a grapheme", r"use \P{M}\p{M}*"),
     "k": ("a back-reference", "list what it can be; no automaton remembers what a group matched"),

@@ -34,8 +34,8 @@ _NOT_LINE_END = negated(((10, 10),))
 _FOREIGN_GROUPS = (
     ("(?=", "look-ahead", "use `&` for what must match as well"),
     ("(?!", "negative look-ahead", "use `&~(...)` for what must not match"),
-    ("(?<=", "look-behind", "write what stands before as part of the pattern"),
-    ("(?<!", "negative look-behind", "use `~(...)` for what must not stand before"),
+    ("(?<=", "look-behind", "write the text before it as part of the pattern"),
+    ("(?<!", "negative look-behind", "use `~(...)` for what must not come before"),
     (
         "(?>",
         "an atomic group",
@@ -135,7 +135,7 @@ class _Parser(CharacterReader):
             if char in "*+?" or (char == "{" and _BRACES.match(pattern, self.at)):
                 if not repeatable:
                     self.refuse(
-                        "nothing stands before the repetition",
+                        "nothing precedes the repetition",
                         self.at,
                         remedy=f"write \\{char} for the character",
                     )
@@ -254,7 +254,7 @@ class _Parser(CharacterReader):
                 self.too_deep(start)
             if self.at == len(pattern) or pattern[self.at] in "|&)*+?":
                 self.refuse(
-                    "nothing stands after the complement",
+                    "nothing follows the complement",
                     start,
                     expected="a character, a class or a group after ~",
                     remedy=r"write \~ for the character",
