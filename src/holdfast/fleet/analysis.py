@@ -134,7 +134,7 @@ class Analysis:
         [row] = self.log.rows(
             f"""SELECT avg(waited_s) AS mean, count(*) AS n FROM (
                 SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s
-                FROM (SELECT * FROM {self.log.executions} WHERE attempt > 1) AS again
+                FROM (SELECT * FROM {self.log.notable} WHERE attempt > 1) AS again
                 JOIN (
                     SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
                 ) AS failed USING (run)

@@ -293,9 +293,9 @@ def _rank_causes(log: FleetLog) -> str:
 def infrastructure_failures(log: FleetLog) -> str:
     """NODE_FAIL attempts, and FAILED attempts with a HIGH check on one of their nodes.
 
-    Columns: key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
-    stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause ("unattributed" without
-    one), severity of that cause (null without one).
+    Columns: key, cluster, job_id, job_id_raw, run, attempt, user, account, state, qos, gpus,
+    node_count, start_s, stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause
+    ("unattributed" without one), severity of that cause (null without one).
     """
     # Checks on nodes other than the one that evidence names do not explain the failure.
     return log.keep(
@@ -305,8 +305,9 @@ def infrastructure_failures(log: FleetLog) -> str:
                 row_number() OVER (PARTITION BY key ORDER BY rank) AS place
             FROM {ranked_causes(log)} WHERE coalesce(on_failed_node, TRUE)
         )
-        SELECT failed.key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count,
-            start_s, stop_s, runtime_s, gpu_hours, coalesce(symptom, '{UNATTRIBUTED}') AS symptom,
+        SELECT failed.key, cluster, job_id, job_id_raw, run, attempt, "user", account, state, qos, gpus,
+            node_count, start_s, stop_s, runtime_s, gpu_hours,
+            coalesce(symptom, '{UNATTRIBUTED}') AS symptom,
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
         FROM {_failed(log)} AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
         WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'""",
@@ -350,16 +351,18 @@ def blamed_nodes(log: FleetLog) -> str:
 
 def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
-    return log.keep(
+    return log.view(
         "failed",
-        f"""SELECT * FROM {log.executions}
+        f"""SELECT * FROM {log.notable}
         WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL""",
     )
 
 
 def _failed_ends(log: FleetLog) -> str:
-    """One row per (failed attempt, node): key, stop_s, node."""
-    return log.keep("failed_ends", f"SELECT key, stop_s, unnest(nodes) AS node FROM {_failed(log)}")
+    """One row per (failed attempt, node): key, state, stop_s, node."""
+    return log.keep(
+        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+    )
 
 
 def _failed_evident(log: FleetLog) -> str:
@@ -417,12 +420,9 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
     Returns:
         the best lag; None if no lag fits clearly better than none.
     """
-    ends = log.arrow(
-        f"SELECT ends.key, node, ends.stop_s, state FROM {_failed_ends(log)} AS ends "
-        f"JOIN {_failed(log)} AS failed ON ends.key = failed.key"
-    )
-    node_fails = ends.filter(pc.equal(ends["state"], NODE_FAIL))
-    ends = node_fails if len(node_fails) else ends
+    ends = log.arrow(f"SELECT * FROM {_failed_ends(log)} WHERE state = '{NODE_FAIL}'")
+    if not len(ends):
+        ends = log.arrow(_failed_ends(log))
     events = log.arrow(
         f"SELECT node, time_s FROM {log.table('health')} "
         f"WHERE result = 'fail' AND node IN (SELECT node FROM {_failed_ends(log)})"
@@ -438,17 +438,21 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
     base = min(fired.min(), log.begin_s)
     line = np.sort(pc.index_in(events["node"], nodes).to_numpy() * width + fired - base)
     stops = ends["code"].to_numpy() * width + ends["stop_s"].to_numpy() - base
-    keys = ends["key"].to_numpy()
+    # In order of time: a search for the next end begins where the last one stopped.
+    order = np.argsort(stops)
+    stops = stops[order]
+    every, attempt = np.unique(ends["key"].to_numpy()[order], return_inverse=True)
     before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
     lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)
 
     def matched(lag: int) -> int:
         low = np.searchsorted(line, stops + lag - before, "left")
-        return len(np.unique(keys[np.searchsorted(line, stops + lag + after, "right") > low]))
+        hit = np.searchsorted(line, stops + lag + after, "right") > low
+        return int(np.count_nonzero(np.bincount(attempt[hit])))
 
     counts = {lag: matched(lag) for lag in lags}
     best = max(counts, key=lambda lag: (counts[lag], -abs(lag)))
     usual = max(float(np.median(list(counts.values()))), counts[0])
     if counts[best] < max(LEAST_MATCHES, 3 * usual):
         return None
-    return ClockLag(best, len(np.unique(keys)), counts[best], counts[0])
+    return ClockLag(best, len(every), counts[best], counts[0])

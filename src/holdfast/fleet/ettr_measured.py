@@ -151,7 +151,7 @@ def _runs(log: FleetLog) -> str:
         # Most runs are one short attempt: set them aside before grouping.
         attempts = f"""(
             SELECT * FROM {log.executions} WHERE runtime_s >= {long_s}
-                OR run IN (SELECT run FROM {log.executions} WHERE attempt > 1)
+                OR run IN (SELECT run FROM {log.notable} WHERE attempt > 1)
             )"""
     return f"""SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
             SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,

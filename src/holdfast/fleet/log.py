@@ -37,7 +37,8 @@ USUAL_INIT_S = 300.0
 # Share of completed attempts, the shortest ones, that initialization may outlast
 SHORT_SHARE = 0.05
 
-NODE_FAIL = "NODE_FAIL"
+NODE_FAIL, PREEMPTED = "NODE_FAIL", "PREEMPTED"
+LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 # Column of the attempts -> its name in `sacct`, and what is unknown without it
 KNOWABLE = {
     "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
@@ -284,12 +285,45 @@ class FleetLog:
         return self.view("executions", f"SELECT * FROM {self.attempts} WHERE ran")
 
     @property
+    def notable(self) -> str:
+        """The executions that failures, preemptions and restarts are about, read from the store once.
+
+        Those that failed, that may have been preempted, and that ran again (attempt > 1). Added:
+        `evidence` that its own row gives of a preemption ("label", "early_timeout", "sigterm" or null).
+        """
+        return self.keep(
+            "notable",
+            f"""SELECT * FROM (
+                SELECT key, cluster, job_id, job_id_raw, run, attempt, "user", account, qos, "partition",
+                    priority, state, gpus, node_count, nodes, failed_node, submit_s, eligible_s, start_s,
+                    end_s, stop_s, runtime_s, gpu_hours, CASE
+                        WHEN end_s IS NULL THEN NULL
+                        WHEN state = '{PREEMPTED}' THEN 'label'
+                        WHEN state = 'TIMEOUT' AND runtime_s + {LIMIT_SLACK_S} < time_limit_s
+                            THEN 'early_timeout'
+                        WHEN state IN ('FAILED', 'COMPLETED') AND sigterm THEN 'sigterm'
+                        END AS evidence
+                FROM {self.executions}
+            ) AS ended
+            WHERE state IN ('{NODE_FAIL}', 'FAILED') OR evidence IS NOT NULL OR attempt > 1""",
+        )
+
+    @property
+    def usage(self) -> str:
+        """What ran, by whom and size: user, account, gpus, gpu_hours, node_days."""
+        return self.keep(
+            "usage",
+            f"""SELECT "user", account, gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
+            FROM {self.executions} GROUP BY "user", account, gpus""",
+        )
+
+    @property
     def exposure(self) -> str:
         """What ran, by size: gpus, gpu_hours, node_days."""
         return self.keep(
             "exposure",
             f"""SELECT gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
-            FROM {self.executions} GROUP BY gpus""",
+            FROM {self.usage} GROUP BY gpus""",
         )
 
 

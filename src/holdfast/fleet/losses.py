@@ -131,11 +131,12 @@ class Goodput(Answer):
         return self.log.assumptions.checkpoint_interval_s
 
     def _loss_sentence(self) -> str:
+        if not self.log.count("attempts"):
+            return "What failures cost is unknown: the log has no attempts."
         total, lost, since = self.total_hours, self.lost_hours, minute(self.log.begin_s)
         failures = counted(self.failures, "infrastructure failure")
         if not self.failures:
             hidden = self.log.store.facts.get("duplicates_flag") == "missing"
-            hidden = hidden or not self.log.count("attempts")
             lead = "No failure is visible" if hidden else "Nothing to do"
             work = f"in {brief(total)} {self.unit} " if total else ""
             return f"{lead}: no infrastructure failure {work}since {since} that this log shows."
@@ -195,6 +196,8 @@ class Goodput(Answer):
 
     def _cause_sentence(self) -> str:
         none, failures = self.unattributed, counted(self.failures, "infrastructure failure")
+        if not self.log.count("attempts"):
+            return "Why attempts fail is unknown: the log has none."
         if not self.failures:
             return "No attempt was ended by the infrastructure."
         if none and not self.log.store.facts.get("counts", {}).get("health_events"):
@@ -375,18 +378,18 @@ def losses(log: FleetLog) -> tuple[str, str]:
 
 def _ledger(log: FleetLog, failures: str, preempted: str) -> str:
     """What was used and lost, by whose attempts and why: theirs is a loss, whoever caused it."""
-    none = literal(0.0)
+    none, owner = literal(0.0), '"user", account, gpus'
     return log.keep(
         "ledger",
-        f"""SELECT "user", account, gpus, cause, sum(hours) AS hours, sum(failures) AS failures,
+        f"""SELECT {owner}, cause, sum(hours) AS hours, sum(failures) AS failures,
             sum(first_order) AS first_order, sum(second_order) AS second_order
         FROM (
-            SELECT key, NULL AS cause, {_hours(log)} AS hours, 0 AS failures, {none} AS first_order,
-                {none} AS second_order FROM {log.executions}
-            UNION ALL SELECT key, label, {none}, 1, lost, {none} FROM {failures}
-            UNION ALL SELECT key, cause, {none}, 0, {none}, lost FROM {preempted} WHERE "order" = 2
-        ) AS counted JOIN (SELECT key, "user", account, gpus FROM {log.executions}) AS owners USING (key)
-        GROUP BY "user", account, gpus, cause""",
+            SELECT {owner}, NULL AS cause, {_hours(log)} AS hours, 0 AS failures,
+                {none} AS first_order, {none} AS second_order FROM {log.usage}
+            UNION ALL SELECT {owner}, label, {none}, 1, lost, {none} FROM {failures}
+            UNION ALL SELECT {owner}, cause, {none}, 0, {none}, lost FROM {preempted} WHERE "order" = 2
+        ) AS counted
+        GROUP BY {owner}, cause""",
     )
 
 

@@ -76,7 +76,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     used = log.keep(
         "node_exposure",
         f"""SELECT * FROM ({_exposure(log)}) AS used
-        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)} FROM {_incidents(log)}""",
+        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)}, 0 FROM {_incidents(log)}""",
     )
     counts = {
         "node_days": f"SELECT node, node_days AS n FROM {used}",
@@ -84,7 +84,8 @@ def node_signals(log: FleetLog) -> NodeSignals:
         "failures": f"SELECT node, blame AS n FROM {_incidents(log)}",
         "known_failures": f"SELECT node, 1 AS n FROM {_incidents(log)} WHERE known",
         "touched": f"SELECT node, 1 AS n FROM {_incidents(log)}",
-        **_window_counts(log, log.end_s - log.assumptions.lemon_window_s),
+        "single_node_attempts": f"SELECT node, recent AS n FROM {used} WHERE node_count = 1",
+        **_window_counts(log),
     }
     every = " UNION ALL ".join(
         f"SELECT node, '{name}' AS name, CAST(n AS DOUBLE) AS n FROM ({query}) AS {name}"
@@ -117,14 +118,16 @@ def node_signals(log: FleetLog) -> NodeSignals:
 
 
 def _exposure(log: FleetLog) -> str:
-    """Node-days in use: node, node_count (of the attempts), node_days."""
+    """Node-days in use: node, node_count (of the attempts), node_days, recent (attempts)."""
     # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
     return f"""SELECT sums.node, node_count, CASE
             WHEN sum(gpu_s) OVER (PARTITION BY sums.node) > 0 AND gpus > 0 THEN gpu_s / gpus
-            ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days
+            ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days, recent
         FROM (
-            SELECT node, node_count, sum(exposed_s) AS used_s, sum(gpu_s) AS gpu_s FROM (
-                SELECT unnest(nodes) AS node, node_count, exposed_s,
+            SELECT node, node_count, sum(exposed_s) AS used_s, sum(gpu_s) AS gpu_s,
+                count(*) FILTER (WHERE stop_s >= {_since(log)}) AS recent
+            FROM (
+                SELECT unnest(nodes) AS node, node_count, exposed_s, stop_s,
                     exposed_s * coalesce(gpus, 0) / node_count AS gpu_s
                 FROM {log.executions} WHERE node_count > 0
             ) AS taken
@@ -159,9 +162,14 @@ def _incidents(log: FleetLog) -> str:
     )
 
 
-def _window_counts(log: FleetLog, since_s: float) -> dict[str, str]:
+def _since(log: FleetLog) -> str:
+    """SQL of the moment from which the signals count."""
+    return literal(float(log.end_s - log.assumptions.lemon_window_s))
+
+
+def _window_counts(log: FleetLog) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
-    since = literal(float(since_s))
+    since = _since(log)
     fails = f"FROM {blamed_nodes(log)} WHERE state = '{NODE_FAIL}' AND stop_s >= {since}"
     health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
@@ -174,6 +182,4 @@ def _window_counts(log: FleetLog, since_s: float) -> dict[str, str]:
         "out_count": f"""SELECT node, 1 AS n FROM {log.table("node_outages")} WHERE start_s >= {since}""",
         "multi_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count > 1",
         "single_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count = 1",
-        "single_node_attempts": f"""SELECT unnest(nodes) AS node, 1 AS n
-            FROM {log.executions} WHERE stop_s >= {since} AND node_count = 1""",
     }

@@ -28,13 +28,17 @@ from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted, duration
 from holdfast.tables import literal
 
-PREEMPTED = "PREEMPTED"
-
 # Slurm keeps whole seconds: a successor may seem to start this long before its victim ends.
 ROUNDING_S = 1
 # A script that saves and leaves on SIGTERM does so at most this long into a longer grace period.
 EXIT_S = 30
-LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
+
+# What every step carries of a victim, and of its preemptor: to look them up again is a join of the store
+VICTIM = (
+    'key, job_id, run, attempt, "user", account, state, qos, gpus, node_count, stop_s, runtime_s, '
+    "gpu_hours"
+)
+PREEMPTOR = "preemptor_key, preemptor, preemptor_run"
 
 EVIDENCE = {
     "log": "controller log",
@@ -81,48 +85,45 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
 def preemptions(log: FleetLog) -> str:
     """The preempted attempts, one row each.
 
-    Columns: key, job_id, run, attempt, state, qos, gpus, node_count, stop_s, runtime_s, gpu_hours of
-    the victim; evidence; preemptor_key, preemptor (job id), preemptor_run; signal_s; order.
+    Columns: `VICTIM`, evidence, preemptor_key, preemptor (job id), preemptor_run, signal_s, order.
     """
     return log.keep("preemptions", lambda: _find(log))
 
 
 def _find(log: FleetLog) -> str:
+    found = _inferred(log)
+    if log.count("controller_events"):
+        found = f"({_with_controller_log(log, found)})"
+    return f"""SELECT found.*,
+            CASE WHEN failed_s <= signal_s + {ROUNDING_S} THEN 2 ELSE 1 END AS "order"
+        FROM {found} AS found LEFT JOIN (
+            SELECT run, min(stop_s) AS failed_s FROM {infrastructure_failures(log)} GROUP BY run
+        ) AS failed ON preemptor_run = failed.run"""
+
+
+def _with_controller_log(log: FleetLog, inferred: str) -> str:
+    """What slurmctld.log tells, and what is inferred of the time that it does not cover."""
     told = log.keep("told_preemptions", lambda: _from_controller_log(log))
-    inferred = log.keep("inferred_preemptions", lambda: _inferred(log))
     # At the level "info" the controller names only victims that the grace period did not end; with
     # debug output every one: then nothing else counts in its time.
     span = f"""(SELECT min(time_s) AS low, max(time_s) AS high FROM {log.table("controller_events")}
         HAVING bool_or(event = 'preempt')) AS covered"""
-    found = log.keep(
-        "found_preemptions",
-        # The kill that ends a grace period does not always name the preemptor.
-        f"""SELECT told.key, told.evidence, coalesce(told.preemptor_key, guess.preemptor_key)
-            AS preemptor_key, told.signal_s
-        FROM {told} AS told LEFT JOIN {inferred} AS guess ON told.key = guess.key
+    # The kill that ends a grace period does not always name the preemptor.
+    return f"""SELECT {VICTIM}, evidence, coalesce(preemptor_key, guess_key) AS preemptor_key,
+            coalesce(preemptor, guess) AS preemptor, coalesce(preemptor_run, guess_run) AS preemptor_run,
+            signal_s
+        FROM {told} LEFT JOIN (
+            SELECT key, preemptor_key AS guess_key, preemptor AS guess, preemptor_run AS guess_run
+            FROM {inferred}
+        ) AS guess USING (key)
         UNION ALL
-        SELECT inferred.key, evidence, preemptor_key, signal_s
-        FROM {inferred} AS inferred ANTI JOIN {told} AS told ON inferred.key = told.key
-        LEFT JOIN {span} ON signal_s BETWEEN low AND high WHERE low IS NULL""",
-    )
-    return f"""SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
-            victim.gpus, victim.node_count, victim.stop_s, victim.runtime_s, victim.gpu_hours,
-            evidence, preemptor_key, preemptor.job_id AS preemptor, preemptor.run AS preemptor_run,
-            signal_s,
-            CASE WHEN failed_s <= signal_s + {ROUNDING_S} THEN 2 ELSE 1 END AS "order"
-        FROM {found} AS found
-        JOIN {log.executions} AS victim ON found.key = victim.key
-        LEFT JOIN (
-            SELECT key, job_id, run FROM {log.executions}
-            WHERE key IN (SELECT preemptor_key FROM {found})
-        ) AS preemptor ON preemptor_key = preemptor.key
-        LEFT JOIN (
-            SELECT run, min(stop_s) AS failed_s FROM {infrastructure_failures(log)} GROUP BY run
-        ) AS failed ON preemptor.run = failed.run"""
+        SELECT {VICTIM}, evidence, {PREEMPTOR}, signal_s
+        FROM {inferred} AS inferred ANTI JOIN {told} AS told USING (key)
+        LEFT JOIN {span} ON signal_s BETWEEN low AND high WHERE low IS NULL"""
 
 
 def _from_controller_log(log: FleetLog) -> str:
-    """Victims that slurmctld.log names: key, evidence, preemptor_key, signal_s."""
+    """Victims that slurmctld.log names: `VICTIM`, evidence, `PREEMPTOR`, signal_s."""
     keys = log.job_keys
     cluster = "cluster, " if log.several_clusters else ""
     return f"""WITH told AS (
@@ -131,15 +132,15 @@ def _from_controller_log(log: FleetLog) -> str:
         ), victims AS (
             -- The attempt that was on its nodes at that moment; a requeue is logged up to its end.
             -- The signal comes before the requeue and always names the preemptor.
-            SELECT key, {cluster}time_s, preemptor_raw FROM told
-            JOIN (SELECT key, start_s, stop_s, {keys} FROM {log.executions}) AS ran USING ({keys})
+            SELECT {VICTIM}, {cluster}time_s, preemptor_raw FROM told
+            JOIN (SELECT {VICTIM}, start_s, {keys} FROM {log.executions}) AS ran USING ({keys})
             WHERE start_s <= time_s + {ROUNDING_S} AND stop_s >= time_s - {ROUNDING_S}
             QUALIFY row_number() OVER (PARTITION BY key ORDER BY event, time_s, preemptor_raw) = 1
         ), took AS (
-            SELECT victims.key, preemptor_key FROM victims
+            SELECT victims.key, {PREEMPTOR} FROM victims
             JOIN (
-                SELECT {cluster}key AS preemptor_key, job_id_raw AS preemptor_raw,
-                    start_s AS preemptor_start_s, attempt AS preemptor_attempt
+                SELECT {cluster}key AS preemptor_key, job_id AS preemptor, run AS preemptor_run,
+                    job_id_raw AS preemptor_raw, start_s AS preemptor_start_s, attempt AS preemptor_attempt
                 FROM {log.executions}
             ) AS starts USING ({cluster}preemptor_raw)
             WHERE preemptor_start_s >= time_s - {ROUNDING_S}
@@ -147,12 +148,12 @@ def _from_controller_log(log: FleetLog) -> str:
             QUALIFY row_number() OVER (PARTITION BY victims.key
                 ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key) = 1
         )
-        SELECT victims.key, 'log' AS evidence, preemptor_key, time_s AS signal_s
-        FROM victims LEFT JOIN took ON victims.key = took.key"""
+        SELECT {VICTIM}, 'log' AS evidence, {PREEMPTOR}, time_s AS signal_s
+        FROM victims LEFT JOIN took USING (key)"""
 
 
 def _inferred(log: FleetLog) -> str:
-    """Victims that accounting alone gives away: key, evidence, preemptor_key, signal_s."""
+    """Table of the victims that accounting alone gives away: `VICTIM`, evidence, `PREEMPTOR`, signal_s."""
     strong = _strong_victims(log)
     near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong))
     alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
@@ -161,7 +162,7 @@ def _inferred(log: FleetLog) -> str:
     # moment; that another attempt was quicker to take one of their nodes is chance.
     took = log.keep(
         "preemptors_of_strong",
-        f"""SELECT key, preemptor_key, shared FROM (
+        f"""SELECT key, {PREEMPTOR}, shared FROM (
             SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
             FROM ({candidates}) AS candidates
         ) AS voted
@@ -171,8 +172,8 @@ def _inferred(log: FleetLog) -> str:
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = log.keep(
         "sure_preemptions",
-        f"""SELECT strong.key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s
-        FROM {strong} AS strong LEFT JOIN {took} AS took ON strong.key = took.key
+        f"""SELECT {VICTIM}, evidence, {PREEMPTOR}, CAST(stop_s AS DOUBLE) AS signal_s
+        FROM {strong} LEFT JOIN {took} USING (key)
         WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL""",
     )
     # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
@@ -184,10 +185,13 @@ def _inferred(log: FleetLog) -> str:
     )
     youngest_s = log.value(f"SELECT min(runtime_s) FROM {known}")
     if youngest_s is None:
-        return f"SELECT * FROM {sure}"
-    return f"""SELECT * FROM {sure} UNION ALL
-        SELECT silent.key, evidence, preemptor_key, signal_s
-        FROM ({_co_victims(log, known, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)"""
+        return sure
+    return log.keep(
+        "inferred_preemptions",
+        f"""SELECT * FROM {sure} UNION ALL
+        SELECT {VICTIM}, evidence, {PREEMPTOR}, signal_s
+        FROM ({_co_victims(log, known, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)""",
+    )
 
 
 def _ranks(log: FleetLog) -> str:
@@ -231,37 +235,21 @@ def _class_column(log: FleetLog) -> str:
 
 
 def _strong_victims(log: FleetLog) -> str:
-    """Attempts whose own row says or suggests that they were preempted.
-
-    Columns: key, job_id, stop_s, runtime_s, evidence, rank_class, partition, priority and nodes.
-    """
-    return log.keep(
-        "strong_victims",
-        f"""SELECT key, job_id, stop_s, runtime_s, evidence, rank_class, "partition", priority, nodes
-        FROM (
-            SELECT *, "{_class_column(log)}" AS rank_class, CASE
-                WHEN state = '{PREEMPTED}' THEN 'label'
-                WHEN state = 'TIMEOUT' AND runtime_s + {LIMIT_SLACK_S} < time_limit_s
-                    THEN 'early_timeout'
-                WHEN state IN ('FAILED', 'COMPLETED') AND sigterm THEN 'sigterm'
-                END AS evidence
-            FROM {log.executions} WHERE end_s IS NOT NULL
-        ) AS ended
-        WHERE evidence IS NOT NULL""",
-    )
+    """Attempts whose own row says or suggests that they were preempted."""
+    return log.view("strong_victims", f"SELECT * FROM {log.notable} WHERE evidence IS NOT NULL")
 
 
 def _outranked(log: FleetLog, victims: str) -> str:
     """Victims, one row per class that may preempt them, with the grace period they were given."""
-    return f"""SELECT key, job_id, rank_class, "partition", priority, nodes, stop_s, evidence,
-            preemptor_class, grace_s
-        FROM {victims} AS victims JOIN {_ranks(log)} AS ranks ON rank_class = victim_class
+    column = f'"{_class_column(log)}"'
+    return f"""SELECT victims.*, {column} AS rank_class, preemptor_class, grace_s
+        FROM {victims} AS victims JOIN {_ranks(log)} AS ranks ON {column} = victim_class
         WHERE evidence = 'label' OR NOT labelled_only"""
 
 
 def _starts(log: FleetLog, extra: str, where: str) -> str:
     """Attempts as possible preemptors, with further columns."""
-    return f"""SELECT key AS preemptor_key, job_id AS preemptor_job,
+    return f"""SELECT key AS preemptor_key, job_id AS preemptor, run AS preemptor_run,
             "{_class_column(log)}" AS preemptor_class, priority AS preemptor_priority,
             eligible_s AS preemptor_eligible_s, start_s AS preemptor_start_s, {extra}
         FROM {log.executions} WHERE {where}"""
@@ -272,7 +260,7 @@ def _in_time(log: FleetLog) -> str:
     return f"""preemptor_start_s >= stop_s - {ROUNDING_S}
         AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
         AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
-        AND preemptor_job <> job_id
+        AND preemptor <> job_id
         AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)"""
 
 
@@ -283,13 +271,14 @@ def _window_s(log: FleetLog) -> float:
 
 
 def _candidates_on_nodes(log: FleetLog, victims: str) -> str:
-    """Attempts that took nodes of a victim: key, preemptor_key, preemptor_start_s, shared."""
+    """Attempts that took nodes of a victim: key, `PREEMPTOR`, preemptor_start_s, shared."""
     width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
     outranks = f'"{_class_column(log)}" IN (SELECT preemptor_class FROM {_ranks(log)})'
     starts = _starts(log, columns, outranks)
-    return f"""SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
+    return f"""SELECT key, preemptor_key, min(preemptor) AS preemptor, min(preemptor_run) AS preemptor_run,
+            min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
                 SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims)}) AS outranked
@@ -309,7 +298,7 @@ def _candidates_waiting(log: FleetLog, victims: str) -> str:
     width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"', "TRUE")
-    return f"""SELECT key, preemptor_key, preemptor_start_s, CAST(0 AS BIGINT) AS shared
+    return f"""SELECT key, {PREEMPTOR}, preemptor_start_s, CAST(0 AS BIGINT) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
             FROM ({_outranked(log, victims)}) AS outranked WHERE evidence <> 'label'
@@ -329,21 +318,19 @@ def _co_victims(log: FleetLog, known: str, youngest_s: int) -> str:
             no victim is younger.
 
     Returns:
-        A query of key, evidence ("co_victim"), preemptor_key, signal_s.
+        A query of `VICTIM`, evidence ("co_victim"), `PREEMPTOR`, signal_s.
     """
     width = _window_s(log)
     signalled = bucket(f"signalled_s - {ROUNDING_S}", width)
     takers = _starts(log, "nodes", f"key IN (SELECT preemptor_key FROM {known})")
     # A script that fails by itself has a code of its own; one that saves leaves with 0.
     quiet = f"""(
-        SELECT key, job_id, "{_class_column(log)}" AS rank_class, "partition", priority, nodes, stop_s,
-            'co_victim' AS evidence
-        FROM {log.executions}
+        SELECT *, 'co_victim' AS evidence FROM {log.executions}
         WHERE state IN ('COMPLETED', 'FAILED') AND end_s IS NOT NULL
             AND NOT coalesce(sigterm, FALSE) AND runtime_s >= {youngest_s}
             AND coalesce(exit_code, 0) = 0
         )"""
-    return f"""SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
+    return f"""SELECT {VICTIM}, evidence, {PREEMPTOR}, CAST(stop_s AS DOUBLE) AS signal_s FROM (
             SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
             FROM ({_outranked(log, quiet)}) AS outranked
         ) AS ends
