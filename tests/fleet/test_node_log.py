@@ -136,6 +136,13 @@ def test_answers_of_a_failure_log(tmp_path: Path) -> None:
     assert found.nodes.to_pylist()[0]["q_value"] < worst["q_value"]
 
 
+def test_what_failures_cost_is_unknown_without_attempts(tmp_path: Path) -> None:
+    """Neither a table of zeros nor a word on causes or preemptions."""
+    fleet.ingest([failure_log(tmp_path / "failures.csv")], tmp_path / "s")
+    [only] = fleet.goodput(tmp_path / "s").sections()
+    assert (only.id, list(only.tables), list(only.figures)) == ("loss", [], [])
+
+
 def test_a_failure_log_of_two_systems(tmp_path: Path) -> None:
     fleet.ingest([failure_log(tmp_path / "failures.csv", cluster=True)], tmp_path / "s")
     found = fleet.lemons(tmp_path / "s")

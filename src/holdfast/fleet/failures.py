@@ -218,7 +218,7 @@ def mttf(
             problem = "nothing ran in the window"
             expected = f"a time before the end of the log, {minute(log.end_s)}"
             raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
-        largest = log.value(f"SELECT max(gpus) FROM {log.exposure}") or 0
+        largest = log.value(f"SELECT max(gpus) FROM {log.usage}") or 0
         problem = f"no attempt with more than {threshold:,} GPUs ran"
         found = f"at most {largest:,} GPUs"
         remedy = "lower it with --min-gpus; --min-gpus 0 counts every attempt"
@@ -234,7 +234,7 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
     rows = log.rows(
         f"""SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
             SELECT {bucket_top()} AS gpus_max, 0 AS failures, node_days
-            FROM {log.exposure} WHERE {above}
+            FROM {log.usage} WHERE {above}
             UNION ALL
             SELECT {bucket_top()}, 1, CAST(0 AS DOUBLE)
             FROM {infrastructure_failures(log)} WHERE {above}

@@ -317,15 +317,6 @@ class FleetLog:
             FROM {self.executions} GROUP BY "user", account, gpus""",
         )
 
-    @property
-    def exposure(self) -> str:
-        """What ran, by size: gpus, gpu_hours, node_days."""
-        return self.keep(
-            "exposure",
-            f"""SELECT gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
-            FROM {self.usage} GROUP BY gpus""",
-        )
-
 
 def bucket(time_s: str, width_s: float) -> str:
     """Number of the time bucket, so that a join near in time becomes a join on equality.

@@ -103,6 +103,9 @@ class Goodput(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What failures cost, why, whom, and who was preempted."""
+        if not self.log.count("attempts"):
+            unknown = "What failures cost is unknown: the log has no attempts."
+            return [Section("loss", "What did failures cost?", unknown)]
         loops = crash_loops.section(self.log, self.crash_loops, self.costliest_job, self.unit)
         taken = preemption_section(self.log, self.preemptions, self.preemptions_second_order)
         every = (self._loss_section(), self._cause_section(), loops, self._owner_section(), taken)
@@ -131,8 +134,6 @@ class Goodput(Answer):
         return self.log.assumptions.checkpoint_interval_s
 
     def _loss_sentence(self) -> str:
-        if not self.log.count("attempts"):
-            return "What failures cost is unknown: the log has no attempts."
         total, lost, since = self.total_hours, self.lost_hours, minute(self.log.begin_s)
         failures = counted(self.failures, "infrastructure failure")
         if not self.failures:
@@ -196,8 +197,6 @@ class Goodput(Answer):
 
     def _cause_sentence(self) -> str:
         none, failures = self.unattributed, counted(self.failures, "infrastructure failure")
-        if not self.log.count("attempts"):
-            return "Why attempts fail is unknown: the log has none."
         if not self.failures:
             return "No attempt was ended by the infrastructure."
         if none and not self.log.store.facts.get("counts", {}).get("health_events"):
@@ -309,7 +308,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
     )
     return Goodput(
-        total_hours=float(log.value(f"SELECT sum({_hours(log)}) FROM {log.exposure}") or 0.0),
+        total_hours=float(log.value(f"SELECT sum({_hours(log)}) FROM {log.usage}") or 0.0),
         lost_first_order=float(first),
         lost_second_order=float(second),
         unit=GPU_HOURS if has_gpus(log) else NODE_HOURS,
@@ -332,7 +331,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
 
 def has_gpus(log: FleetLog) -> bool:
     """Whether any attempt that ran had a GPU; else losses are counted in node-hours."""
-    return bool(log.value(f"SELECT max(gpus) FROM {log.exposure}"))
+    return bool(log.value(f"SELECT max(gpus) FROM {log.usage}"))
 
 
 def _hours(log: FleetLog) -> str:

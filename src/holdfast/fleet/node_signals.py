@@ -72,10 +72,11 @@ class NodeSignals:
 
 def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
+    since = literal(float(log.end_s - log.assumptions.lemon_window_s))
     # A failed attempt takes time, also one that accounting gives none.
     used = log.keep(
         "node_exposure",
-        f"""SELECT * FROM ({_exposure(log)}) AS used
+        f"""SELECT * FROM ({_exposure(log, since)}) AS used
         UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)}, 0 FROM {_incidents(log)}""",
     )
     counts = {
@@ -85,7 +86,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
         "known_failures": f"SELECT node, 1 AS n FROM {_incidents(log)} WHERE known",
         "touched": f"SELECT node, 1 AS n FROM {_incidents(log)}",
         "single_node_attempts": f"SELECT node, recent AS n FROM {used} WHERE node_count = 1",
-        **_window_counts(log),
+        **_window_counts(log, since),
     }
     every = " UNION ALL ".join(
         f"SELECT node, '{name}' AS name, CAST(n AS DOUBLE) AS n FROM ({query}) AS {name}"
@@ -117,7 +118,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     return NodeSignals(table, days, incidents)
 
 
-def _exposure(log: FleetLog) -> str:
+def _exposure(log: FleetLog, since: str) -> str:
     """Node-days in use: node, node_count (of the attempts), node_days, recent (attempts)."""
     # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
     return f"""SELECT sums.node, node_count, CASE
@@ -125,7 +126,7 @@ def _exposure(log: FleetLog) -> str:
             ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days, recent
         FROM (
             SELECT node, node_count, sum(exposed_s) AS used_s, sum(gpu_s) AS gpu_s,
-                count(*) FILTER (WHERE stop_s >= {_since(log)}) AS recent
+                count(*) FILTER (WHERE stop_s >= {since}) AS recent
             FROM (
                 SELECT unnest(nodes) AS node, node_count, exposed_s, stop_s,
                     exposed_s * coalesce(gpus, 0) / node_count AS gpu_s
@@ -162,14 +163,8 @@ def _incidents(log: FleetLog) -> str:
     )
 
 
-def _since(log: FleetLog) -> str:
-    """SQL of the moment from which the signals count."""
-    return literal(float(log.end_s - log.assumptions.lemon_window_s))
-
-
-def _window_counts(log: FleetLog) -> dict[str, str]:
+def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
-    since = _since(log)
     fails = f"FROM {blamed_nodes(log)} WHERE state = '{NODE_FAIL}' AND stop_s >= {since}"
     health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
