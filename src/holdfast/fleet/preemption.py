@@ -154,7 +154,7 @@ def _from_controller_log(log: FleetLog) -> str:
 
 def _inferred(log: FleetLog) -> str:
     """Table of the victims that accounting alone gives away: `VICTIM`, evidence, `PREEMPTOR`, signal_s."""
-    strong = _strong_victims(log)
+    strong = log.view("strong_victims", f"SELECT * FROM {log.notable} WHERE evidence IS NOT NULL")
     near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong))
     alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
     candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone)}"
@@ -232,11 +232,6 @@ def _class_column(log: FleetLog) -> str:
     """What ranks jobs in this log: "qos", or "partition" where only one QOS is in use."""
     in_use = log.keep("qos_in_use", f"SELECT count(DISTINCT qos) AS n FROM {log.executions}")
     return "qos" if log.value(in_use) > 1 else "partition"
-
-
-def _strong_victims(log: FleetLog) -> str:
-    """Attempts whose own row says or suggests that they were preempted."""
-    return log.view("strong_victims", f"SELECT * FROM {log.notable} WHERE evidence IS NOT NULL")
 
 
 def _outranked(log: FleetLog, victims: str) -> str:
