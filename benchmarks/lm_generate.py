@@ -225,7 +225,7 @@ def memory_bound(generator: Generator, seconds: float) -> dict[str, Any]:
     maps = [decoder._head]
     for block in decoder.blocks:
         maps += [block.qkv, block.output, block.up, block.down]
-    size = sum(one.columns.nbytes for one in maps)
+    size = sum(one.weight.nbytes for one in maps)
     block, times = torch.ones(1 << 28), []
     for _ in range(9):
         begin = time.perf_counter()
