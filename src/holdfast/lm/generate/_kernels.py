@@ -1,4 +1,8 @@
-"""The compiled product of a large matrix with one vector, as fast as one thread reads memory."""
+"""Compiled products of a matrix with a few rows, about as fast as one thread reads memory.
+
+A core fetches ahead along every stream that it sees: distant rows of the weights, read at the same time,
+come up to twice as fast as one after the other.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +41,43 @@ def matrix_vector(weight: Any, x: Any, out: Any) -> None:
     """
     rows, width = weight.shape
     quarter = -(-rows // 4)
-    # A core fetches ahead along every stream that it sees: four distant rows at a time read memory about
-    # twice as fast as one after the other.
-    second, third, last = (
-        min(quarter, rows - quarter),
-        min(2 * quarter, rows - quarter),
-        rows - quarter,
-    )
+    last = rows - quarter
+    second, third = min(quarter, last), min(2 * quarter, last)
     for row in range(quarter):
         a = b = c = d = np.float32(0)
         for column in range(width):
-            value = x[column]
-            a += _wide(weight[row, column]) * value
-            b += _wide(weight[second + row, column]) * value
-            c += _wide(weight[third + row, column]) * value
-            d += _wide(weight[last + row, column]) * value
+            a += _wide(weight[row, column]) * x[column]
+            b += _wide(weight[second + row, column]) * x[column]
+            c += _wide(weight[third + row, column]) * x[column]
+            d += _wide(weight[last + row, column]) * x[column]
         out[row], out[second + row], out[third + row], out[last + row] = a, b, c, d
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def matrix_rows(weight: Any, x: Any, out: Any) -> None:
+    """Write x weight^T to out, added in float32: two rows of the weights times four of x at a time.
+
+    Args:
+        weight: as of `matrix_vector`.
+        x: [M, D] float32.
+        out: [M, N] float32.
+    """
+    half, top = -(-len(weight) // 2), len(x) - 1
+    for row in range(half):
+        other = len(weight) - half + row
+        for first in range(0, len(x), 4):
+            # Behind the last row, it is computed again.
+            second, third, fourth = min(first + 1, top), min(first + 2, top), min(first + 3, top)
+            a = b = c = d = e = f = g = h = np.float32(0)
+            for column in range(x.shape[1]):
+                u, v = _wide(weight[row, column]), _wide(weight[other, column])
+                a += u * x[first, column]
+                b += u * x[second, column]
+                c += u * x[third, column]
+                d += u * x[fourth, column]
+                e += v * x[first, column]
+                f += v * x[second, column]
+                g += v * x[third, column]
+                h += v * x[fourth, column]
+            for n, sums in enumerate(((a, e), (b, f), (c, g), (d, h))):
+                out[min(first + n, top), row], out[min(first + n, top), other] = sums

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +21,18 @@ PACKED_WEIGHTS = 1 << 17
 """Matrices of fewer weights stay in the cache, where packing gains nothing."""
 PACKED_BYTES = 8 << 30
 """Models with more bytes of weights are not held twice."""
-STREAMED_WEIGHTS = 1 << 20
-"""A product of a matrix of so many weights with one vector takes as long as reading the weights."""
+STREAMED_WEIGHTS = 1 << 15
+"""Matrices from so many weights on are multiplied by `_kernels` where one thread computes."""
+STREAMED_ROWS = 16
+"""Most rows of such a product, in float32; oneDNN is faster for more, and for more than one in bfloat16."""
 _EXPECTED_ROWS = 16  # oneDNN chooses the order of packed weights for passes of so many rows
 
 
 class Linear:
     """A linear map, with the storage that the products of its size read fastest on a CPU.
 
-    A small matrix is stored [D, N]: a product with one row is then up to 1.6 times as fast. A large one is
-    stored [N, D] where one thread computes: `matrix_vector` reads it up to 1.9 times as fast as oneDNN.
+    One thread computes products of few rows by `_kernels`, up to 1.9 times as fast as oneDNN. Matrices that
+    are not multiplied so are stored [D, N]: a product with one row is then up to 1.6 times as fast.
 
     Args:
         weight: [N, D].
@@ -42,52 +43,47 @@ class Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, pack: bool = False) -> None:
-        self.bias, self._streamed, self._packed, self._least_rows = bias, None, None, 2
-        fast = pack and weight.numel() >= PACKED_WEIGHTS and _packable(weight)
-        if fast:
+        self.bias, self._packed, self._least_rows = bias, None, 2
+        if pack and weight.numel() >= PACKED_WEIGHTS and _packable(weight):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(
                 weight.contiguous(), _EXPECTED_ROWS
             )
             self._least_rows = 2 if weight.dtype == torch.float32 else 1
-        self.weight: Tensor
+        self._streamed_rows = _streamed_rows(weight)
+        self.weight = weight.contiguous() if self._streamed_rows else weight.t().contiguous().t()
         """[N, D]."""
-        if _streamable(weight):
-            from holdfast.lm.generate._kernels import matrix_vector
-
-            self.weight = weight.contiguous()
-            bits = self.weight.view(torch.uint16) if weight.itemsize == 2 else self.weight
-            self._streamed = partial(matrix_vector, bits.numpy())
-        else:
-            self.weight = weight.t().contiguous().t()
-        self._columns = self.weight.t()
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rows x [B, M, D] -> [B, M, N]."""
         batch, rows, width = x.shape
-        if self._streamed is not None and batch * rows == 1:
-            out = torch.empty(len(self.weight), dtype=torch.float32)
-            self._streamed(x.view(width).float().numpy(), out.numpy())
-            out = out if self.bias is None else out + self.bias
-            return out.to(x.dtype).view(1, 1, -1)
+        if batch * rows <= self._streamed_rows:
+            out = self._stream(x.reshape(-1, width).float().contiguous().numpy())
+            return out.to(x.dtype).view(batch, rows, -1)
         if self._packed is not None and batch * rows >= self._least_rows:
-            packed = torch.ops.mkldnn._linear_pointwise
-            mixed: Tensor = packed(x, self._packed, self.bias, "none", [], "")
-            return mixed
-        flat = x.reshape(-1, width)
-        if self.bias is None:
-            return torch.mm(flat, self._columns).view(batch, rows, -1)
-        return torch.addmm(self.bias, flat, self._columns).view(batch, rows, -1)
+            multiply = torch.ops.mkldnn._linear_pointwise
+            return cast(Tensor, multiply(x, self._packed, self.bias, "none", [], ""))
+        return F.linear(x.reshape(-1, width), self.weight, self.bias).view(batch, rows, -1)
+
+    def _stream(self, x: Any) -> Tensor:
+        """Rows x [M, D] -> [M, N], in float32."""
+        from holdfast.lm.generate._kernels import matrix_rows, matrix_vector
+
+        half = self.weight.dtype == torch.bfloat16
+        numbers = self.weight.view(torch.uint16 if half else torch.float32).numpy()
+        out = torch.empty(len(x), len(self.weight), dtype=torch.float32)
+        if len(x) == 1:
+            matrix_vector(numbers, x[0], out[0].numpy())
+        else:
+            matrix_rows(numbers, x, out.numpy())
+        return out if self.bias is None else out + self.bias
 
 
-def _streamable(weight: Tensor) -> bool:
-    """Whether `matrix_vector` is the fastest product of a matrix with one vector."""
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype in (torch.float32, torch.bfloat16)
-        and weight.numel() >= STREAMED_WEIGHTS
-        and len(weight) >= 4
-        and torch.get_num_threads() == 1
-    )
+def _streamed_rows(weight: Tensor) -> int:
+    """Most rows whose product with a matrix is fastest by `_kernels`; 0 for none."""
+    large = weight.numel() >= STREAMED_WEIGHTS and len(weight) >= 4
+    if weight.device.type != "cpu" or torch.get_num_threads() > 1 or not large:
+        return 0
+    return {torch.float32: STREAMED_ROWS, torch.bfloat16: 1}.get(weight.dtype, 0)
 
 
 def _packable(weight: Tensor) -> bool:
