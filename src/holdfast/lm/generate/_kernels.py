@@ -39,13 +39,12 @@ def matrix_vector(weight: Any, x: Any, out: Any) -> None:
         x: [D] float32.
         out: [N] float32.
     """
-    rows, width = weight.shape
-    quarter = -(-rows // 4)
-    last = rows - quarter
+    quarter = -(-len(weight) // 4)
+    last = len(weight) - quarter
     second, third = min(quarter, last), min(2 * quarter, last)
     for row in range(quarter):
         a = b = c = d = np.float32(0)
-        for column in range(width):
+        for column in range(len(x)):
             a += _wide(weight[row, column]) * x[column]
             b += _wide(weight[second + row, column]) * x[column]
             c += _wide(weight[third + row, column]) * x[column]
