@@ -60,17 +60,16 @@ def _take_off_clocks(records: Sequence[Record], batches: float, cpu: float) -> N
         batches: that were not traced.
         cpu: nanoseconds of the process in these.
     """
-    inner, outer = records[0]["clocks"]
+    per_call = records[0]["clocks"]
     timed = _timed(records)
-    calls = _sums(timed)[:, 0].sum()
     if batches >= STEADY:
         longer = sum(record["process_cpu"] for record in timed) - len(timed) * cpu / batches
-        share = min(2.0, max(0.0, longer / (calls * (inner + outer))))
-        inner, outer = share * inner, share * outer
+        per_call = np.clip(longer / _sums(timed)[:, 0].sum(), 0.0, 2 * per_call)
     for record in records:
         for entry in record["stages"].values():
-            entry[1] = max(0.0, entry[1] - entry[0] * inner - entry[5] * outer)
-            record["process_cpu"] -= entry[0] * (inner + outer)
+            # Half of it before the clocks are read, and half after: in the stage and in its caller.
+            entry[1] = max(0.0, entry[1] - (entry[0] + entry[5]) * per_call / 2)
+            record["process_cpu"] -= entry[0] * per_call
 
 
 def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:

@@ -32,24 +32,18 @@ def _groups(root: Path) -> Iterator[Path]:
     """The folders of this process's control groups, from its own up to the root of each hierarchy."""
     base = root / "sys/fs/cgroup"
     for line in text_of(root / "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            mounts = [base, base / "unified"]
-        elif {"cpu", "memory"} & set(controllers.split(",")):
-            mounts = [base / controllers, *(base / part for part in controllers.split(","))]
-        else:
-            continue
+        _, controllers, path = line.split(":", 2)  # version 2 names no controllers
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        for mount in mounts:
+        for mount in (controllers or "unified", *controllers.split(",")):
             # Inside a container the path may be the host's: then only the mount itself is there.
             for depth in range(len(parts), -1, -1):
-                yield mount.joinpath(*parts[:depth])
+                yield (base / mount).joinpath(*parts[:depth])
 
 
 def _quota(folder: Path) -> float:
     """Cores that the group may use; infinite without a limit."""
     words = text_of(folder / "cpu.max").split()  # version 2: "150000 100000" or "max 100000"
-    for name in () if words else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):  # version 1
+    for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"):  # version 1
         words += text_of(folder / name).split()
     limited = len(words) == 2 and words[0] not in ("max", "-1")
     return int(words[0]) / int(words[1]) if limited else math.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import gc
 import hashlib
 import itertools
 import random
@@ -76,33 +76,20 @@ def _reachable(function: Any) -> str:
 
 
 def _inside(part: Any) -> Iterable[Any]:
-    """What a part of a program is made of; of libraries only what users put into them."""
+    """What a part of a program refers to; of libraries only what users put into them."""
     match part:
         case types.CodeType():
             return part.co_consts
         case types.FunctionType():
             # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
-            cells = [
-                cell.cell_contents for cell in part.__closure__ or () if cell != types.CellType()
-            ]
             if _is_library(part.__module__):
-                return cells
+                return [part.__closure__]
             used = [part.__globals__.get(name) for name in _global_names(part.__code__)]
-            return [part.__code__, part.__defaults__, part.__kwdefaults__, *cells, *used]
-        case types.MethodType():
-            return [part.__func__, part.__self__]
-        case types.BuiltinMethodType():
-            return [part.__self__]
-        case functools.partial():
-            return [part.func, part.args, part.keywords]
-        case type():
-            return [] if _is_library(part.__module__) else [*vars(part).values(), *part.__bases__]
-        case dict():
-            return itertools.islice(part.values(), _MOST)
-        case list() | tuple() | set() | frozenset():
-            return itertools.islice(part, _MOST)
-    wrapped = [getattr(part, name, None) for name in ("__func__", "fget", "__wrapped__")]
-    return [type(part), *wrapped, *getattr(part, "__dict__", {}).values()]
+            return [part.__code__, part.__closure__, part.__defaults__, part.__kwdefaults__, *used]
+        case type() if _is_library(part.__module__):
+            return []
+    # As the garbage collector sees it: containers, attributes, methods, closures, `functools.partial`.
+    return itertools.islice(gc.get_referents(part), _MOST)
 
 
 def _global_names(code: types.CodeType) -> list[str]:

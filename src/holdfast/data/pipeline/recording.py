@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from holdfast.data.pipeline.machine import bytes_of
 from holdfast.data.pipeline.randomness import random_states
 
@@ -29,7 +31,7 @@ PROBE_S = 0.005
 SETTLE_S = 0.001
 OVERHEAD = 0.01
 """Share of a batch that reading clocks may take; beyond it only every k-th batch is traced."""
-CALLS = 50
+CALLS = 200
 """Calls of a stage by which the cost of reading clocks is measured."""
 DETAIL = 3
 """Every so many traced batches are examined for bytes and random draws,"""
@@ -69,7 +71,7 @@ class Recorder:
         self._wall = self._cpu = self._waited = self._switches = 0
         self._process_cpu = time.process_time_ns()
         self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
-        self._clocks = 0.0, 0.0
+        self._clocks = 0.0
         self._clock_ns = self._slept_ns = self._cpu_ns = 0.0
         self._probe: threading.Thread | None = None
         self.stop = threading.Event()
@@ -230,24 +232,20 @@ class Recorder:
     def _adapt(self) -> None:
         """Trace so few batches that the clocks take at most `OVERHEAD` of the time."""
         entries = self._stages.values()
-        self._clock_ns += sum(entry[0] for entry in entries) * sum(self._clocks)
+        self._clock_ns += sum(entry[0] for entry in entries) * self._clocks
         self._slept_ns += sum(entry[3] for entry in entries)
         # Few long batches may take most of the time, and be seen first where they are not traced.
         per_batch = self._slept_ns / self.traced + self._cpu_ns / self.batch
         share = self._clock_ns / self.traced / max(per_batch, 1.0)
         self.every = max(1, math.ceil(share / OVERHEAD))
 
-    def _cost_of_clocks(self) -> tuple[float, float]:
-        """CPU nanoseconds per call that reading the clocks adds to a stage, and to the stage around it."""
-        inner = self.wrap("inner", lambda: None)
-        outer = self.wrap("outer", lambda: [inner() for _ in range(CALLS)])
-        costs = []
-        for _ in range(5):
-            self.restart()
-            outer()
-            costs.append((self._stages["inner"][1] / CALLS, self._stages["outer"][1] / CALLS))
+    def _cost_of_clocks(self) -> float:
+        """CPU nanoseconds that reading the clocks adds to a call, about half of them to its caller."""
+        call = self.wrap("", lambda: None)
+        self.restart()
+        moments = [(call(), time.thread_time_ns())[1] for _ in range(CALLS)]
         self._numbers.clear()
-        return min(costs)
+        return float(np.median(np.diff(moments)))
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
