@@ -7,6 +7,7 @@ import atexit
 import gettext
 import io
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -96,12 +97,12 @@ def images() -> DataLoader[Any]:
 
 
 def read_boxes(pictures: list[Path], index: int) -> dict[str, Any]:
-    random = np.random.default_rng(index)
-    corners = np.sort(random.uniform(0, 1, (6, 2, 2)), axis=1).reshape(6, 4)
+    generator = np.random.default_rng(index)
+    corners = np.sort(generator.uniform(0, 1, (6, 2, 2)), axis=1).reshape(6, 4)
     return {
         "data": pictures[index % len(pictures)].read_bytes(),
         "boxes": corners.astype(np.float32),
-        "flip": bool(random.integers(2)),  # drawn by index: the same for any number of workers
+        "flip": bool(generator.integers(2)),  # drawn by index: the same for any number of workers
     }
 
 
@@ -154,9 +155,11 @@ def pad_pairs(pairs: list[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, t
 
 
 def buckets(lengths: list[int], size: int) -> list[list[int]]:
-    """Batches of texts of similar length."""
+    """Batches of texts of similar length, in random order."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    batches = [order[start : start + size] for start in range(0, len(order), size)]
+    random.Random(0).shuffle(batches)
+    return batches
 
 
 def documents() -> DataLoader[Any]:

@@ -30,6 +30,7 @@ from typing import Any
 import pipeline_loaders
 from holdfast.data import pipeline
 from holdfast.data.pipeline.dataloader import with_settings
+from holdfast.data.pipeline.loaders import Again
 from holdfast.data.pipeline.measuring import measure
 from holdfast.data.pipeline.prediction import predict
 from holdfast.errors import InputError
@@ -69,14 +70,20 @@ def spdl_rate(loader: Any, threads: int, seconds: float) -> float:
 
 
 def overhead(loader: Any, seconds: float, rounds: int) -> float:
-    """Share of the rate that tracing costs, with the default settings: the fastest of runs in turns."""
-    plain, traced = [], []
+    """CPU time that tracing adds to a batch of the default settings, as a share of its wall time.
+
+    CPU time, as the wall time of a batch differs between two runs by more than that. Without workers all of
+    it is in this process. The least of runs in turns, beside the loader as it is.
+    """
+    plain, traced, walls = [], [], []
     for _ in range(rounds):
-        plain.append(rate(loader, DEFAULTS, seconds))
+        run = measure(Again(lambda: iter(loader)), seconds)
+        plain.append(run.cpu_s / run.batches)
+        walls.append(run.seconds / run.batches)
         with tempfile.TemporaryDirectory() as folder:
             run = measure(loader, seconds, None, Path(folder), timing=True)
-        traced.append(run.batches / run.seconds)
-    return 1 - max(traced) / max(plain)
+        traced.append(run.cpu_s / run.batches)
+    return (min(traced) - min(plain)) / min(walls)
 
 
 def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
@@ -88,8 +95,8 @@ def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
     loader = make()
     trace = pipeline.trace(loader, 3.0 if quick else 8.0)
     epoch_s = (trace.epoch_batches or math.inf) / trace.rate
-    if epoch_s < 10.0:  # batches that differ: whole epochs
-        seconds = max(seconds, 1.2 * epoch_s)
+    if epoch_s < 10.0:  # batches that differ: whole epochs, also of slower settings
+        seconds = max(seconds, 2 * epoch_s)
     workers = (0, 1, 2, 4)
     grid = [
         {"num_workers": count, "prefetch_factor": prefetch}

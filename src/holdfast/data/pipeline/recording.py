@@ -29,10 +29,12 @@ from holdfast.data.pipeline.randomness import random_states
 PROBE_S = 0.005
 """Period of the probe of the interpreter lock."""
 SETTLE_S = 0.001
-OVERHEAD = 0.01
-"""Share of a batch that reading clocks may take; beyond it only every k-th batch is traced."""
+OVERHEAD = 0.02
+"""Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced."""
 CALLS = 200
 """Calls of a stage by which the cost of reading clocks is measured."""
+EXAMINED = 16
+"""Calls of a stage in a batch whose inputs and outputs are measured."""
 DETAIL = 3
 """Every so many traced batches are examined for bytes and random draws,"""
 DENSE = 60
@@ -125,11 +127,11 @@ class Recorder:
         if outer:
             self._stages[outer][5] += 1
             self._place[0] = self._numbers[outer]
-        if self.detailed:
+        if self.detailed and len(calls := self._details[name]["calls"]) < EXAMINED:
             # The last argument is the sample or its index, never the dataset, which may be a list.
             sizes = size_of(arguments[-1] if arguments else None), size_of(result)
-            self._details[name]["calls"].append(((entry[3] - blocked) / 1e9, *sizes))
-            self._read_clocks()  # what the examination took is charged to nobody
+            calls.append(((entry[3] - blocked) / 1e9, *sizes))
+            self._clock_ns += self._read_clocks()[1]  # an examination is charged to nobody
         return result
 
     def end_batch(self, samples: int) -> None:
@@ -227,10 +229,10 @@ class Recorder:
                     detail = self._details[ended]
                     detail["random"] = bool(detail["random"]) or state != self._state
                 self._state = state
-            self._read_clocks()
+                self._read_clocks()
 
     def _adapt(self) -> None:
-        """Trace so few batches that the clocks take at most `OVERHEAD` of the time."""
+        """Trace so few batches that it takes at most `OVERHEAD` of the time."""
         entries = self._stages.values()
         self._clock_ns += sum(entry[0] for entry in entries) * self._clocks
         self._slept_ns += sum(entry[3] for entry in entries)
