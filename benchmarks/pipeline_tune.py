@@ -83,7 +83,7 @@ def overhead(loader: Any, seconds: float, rounds: int) -> float:
         with tempfile.TemporaryDirectory() as folder:
             run = measure(loader, seconds, None, Path(folder), timing=True)
         traced.append(run.cpu_s / run.batches)
-    return (min(traced) - min(plain)) / min(walls)
+    return float((min(traced) - min(plain)) / min(walls))
 
 
 def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:

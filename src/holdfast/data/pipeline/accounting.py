@@ -21,7 +21,7 @@ GROUP, MAIN = "workers", "main"
 SEND, RECEIVE, CONSUMER = OUTSIDE = ("send", "receive", "consumer")
 """Stages that are not the user's functions in a worker."""
 STEADY = 8
-"""With so many batches that were only timed, those that were examined too are left out."""
+"""With so many batches that were only timed, those that were examined too may be left out."""
 GROWTH = 1.5
 """Waiting that grows by this factor with more workers is for a resource that they share."""
 EXPLAINED = 0.5
@@ -134,8 +134,9 @@ def batch_costs(records: Sequence[Record]) -> FloatArray:
 
 def send_costs(records: Sequence[Record]) -> FloatArray:
     """CPU seconds of each traced batch in a worker outside of its stages: pickling, queues."""
-    process = np.array([record["process_cpu"] for record in _timed(records)])
-    return process / 1e9 - batch_costs(records)[:, 0]
+    timed = _timed(records, sampled=True)  # examining takes CPU time too
+    process = np.array([record["process_cpu"] for record in timed])
+    return (process - _sums(timed)[:, 1]) / 1e9
 
 
 def cpu_ratio(records: Sequence[Record], others: Sequence[Record]) -> float:
@@ -249,9 +250,19 @@ def _spread(values: FloatArray) -> float:
     return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
-def _timed(records: Sequence[Record]) -> Sequence[Record]:
-    plain = [record for record in records if not record["detailed"]]
-    return plain if len(plain) >= STEADY else records
+def _timed(records: Sequence[Record], sampled: bool | None = None) -> Sequence[Record]:
+    """Records whose costs count: without those that were examined, where samples are short.
+
+    Long batches count all: one of them may take as long as the others of an epoch together.
+
+    Args:
+        records: of all workers.
+        sampled: whether samples are short; None: if only some of the batches were traced.
+    """
+    if sampled is None:
+        sampled = any(record["plain"][0] for record in records)
+    only = [record for record in records if not (sampled and record["detailed"])]
+    return only if len(only) >= STEADY else records
 
 
 def _sums(records: Sequence[Record]) -> FloatArray:

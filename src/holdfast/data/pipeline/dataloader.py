@@ -247,17 +247,11 @@ def _install(dataset: Any, recorder: Recorder, undo: Undo) -> None:
 
 def _inner(dataset: Any) -> list[Any]:
     """The dataset and those that it is made of (Subset, ConcatDataset)."""
-    parts: dict[int, Any] = {}
-    todo = [dataset]
-    while todo:
-        part = todo.pop()
-        if id(part) not in parts:
-            parts[id(part)] = part
-            below = getattr(part, "__dict__", {})
-            more = below.get("datasets")
-            todo += [below["dataset"]] if "dataset" in below else []
-            todo += more if isinstance(more, (list, tuple)) else []
-    return list(parts.values())
+    below = getattr(dataset, "__dict__", {})
+    more = below.get("datasets")
+    parts = [below["dataset"]] if "dataset" in below else []
+    parts += more if isinstance(more, (list, tuple)) else []
+    return [dataset, *(inner for part in parts for inner in _inner(part))]
 
 
 def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo) -> None:
