@@ -335,6 +335,8 @@ def _set(loader: Any, **attributes: Any) -> None:
 
 def _patchable(dataset: Any) -> bool:
     kind = type(dataset)
+    if hasattr(dataset, "as_subclass"):  # the rows of a tensor are of its class
+        return False
     try:
         dataset.__class__ = type(kind.__name__, (kind,), {})
         dataset.__class__ = kind
