@@ -130,7 +130,10 @@ CASES: dict[str, tuple[Make, str]] = {
     "a store": (lambda root: "s3://bucket/images", "copy it to this machine"),
     "an empty folder": (lambda root: root, "no images found"),
     "a folder without images": (lambda root: made.files(root, {"a.txt": b"x"}), "a.txt (no image)"),
-    "no format": (lambda root: made.files(root, {"a.bin": b"x"}) / "a.bin", "cannot be told"),
+    "no format": (
+        lambda root: made.files(root, {"a.bin": b"x"}) / "a.bin",
+        "format of this source",
+    ),
     "a pattern of nothing": (lambda root: f"{root}/*.tar", "no file matches"),
     "a shard missing": (lambda root: f"{root}/{{0..1}}.tar", "0.tar: no such file"),
     "a pattern twice": (lambda root: f"{two_tars(root)}/{{a,a}}.tar", "names a file twice"),

@@ -22,21 +22,13 @@ if TYPE_CHECKING:
     from holdfast.data.pipeline.tuning import Tuning, apply, tune
 
 _HOMES = {
-    "CachePlan": "cache_plan",
-    "Explanation": "explanation",
-    "Failure": "running",
+    **dict.fromkeys(["CachePlan", "plan_cache"], "cache_plan"),
+    **dict.fromkeys(["Explanation", "explain"], "explanation"),
+    **dict.fromkeys(["Failure", "SampleFailures"], "running"),
+    **dict.fromkeys(["Plan", "Resources", "Stage", "Trace"], "stages"),
+    **dict.fromkeys(["Tuning", "apply", "tune"], "tuning"),
     "Pipeline": "graph",
-    "Plan": "stages",
-    "Resources": "stages",
-    "SampleFailures": "running",
-    "Stage": "stages",
-    "Trace": "stages",
-    "Tuning": "tuning",
-    "apply": "tuning",
-    "explain": "explanation",
-    "plan_cache": "cache_plan",
     "trace": "tracing",
-    "tune": "tuning",
 }
 
 __all__ = [

@@ -14,18 +14,17 @@ import numpy as np
 from holdfast.data.pipeline.dataloader import COLLATE, SOURCE
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.measuring import Run, rate_error
-from holdfast.data.pipeline.stages import FloatArray, Stage, Trace
-from holdfast.errors import InputError
+from holdfast.data.pipeline.stages import FloatArray, Stage, Trace, too_few
 
 GROUP, MAIN = "workers", "main"
+# Stages that are not the user's functions in a worker.
 SEND, RECEIVE, CONSUMER = OUTSIDE = ("send", "receive", "consumer")
-"""Stages that are not the user's functions in a worker."""
+# With so many batches that were only timed, those that were examined too may be left out.
 STEADY = 8
-"""With so many batches that were only timed, those that were examined too may be left out."""
+# Waiting that grows by this factor with more workers is for a resource that they share.
 GROWTH = 1.5
-"""Waiting that grows by this factor with more workers is for a resource that they share."""
+# Share of the waiting, and of its spread, that bytes must explain to be called bandwidth.
 EXPLAINED = 0.5
-"""Share of the waiting, and of its spread, that bytes must explain to be called bandwidth."""
 FEWEST_CALLS, MOST_CALLS = 5, 300
 
 Record = dict[str, Any]
@@ -84,12 +83,7 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
         InputError: `no-data`.
     """
     if run.batches == 0 or not records:
-        raise InputError(
-            "the loader gave too few batches to trace",
-            code="no-data",
-            expected="at least two batches per worker",
-            remedy="trace longer, or use smaller batches",
-        )
+        raise too_few("two batches per worker", "trace longer, or use smaller batches")
     names = list(dict.fromkeys(name for record in records for name in record["stages"]))
     # The innermost stage ends first; the source ends last of a sample, and comes first in the pipeline.
     names.sort(key=lambda name: {SOURCE: 0, COLLATE: 2}.get(name, 1))

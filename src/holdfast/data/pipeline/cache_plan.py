@@ -20,33 +20,39 @@ from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
 from holdfast.numbers import size
 
+# Share of the free memory that a cache may take, by default.
 SHARE = 0.5
-"""Share of the free memory that a cache may take, by default."""
+# Samples whose sizes are measured.
 _SIZED = 64
-"""Samples whose sizes are measured."""
+# Samples that are run twice to find random stages.
 _PROBED = 8
-"""Samples that are run twice to find random stages."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The output of a stage, as a place for a cache."""
+    """The output of a stage, as a place for a cache.
+
+    Args:
+        bytes: size of a whole epoch: bytes seen times total / seen; None if unknown.
+        excluded: why there can be no cache here; empty if there can.
+    """
 
     stage: str
     bytes: float | None
-    """Size of a whole epoch: bytes seen times total / seen; None if unknown."""
     excluded: str
-    """Why there can be no cache here; empty if there can."""
 
 
 @dataclass(frozen=True)
 class CachePlan:
-    """Where a cache goes, and why not elsewhere."""
+    """Where a cache goes, and why not elsewhere.
+
+    Args:
+        candidates: from the source to the root.
+        stage: the stage whose output is cached; None: no cache.
+    """
 
     candidates: tuple[Candidate, ...]
-    """From the source to the root."""
     stage: str | None
-    """The stage whose output is cached; None: no cache."""
     store: Literal["memory", "disk", ""]
 
 

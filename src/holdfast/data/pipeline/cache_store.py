@@ -22,11 +22,11 @@ from typing import Any
 from holdfast.data.pipeline.encoding import decode, encode
 from holdfast.errors import InputError
 
+# Samples wait in memory until there are so many bytes to write.
 WRITTEN_BYTES = 32 << 20
-"""Samples wait in memory until there are so many bytes to write."""
 PAGE = 4096
+# Time to wait for another process that writes.
 PATIENCE_S = 30.0
-"""Time to wait for another process that writes."""
 SUFFIX = ".samples"
 COLUMNS = "(position INTEGER PRIMARY KEY, checksum INTEGER, data BLOB)"
 
@@ -51,10 +51,10 @@ class Store:
         self._draft_bytes = 0
         self._lock = threading.RLock()
         self._full = False
+        # Samples, or files, that were damaged; files of other sources or stages.
         self.torn = self.stale = 0
-        """Samples, or files, that were damaged; files of other sources or stages."""
+        # The type of a sample that cannot be stored: nothing more is stored.
         self.refused: str | None = None
-        """The type of a sample that cannot be stored: nothing more is stored."""
         try:
             if folder:
                 self._clean(folder)

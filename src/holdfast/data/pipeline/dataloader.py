@@ -11,6 +11,7 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from holdfast.data.pipeline.recording import Recorder
 from holdfast.errors import InputError
 
 SOURCE, COLLATE = "source", "collate"
+# Attributes of a dataset that hold a transform, or a Compose of several.
 CHAINS = ("transform", "transforms", "target_transform", "joint_transform", "augment", "preprocess")
-"""Attributes of a dataset that hold a transform, or a Compose of several."""
+# Batches that are put into a random order at a time.
 MIXED = 10_000
-"""Batches that are put into a random order at a time."""
+# And the least that each can be.
 SETTINGS = {"num_workers": 0, "prefetch_factor": 1}
-"""And the least that each can be."""
 
 Undo = list[Callable[[], None]]
 
@@ -58,8 +59,8 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
             )
     other = copy.copy(loader)
     workers, prefetch = {**settings_of(loader), **settings}.values()
-    _set(
-        other,
+    # Past the loader's own refusal to change after it was made: this is a copy.
+    other.__dict__.update(
         num_workers=workers,
         prefetch_factor=prefetch if workers else None,
         persistent_workers=loader.persistent_workers and workers > 0,
@@ -92,6 +93,8 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         folder: for what the workers record.
         timing: False: only where each worker is, for messages.
     """
+    from torch.utils.data import Subset
+
     traced = copy.copy(loader)
     if not is_stream(loader.dataset):
         # Samplers of the user's often sort by length; a trace must see short and long batches alike.
@@ -99,9 +102,9 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         sampler = sampler.sampler if isinstance(sampler, _Order) else sampler
         mixed = sampler is not None and type(sampler).__module__ != "torch.utils.data.sampler"
         traced = _ordered(loader, endless=True, mixed=mixed)
-    _set(traced, _iterator=None, collate_fn=_Collate(loader.collate_fn))
-    if not _patchable(loader.dataset):
-        _set(traced, dataset=_Plain(loader.dataset))
+    traced.__dict__.update(_iterator=None, collate_fn=_Collate(loader.collate_fn))
+    if not _patchable(loader.dataset):  # such as a list
+        traced.__dict__["dataset"] = Subset(loader.dataset, range(len(loader.dataset)))
     if loader.num_workers:
         traced.worker_init_fn = _Install(loader.worker_init_fn, folder, timing)
         yield traced
@@ -119,11 +122,13 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         recorder.close()
 
 
+@dataclass
 class _Install:
     """Runs in a worker, after the user's own `worker_init_fn`."""
 
-    def __init__(self, first: Callable[[int], None] | None, folder: Path, timing: bool) -> None:
-        self.first, self.folder, self.timing = first, folder, timing
+    first: Callable[[int], None] | None
+    folder: Path
+    timing: bool
 
     def __call__(self, worker: int) -> None:
         from torch.utils.data import get_worker_info
@@ -155,17 +160,14 @@ class _Collate:
         return batch
 
 
+@dataclass
 class _Order:
     """Batches of indices: epoch after epoch, in another order, or written down as they are asked for."""
 
-    def __init__(
-        self,
-        sampler: Iterable[Any],
-        endless: bool = False,
-        mixed: bool = False,
-        requested: list[str] | None = None,
-    ) -> None:
-        self.sampler, self.endless, self.mixed, self.requested = sampler, endless, mixed, requested
+    sampler: Iterable[Any]
+    endless: bool = False
+    mixed: bool = False
+    requested: list[str] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         empty = False
@@ -189,19 +191,6 @@ def _mixed(batches: Iterable[Any]) -> Iterator[Any]:
         yield from block
 
 
-class _Plain:
-    """A dataset whose class cannot be extended, such as a list."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.dataset[index]
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
 def epoch_batches(loader: Any) -> int | None:
     """Batches of an epoch; None where the sampler does not know."""
     try:
@@ -214,7 +203,7 @@ def _ordered(loader: Any, **options: Any) -> Any:
     """A copy of the loader that takes its indices, or batches of them, through an `_Order`."""
     other = copy.copy(loader)
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    _set(other, **{name: _Order(getattr(loader, name), **options)})
+    other.__dict__[name] = _Order(getattr(loader, name), **options)
     return other
 
 
@@ -326,11 +315,6 @@ def name_of(step: Any) -> str:
     """The name of a function, or of the type of an object that is called."""
     inner = getattr(step, "func", step)  # functools.partial
     return getattr(inner, "__name__", type(inner).__name__).strip("<>")
-
-
-def _set(loader: Any, **attributes: Any) -> None:
-    """Past the loader's own refusal to change after it was made: this is a copy."""
-    loader.__dict__.update(attributes)
 
 
 def _patchable(dataset: Any) -> bool:

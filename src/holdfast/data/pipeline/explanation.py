@@ -23,6 +23,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Stage], float]]] = {
     "CPU, lock held": ("hardware", lambda part: part.gil_s),
     "waiting": ("sky", lambda part: part.blocked_s),
 }
+# By the kind of the bottleneck, or its name.
 REMEDIES: Mapping[str, str] = {
     "cpu": "more workers help until all cores are busy; threads would do as well",
     "gil": "it holds the interpreter lock: worker processes help, threads do not",
@@ -33,7 +34,7 @@ REMEDIES: Mapping[str, str] = {
     "receive": "batches are taken from workers one by one: larger batches, fewer tensors in each, or "
     'torch.multiprocessing.set_sharing_strategy("file_system") help, more workers do not',
 }
-"""By the kind of the bottleneck, or its name."""
+# Of a stage: the key of JSON and tables, the attribute, and the column. The limit is the machine's.
 COSTS = {
     "name": ("name", ColumnFormat("Stage")),
     "cpu_seconds_per_batch": ("cpu_s", ColumnFormat("CPU", "s per batch", digits=5)),
@@ -46,9 +47,8 @@ COSTS = {
     "output_bytes_per_batch": ("out_bytes", ColumnFormat("Output", "bytes per batch", detail=True)),
     "random": ("random", ColumnFormat("Random draws", detail=True)),
 }
-"""Of a stage: the key of JSON and tables, the attribute, and the column. The limit is the machine's."""
+# Share of their computing time that stages may wait for a core before the answer says so.
 QUEUED = 0.2
-"""Share of their computing time that stages may wait for a core before the answer says so."""
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
 
 

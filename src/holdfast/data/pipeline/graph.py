@@ -36,10 +36,10 @@ from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures,
 from holdfast.data.pipeline.stages import Executor, unsupported
 from holdfast.errors import InputError
 
+# Samples of a cache on disk that are computed again when it is opened.
 _COMPARED = 8
-"""Samples of a cache on disk that are computed again when it is opened."""
+# Elements that a window has at least.
 _WINDOW_ELEMENTS = 8
-"""Elements that a window has at least."""
 
 
 class Pipeline:
@@ -72,14 +72,13 @@ class Pipeline:
             raise _needs_sequence("to be shuffled or read by several threads", source)
         self.source, self.shuffle, self.seed = source, shuffle, seed
         self.on_error = on_error
+        # Number of the next epoch; set it to resume.
         self.epoch = 0
-        """Number of the next epoch; set it to resume."""
+        # Failures of the last epoch.
         self.failures: tuple[Failure, ...] = ()
-        """Failures of the last epoch."""
         read: Callable[[Any], Any] = getattr(source, "__getitem__") if self.indexed else _same  # noqa: B009
-        self.steps: tuple[Step, ...] = (
-            Step("source", "source", read, concurrency=_at_least_one(threads)),
-        )
+        reading = Step("source", "source", read, concurrency=_at_least_one(threads))
+        self.steps: tuple[Step, ...] = (reading,)
         self._cache: tuple[int, Path | None, float, str | None] | None = None
         self._store: Store | None = None
         self._workers: dict[str, Workers] = {}

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.stages import Executor, unsupported
 
-TRACEABLE = "a torch DataLoader, a Pipeline, a torchdata loader or a Grain dataset"
+TRACEABLE = "a torch DataLoader, a Pipeline, a torchdata loader, a Grain or a Ray dataset"
+# Settings of libraries whose loaders run where no stage can be wrapped.
 ADVICE = {
-    "ray": "ds.stats() names the slowest operator: raise its concurrency or batch_size in map_batches, and "
-    "prefetch_batches in iter_batches if the consumer waits",
     "tensorflow": "set num_parallel_calls and prefetch to tf.data.AUTOTUNE, and cache() before the first "
     "random map; the TensorFlow Profiler names the slowest one",
 }
-"""Settings of libraries whose loaders run where no stage can be wrapped."""
 
 
 class Place(NamedTuple):
@@ -34,8 +32,8 @@ class Place(NamedTuple):
 
 
 Add = Callable[[Pipeline], Pipeline]
+# How to add a stage to a graph, and where it runs; from the root on, before the source is known.
 Nodes = list[tuple[Add, Place]]
-"""How to add a stage to a graph, and where it runs; from the root on, before the source is known."""
 
 MAIN = Place("main", "main", 1, True)
 

@@ -25,32 +25,37 @@ from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
 from holdfast.errors import HoldfastError, InputError
 
+# Longest warm-up: starting many workers takes seconds.
 WARM_UP_S = 20.0
-"""Longest warm-up: starting many workers takes seconds."""
+# Blocks of batches from whose rates the error of the rate is estimated.
 BLOCKS = 10
-"""Blocks of batches from whose rates the error of the rate is estimated."""
+# Batches of a stage graph, the first of which is a warm-up.
 FEWEST = 3
-"""Batches of a stage graph, the first of which is a warm-up."""
 
 Consumer = Callable[[Any], object]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the consumer saw of one run of a loader."""
+    """What the consumer saw of one run of a loader.
+
+    Args:
+        moments: seconds at which batches were done after the warm-up, shape [batches + 1]; the
+            first is the start.
+        receive_cpu_s: CPU of the consumer's thread inside of ``next()``.
+        receive_wait_s: time in which that thread, with a batch before it, waited for the worker
+            to hand over its memory.
+        cpu_s: CPU of this process.
+    """
 
     moments: FloatArray
-    """Seconds at which batches were done after the warm-up, shape [batches + 1]; the first is the start."""
     waited_s: float
     receive_cpu_s: float
-    """CPU of the consumer's thread inside of ``next()``."""
     receive_wait_s: float
-    """Time in which that thread, with a batch before it, waited for the worker to hand over its memory."""
     consumer_cpu_s: float
     consumer_s: float
     batch_bytes: float
     cpu_s: float = 0.0
-    """CPU of this process."""
 
     @property
     def seconds(self) -> float:

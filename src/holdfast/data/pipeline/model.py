@@ -26,12 +26,12 @@ import numpy as np
 from holdfast.data.pipeline.stages import Executor, FloatArray, Kind, Plan, Resources, Stage
 from holdfast.errors import InputError
 
+# Bytes per second and core at which samples go from one process to another.
 PICKLE_BYTES_S = 1.5e9
-"""Bytes per second and core at which samples go from one process to another."""
+# Workers of a group, whatever the memory.
 MOST_WORKERS = 64
-"""Workers of a group, whatever the memory."""
+# Share of the rate that may be given up for fewer workers; well above the tolerance of the solver.
 SLACK = 1e-4
-"""Share of the rate that may be given up for fewer workers; well above the tolerance of the solver."""
 
 
 def groups(stages: Sequence[Stage]) -> list[Stage]:

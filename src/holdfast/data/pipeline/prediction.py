@@ -21,23 +21,23 @@ from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solv
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
+# Relative standard error of the model where settings change: short batches of workers are the worst.
 MODEL_ERROR = 0.3
-"""Relative standard error of the model where settings change: short batches of workers are the worst."""
+# Two runs of the same batches differ by so much on a quiet machine, as a share of their rate (95 %).
 NOISE = 0.03
-"""Two runs of the same batches differ by so much on a quiet machine, as a share of their rate (95 %)."""
+# Worker processes, unless there are many cores: each takes a tenth of a second to start.
 MOST_PROCESSES = 32
-"""Worker processes, unless there are many cores: each takes a tenth of a second to start."""
+# Batches of an epoch that a worker must have.
 FEWEST_BATCHES = 4
-"""Batches of an epoch that a worker must have."""
+# Batches that are drawn again, and a few more per worker,
 DRAWN = 160
-"""Batches that are drawn again, and a few more per worker,"""
+# so many times, each time in another order.
 ROUNDS = 4
-"""so many times, each time in another order."""
+# A larger setting must gain this share.
 WORTH = 0.01
-"""A larger setting must gain this share."""
 PREFETCH = (2, 4, 8)
+# Half width of the interval, as a share of the rate, beyond which nothing is tuned.
 HIGHEST_ERROR = 0.3
-"""Half width of the interval, as a share of the rate, beyond which nothing is tuned."""
 
 
 def is_graph(trace: Trace) -> bool:

@@ -25,8 +25,8 @@ _NAMES = frozenset(
     " default_rng shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
 )
 _GENERATORS = frozenset({"Generator", "RandomState", "Random", "SystemRandom"})
+# Elements of a container that are looked at.
 _MOST = 1000
-"""Elements of a container that are looked at."""
 
 
 def randomness(
@@ -138,9 +138,8 @@ def random_states() -> str:
     """Fingerprint of the global generators: it changes where a stage draws from them."""
     torch = sys.modules.get("torch")
     numpy: Any = np.random.get_state()  # noqa: NPY002  # what users' transforms draw from
-    state = hashlib.blake2b(
-        repr((hash(random.getstate()), numpy[2:])).encode() + numpy[1].tobytes()
-    )
+    positions = repr((hash(random.getstate()), numpy[2:])).encode()
+    state = hashlib.blake2b(positions + numpy[1].tobytes())
     if torch is not None:
         state.update(torch.get_rng_state().numpy())
     return state.hexdigest()

@@ -26,22 +26,22 @@ import numpy as np
 from holdfast.data.pipeline.machine import bytes_of
 from holdfast.data.pipeline.randomness import random_states
 
+# Period of the probe of the interpreter lock.
 PROBE_S = 0.005
-"""Period of the probe of the interpreter lock."""
 SETTLE_S = 0.001
+# Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced.
 OVERHEAD = 0.02
-"""Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced."""
+# Calls of a stage by which the cost of reading clocks is measured.
 CALLS = 200
-"""Calls of a stage by which the cost of reading clocks is measured."""
+# Calls of a stage in a batch whose inputs and outputs are measured.
 EXAMINED = 16
-"""Calls of a stage in a batch whose inputs and outputs are measured."""
+# Every so many traced batches are examined for bytes and random draws,
 DETAIL = 3
-"""Every so many traced batches are examined for bytes and random draws,"""
+# until there were so many; then one in so many.
 DENSE = 60
-"""until there were so many; then one in so many."""
 LARGEST = 1 << 63
+# Bytes of the file that says what a worker does right now.
 POSITION = 256
-"""Bytes of the file that says what a worker does right now."""
 
 
 class Recorder:
@@ -206,12 +206,8 @@ class Recorder:
         self._waited = queued_ns(self._queue)
         self._cpu = time.thread_time_ns()
         self._wall = time.perf_counter_ns()
-        return (
-            self._wall - wall,
-            self._cpu - cpu,
-            self._waited - waited,
-            self._switches > switches,
-        )
+        slept = self._switches > switches
+        return self._wall - wall, self._cpu - cpu, self._waited - waited, slept
 
     def _switch(self, ended: str, begins: str) -> None:
         """The time since the last reading belongs to the stage that ended (or, unnamed, to none)."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Share of the time that the consumer may wait before anything is tried.
 STARVED = 0.05
-"""Share of the time that the consumer may wait before anything is tried."""
+# A step stays if the rate grows by this share; less is noise.
 GAIN = 0.05
-"""A step stays if the rate grows by this share; less is noise."""
+# Stages as busy as this share of the busiest are raised with it: each alone would not help.
 TIED = 0.9
-"""Stages as busy as this share of the busiest are raised with it: each alone would not help."""
+# Steps tried in all.
 TRIALS = 12
-"""Steps tried in all."""
 
 
 class Climb:
@@ -28,11 +28,11 @@ class Climb:
     """
 
     def __init__(self, limits: Mapping[str, int], ceiling: int, trials: int = TRIALS) -> None:
+        # In force.
         self.limits = dict(limits)
-        """In force."""
         self.trials_left = trials
+        # New concurrency of stages, by step that stayed.
         self.accepted: list[dict[str, int]] = []
-        """New concurrency of stages, by step that stayed."""
         self._ceiling = ceiling
         self._useless: set[str] = set()
         self._trial: tuple[dict[str, int], float] | None = None  # limits and rate before

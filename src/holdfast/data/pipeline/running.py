@@ -28,28 +28,31 @@ from holdfast.data.pipeline.stages import Executor
 from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.numbers import counted
 
+# Elements that wait for the consumer.
 PREFETCH = 2
-"""Elements that wait for the consumer."""
+# With so many, an epoch ends: it is the stage that is wrong, not a sample.
 MOST_FAILURES = 100
-"""With so many, an epoch ends: it is the stage that is wrong, not a sample."""
+# After the name of a stage, the setting of its executor: 1 for processes, 0 for threads.
 EXECUTOR = " executor"
-"""After the name of a stage, the setting of its executor: 1 for processes, 0 for threads."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A stage of a graph."""
+    """A stage of a graph.
+
+    Args:
+        name: unique in the graph.
+        random: True: the function takes a seeded generator as its second argument.
+        size: samples of a batch.
+    """
 
     name: str
-    """Unique in the graph."""
     kind: Literal["source", "map", "filter", "batch"]
     function: Callable[..., Any]
     executor: Executor = "thread"
     concurrency: int = 1
     random: bool | None = None
-    """True: the function takes a seeded generator as its second argument."""
     size: int = 0
-    """Samples of a batch."""
     drop_last: bool = False
 
 
@@ -61,13 +64,16 @@ def executor_of(name: str, present: Executor, settings: Mapping[str, int]) -> Ex
 
 @dataclass(frozen=True)
 class Failure:
-    """A sample that a stage could not process."""
+    """A sample that a stage could not process.
+
+    Args:
+        sample: its position in the source; of a batch, that of its first sample.
+        error: type and message of the exception, or that the worker died.
+    """
 
     sample: int
-    """Its position in the source; of a batch, that of its first sample."""
     stage: str
     error: str
-    """Type and message of the exception, or that the worker died."""
 
 
 class SampleFailures(HoldfastError):
@@ -100,8 +106,8 @@ class Gate:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        # Seconds that workers spent inside, waiting included.
         self.busy_s = 0.0
-        """Seconds that workers spent inside, waiting included."""
         self._inside = 0
         self._changed = threading.Condition()
 
@@ -129,12 +135,15 @@ class Gate:
 
 @dataclass(slots=True)
 class Sample:
-    """A sample, or the value of a batch, on its way."""
+    """A sample, or the value of a batch, on its way.
+
+    Args:
+        cached: it came out of the cache: the stages below the cache pass it on.
+    """
 
     position: int
     value: Any
     cached: bool = False
-    """It came out of the cache: the stages below the cache pass it on."""
 
 
 class Workers:
@@ -144,8 +153,8 @@ class Workers:
         self._step, self._count = step, count
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
+        # Processes that died since one last answered.
         self._died = 0
-        """Processes that died since one last answered."""
 
     def _new(self, count: int) -> ProcessPoolExecutor:
         # Not forked: this process has threads. The stage travels once, not with each sample.
@@ -197,29 +206,32 @@ def call_stage(value: Any, step: Step, seed: tuple[int, ...]) -> Any:
 
 @dataclass
 class Run:
-    """One epoch of a graph."""
+    """One epoch of a graph.
+
+    Args:
+        steps: the source first.
+        order: what the source stage gets, in the order of the epoch.
+        seed: seed of random stages; includes the epoch.
+        workers: processes by the name of the stage.
+        store: the cache, if any.
+        cached: index of the step whose output is cached.
+        ceiling: highest concurrency that a gate may be raised to.
+        most_failures: with so many, nothing more is taken from the source.
+        call: how stages are called: (name of the stage, function, arguments).
+        taken: elements taken from the source.
+    """
 
     steps: Sequence[Step]
-    """The source first."""
     order: Iterator[Sample]
-    """What the source stage gets, in the order of the epoch."""
     seed: tuple[int, ...]
-    """Seed of random stages; includes the epoch."""
     workers: dict[str, Workers]
-    """Processes by the name of the stage."""
     store: Store | None = None
-    """The cache, if any."""
     cached: int = -1
-    """Index of the step whose output is cached."""
     ceiling: int = 0
-    """Highest concurrency that a gate may be raised to."""
     most_failures: float = math.inf
-    """With so many, nothing more is taken from the source."""
     call: Callable[..., Any] = lambda _, function, *arguments: function(*arguments)
-    """How stages are called: (name of the stage, function, arguments)."""
     failures: list[Failure] = field(default_factory=list)
     taken: int = 0
-    """Elements taken from the source."""
 
     def __post_init__(self) -> None:
         self.gates = {step.name: Gate(step.concurrency) for step in self.steps}

@@ -20,14 +20,14 @@ from holdfast.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 
+# What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer.
 Kind = Literal["cpu", "gil", "latency", "bandwidth", "consumer"]
-"""What limits a stage: cores, the interpreter lock, waiting for answers, bytes per second, the consumer."""
 
+# Share of its CPU time with the lock held from which a stage is limited by the lock; it is sampled.
 LOCKED = 0.7
-"""Share of its CPU time with the lock held from which a stage is limited by the lock; it is sampled."""
 
+# Where a stage runs: in the consumer's thread, in threads of its process, or in worker processes.
 Executor = Literal["main", "thread", "process"]
-"""Where a stage runs: in the consumer's thread, in threads of its process, or in worker processes."""
 
 
 def unsupported(problem: str, thing: Any, **more: Any) -> InputError:
@@ -35,39 +35,54 @@ def unsupported(problem: str, thing: Any, **more: Any) -> InputError:
     return InputError(problem, **{"code": "unsupported", "found": type(thing).__name__, **more})
 
 
+def too_few(expected: str, remedy: str) -> InputError:
+    """The error of a loader that gave too few batches to be traced."""
+    problem = "the loader gave too few batches to trace"
+    return InputError(problem, code="no-data", expected=f"at least {expected}", remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Stage:
-    """One step of a pipeline and its cost per batch at the root, in seconds and bytes."""
+    """One step of a pipeline and its cost per batch at the root, in seconds and bytes.
+
+    Args:
+        name: unique in the pipeline: ``"source"``, ``"transform 1: Normalize"``, ``"collate"``.
+        group: stages of one group run one after another in the same worker and share its
+            parallelism.
+        parallelism: theta, workers of the group, at least 1.
+        elements: C, elements produced while traced.
+        visits: V, elements per batch.
+        cpu_s: thread CPU seconds per batch, never wall time.
+        gil_s: the part of `cpu_s` during which the interpreter lock is held.
+        blocked_s: seconds per batch asleep (I/O, locks, timers): neither on a core nor in the run
+            queue.
+        out_bytes: bytes handed to the next stage per batch; what a process would have to pickle.
+        bandwidth_bytes_s: bytes per second that all workers of the stage share; infinite where no
+            limit was seen.
+        stream_bytes_s: bytes per second of one worker, where its waiting grows with the bytes;
+            else infinite.
+        sequential: cannot run in parallel with itself (a generator, a file that is read from
+            front to back).
+        random: draws from a global random generator; None: not examined.
+        worker_bytes: memory of one more worker process of the group, without the batches in
+            flight.
+    """
 
     name: str
-    """Unique in the pipeline: ``"source"``, ``"transform 1: Normalize"``, ``"collate"``."""
     group: str
-    """Stages of one group run one after another in the same worker and share its parallelism."""
     executor: Executor
     parallelism: int
-    """theta: workers of the group, at least 1."""
     elements: int
-    """C: elements produced while traced."""
     visits: float
-    """V: elements per batch."""
     cpu_s: float
-    """Thread CPU seconds per batch, never wall time."""
     gil_s: float = 0.0
-    """The part of `cpu_s` during which the interpreter lock is held."""
     blocked_s: float = 0.0
-    """Seconds per batch asleep (I/O, locks, timers): neither on a core nor in the run queue."""
     out_bytes: float = 0.0
-    """Bytes handed to the next stage per batch; what a process would have to pickle."""
     bandwidth_bytes_s: float = math.inf
-    """Bytes per second that all workers of the stage share; infinite where no limit was seen."""
     stream_bytes_s: float = math.inf
-    """Bytes per second of one worker, where its waiting grows with the bytes; else infinite."""
     sequential: bool = False
-    """Cannot run in parallel with itself (a generator, a file that is read from front to back)."""
     random: bool | None = None
-    """Draws from a global random generator; None: not examined."""
     worker_bytes: float = 0.0
-    """Memory of one more worker process of the group, without the batches in flight."""
 
     @property
     def service_s(self) -> float:
@@ -103,56 +118,67 @@ class Stage:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the machine lets this process use: quotas of its control group, not what is built in."""
+    """What the machine lets this process use: quotas of its control group, not what is built in.
+
+    Args:
+        cores: CPU seconds per second.
+        memory_bytes: free memory within the limits.
+    """
 
     cores: float
-    """CPU seconds per second."""
     memory_bytes: float
-    """Free memory within the limits."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """What a batch costs with so many worker processes at once, in seconds."""
+    """What a batch costs with so many worker processes at once, in seconds.
+
+    Args:
+        slowdown: CPU time of the stages over that with one worker: caches, memory and cores are
+            shared.
+        send_s: CPU time of a worker to hand the batch over.
+        receive_s: CPU time of the consumer's thread to take it.
+        wait_s: time that this thread waits meanwhile for answers of the worker.
+    """
 
     workers: float
     slowdown: float
-    """CPU time of the stages over that with one worker: caches, memory and cores are shared."""
     send_s: float
-    """CPU time of a worker to hand the batch over."""
     receive_s: float
-    """CPU time of the consumer's thread to take it."""
     wait_s: float
-    """Time that this thread waits meanwhile for answers of the worker."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a pipeline did while it was traced: stages from the source to the consumer."""
+    """What a pipeline did while it was traced: stages from the source to the consumer.
+
+    Args:
+        seconds: wall time traced, without the warm-up.
+        rate: batches per second that the consumer received.
+        rate_error: standard error of `rate`, from blocks of batches.
+        starved: share of `seconds` in which the consumer waited for a batch.
+        settings: the settings in force: ``num_workers``, ``prefetch_factor``, ...
+        batch_bytes: size of a batch in memory.
+        epoch_batches: batches of an epoch; None: unknown.
+        costs: CPU and blocked seconds of batches in the stages of one worker process, shape
+            [batches, 2].
+        queued: share of their computing time that stages waited for a core.
+        sharing: what workers cost one another and the consumer, by their number.
+    """
 
     stages: tuple[Stage, ...]
     seconds: float
-    """Wall time traced, without the warm-up."""
     batches: int
     rate: float
-    """Batches per second that the consumer received."""
     rate_error: float
-    """Standard error of `rate`, from blocks of batches."""
     starved: float
-    """Share of `seconds` in which the consumer waited for a batch."""
     resources: Resources
     settings: Mapping[str, int] = field(default_factory=dict)
-    """The settings in force: ``num_workers``, ``prefetch_factor``, ..."""
     batch_bytes: float = 0.0
-    """Size of a batch in memory."""
     epoch_batches: int | None = None
-    """Batches of an epoch; None: unknown."""
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
-    """CPU and blocked seconds of batches in the stages of one worker process, shape [batches, 2]."""
     queued: float = 0.0
-    """Share of their computing time that stages waited for a core."""
     sharing: tuple[Sharing, ...] = ()
-    """What workers cost one another and the consumer, by their number."""
 
     @property
     def stage(self) -> Mapping[str, Stage]:
@@ -162,17 +188,21 @@ class Trace:
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of a pipeline and the rate that the model predicts for them."""
+    """Settings of a pipeline and the rate that the model predicts for them.
+
+    Args:
+        rate: batches per second.
+        interval: 95 %.
+        parallelism: theta per group.
+        executors: executor per group.
+        limit: what binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or the name of a
+            group or stage.
+        prefetch: batches in flight per worker.
+    """
 
     rate: float
-    """Batches per second."""
     interval: tuple[float, float]
-    """95 %."""
     parallelism: Mapping[str, int]
-    """theta per group."""
     executors: Mapping[str, Executor]
-    """Executor per group."""
     limit: str
-    """What binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or the name of a group or stage."""
     prefetch: int = 2
-    """Batches in flight per worker."""

@@ -22,15 +22,16 @@ from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND, Record, ac
 from holdfast.data.pipeline.graph import Pipeline
 from holdfast.data.pipeline.loaders import Again, Place, restarted, rewrite
 from holdfast.data.pipeline.measuring import FEWEST, Consumer, Run, epochs, measure
+from holdfast.data.pipeline.ray_data import trace_dataset
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Sharing, Stage, Trace, unsupported
 
+# Share from which two measurements of the same CPU time differ by more than chance.
 OTHER_COST = 0.15
-"""Share from which two measurements of the same CPU time differ by more than chance."""
+# Batches until sending one costs what it will cost: queues and shared memory are set up.
 WARM_UP = 20
-"""Batches until sending one costs what it will cost: queues and shared memory are set up."""
+# Workers of a calibration.
 MOST = 8
-"""Workers of a calibration."""
 ENGINE = "engine"
 
 
@@ -46,7 +47,8 @@ def trace(
     one another until the time is over.
 
     Args:
-        loader: a torch `DataLoader`, a `Pipeline`, a torchdata loader or node, a Grain dataset.
+        loader: a torch `DataLoader`, a `Pipeline`, a torchdata loader or node, a Grain dataset; a Ray
+            dataset is run once, to its end.
         seconds: wall time after the warm-up (one batch of every worker).
         consumer: called with every batch, such as a training step; None: batches are dropped.
         calibration_s: seconds of each short run with one worker process and with several, which says what
@@ -56,6 +58,8 @@ def trace(
         InputError: not a loader, no batches, or a stage that raised, with stage and sample.
         WorkerDiedError: a worker process that ended, with stage and sample.
     """
+    if type(loader).__module__.startswith("ray.data."):
+        return trace_dataset(loader, consumer)
     if not dataloader.is_loader(loader):
         return trace_graph(loader, seconds, consumer)
     workers = loader.num_workers
@@ -180,9 +184,7 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
     explained = sum(part.cpu_s for part in stages if part.executor != "process") + sink.cpu_s
     engine = max(0.0, run.cpu_s / run.batches - explained)
     # What moves samples between the stages is Python, and mostly one thread.
-    moving = replace(
-        sink, name=ENGINE, group=ENGINE, cpu_s=engine, gil_s=engine, blocked_s=0.0, out_bytes=0.0
-    )
+    moving = Stage(ENGINE, ENGINE, "main", 1, run.batches, 1.0, engine, engine, sequential=True)
     settings = {place.group: place.parallelism for place in places.values()}
     return accounting.new_trace(run, records, (*stages, moving, sink), settings=settings)
 

@@ -28,32 +28,35 @@ from holdfast.files import write_whole
 from holdfast.numbers import brief, number
 
 TRIALS = 3
+# Batches whose content is compared, and that are left out of every measurement.
 COMPARED = 4
-"""Batches whose content is compared, and that are left out of every measurement."""
+# A setting that gains less than this share is not worth a change.
 GAIN = 0.02
-"""A setting that gains less than this share is not worth a change."""
+# Batches that a trace needs to be tuned by.
 FEWEST = 8
-"""Batches that a trace needs to be tuned by."""
+# Processes must be predicted to be so many times as fast as threads: samples are copied to them.
 PROCESSES_GAIN = 1.1
-"""Processes must be predicted to be so many times as fast as threads: samples are copied to them."""
+# Shares of the time of tuning for the trace and for each trial.
 TRACED, TRIED = 0.25, 0.1
-"""Shares of the time of tuning for the trace and for each trial."""
 
 Draws = Literal["keep", "any"]
+# Hashes of the first batches, and the samples that they are made of.
 FirstBatches = tuple[list[str], list[str]]
-"""Hashes of the first batches, and the samples that they are made of."""
 Data = Literal["identical", "other random draws", "different", "not tried"]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that was tried: the prediction was written before the measurement."""
+    """One setting that was tried: the prediction was written before the measurement.
+
+    Args:
+        measured: batches per second; None: the data were different, and the trial was stopped.
+    """
 
     settings: dict[str, int]
     predicted: float
     interval: tuple[float, float]
     measured: float | None
-    """Batches per second; None: the data were different, and the trial was stopped."""
     data: Data
 
     @property
@@ -325,10 +328,8 @@ def outcome(
     first, chosen = (*attempts, present)[0], best if faster else present
     if output is not None:
         # Stages may have any name; TOML wants quotes around most.
-        lines = [
-            f"{key if key.isidentifier() else json.dumps(key)} = {value}\n"
-            for key, value in chosen.settings.items()
-        ]
+        names = {key: key if key.isidentifier() else json.dumps(key) for key in chosen.settings}
+        lines = [f"{names[key]} = {value}\n" for key, value in chosen.settings.items()]
         write_whole(output, "".join(lines).encode())
     return Tuning(
         before=start,
