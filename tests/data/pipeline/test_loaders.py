@@ -158,6 +158,11 @@ def test_a_ray_dataset_by_its_statistics(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.full
 def test_a_stage_of_a_real_ray_dataset() -> None:
     ray = pytest.importorskip("ray")
+
+    def slept(batch: Any) -> Any:
+        time.sleep(0.05)
+        return batch
+
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         dataset = ray.data.range(2000, override_num_blocks=20)
@@ -167,8 +172,3 @@ def test_a_stage_of_a_real_ray_dataset() -> None:
         ray.shutdown()
     assert "slept" in answer["bottleneck"]
     assert answer["kind"] == "latency"
-
-
-def slept(batch: Any) -> Any:
-    time.sleep(0.05)
-    return batch
