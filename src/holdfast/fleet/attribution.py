@@ -360,9 +360,8 @@ def _failed(log: FleetLog) -> str:
 
 def _failed_ends(log: FleetLog) -> str:
     """One row per (failed attempt, node): key, state, stop_s, node."""
-    return log.keep(
-        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
-    )
+    ends = f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+    return log.keep("failed_ends", ends)
 
 
 def _failed_evident(log: FleetLog) -> str:

@@ -142,10 +142,8 @@ class Goodput(Answer):
             work = f"in {brief(total)} {self.unit} " if total else ""
             return f"{lead}: no infrastructure failure {work}since {since} that this log shows."
         if not total:
-            return (
-                f"{failures} since {since}. The log records no GPUs and no nodes, so their cost is "
-                "unknown."
-            )
+            unknown = "The log records no GPUs and no nodes, so their cost is unknown."
+            return f"{failures} since {since}. {unknown}"
         text = (
             f"{brief(lost)} {self.unit} were lost since {since} to {failures} ({percent(lost / total)} "
             f"of {brief(total)}; a checkpoint every {duration(self._checkpoint_s)} is assumed)."
@@ -159,15 +157,12 @@ class Goodput(Answer):
             cause = max(causes, key=lambda each: causes[each])
             nodes = self.nodes_by_cause.get(cause, 0)
             where = f", on {counted(nodes, 'node')}" if nodes else ""
-            text += (
-                f" The largest share ({percent(causes[cause] / lost)}) is due to {cause}{where}."
-            )
+            share = percent(causes[cause] / lost)
+            text += f" The largest share ({share}) is due to {cause}{where}."
         if self.lost_second_order:
+            share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")
-            text += (
-                f" {percent(self.lost_second_order / lost)} was lost in {attempts} preempted by "
-            )
-            text += "jobs restarting after a failure."
+            text += f" {share} was lost in {attempts} preempted by jobs restarting after a failure."
         return text
 
     def _cause_section(self) -> Section:
@@ -200,10 +195,8 @@ class Goodput(Answer):
         if not self.failures:
             return "No attempt was ended by the infrastructure."
         if none and not self.log.store.facts.get("counts", {}).get("health_events"):
-            return (
-                f"No failure has a cause: the store has no health events that could explain its "
-                f"{failures}."
-            )
+            missing = "the store has no health events that could explain its"
+            return f"No failure has a cause: {missing} {failures}."
         known = [row for row in self.by_cause.to_pylist() if row["cause"] != UNATTRIBUTED]
         known = sorted(known, key=lambda row: -row["failures"])[:4]
         parts = [f"{row['cause']} {row['failures']:,}" for row in known if row["failures"]]

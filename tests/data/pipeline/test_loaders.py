@@ -156,6 +156,7 @@ def test_a_ray_dataset_by_its_statistics(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
 def test_a_stage_of_a_real_ray_dataset() -> None:
     ray = pytest.importorskip("ray")
 

@@ -61,14 +61,10 @@ def _gcm_records(value: Any) -> Iterator[dict[str, Any]]:
             for scope in resource.get("scopeLogs", ()):
                 for record in scope.get("logRecords", ()):
                     attributes = record.get("attributes", ())
-                    yield {item["key"]: _otlp_value(item["value"]) for item in attributes}
+                    # An OTLP ``AnyValue`` has one value (its integers are strings in JSON).
+                    yield {at["key"]: next(iter(at["value"].values()), None) for at in attributes}
     else:
         yield dict(flatten(value))
-
-
-def _otlp_value(value: dict[str, Any]) -> Any:
-    """The one value of an OTLP ``AnyValue`` (its integers are strings in JSON)."""
-    return next(iter(value.values()), None)
 
 
 GCM = Format("gcm", _GCM.describes, _sniff_gcm, partial(read_json, _GCM, unwrap=_gcm_records))

@@ -27,9 +27,9 @@ from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 """Draft lengths that are considered."""
-GAIN, BATCH_GAIN = 1.1, 0.05
-"""Predicted speed, relative to plain decoding, that a plan needs to be used, and what it needs more in a
-batch, where rounds cost more once the texts differ in length."""
+GAIN, BATCH_GAIN = 1.1, 0.2
+"""Predicted speed, relative to plain decoding, that a plan needs to be used, and what the first of a batch
+needs more: once the texts differ in length, all later rounds cost more."""
 ALLOWANCE = 0.03
 """Share of the time of plain decoding that drafts may lose in a request."""
 _CREDIT = 2.0
@@ -210,7 +210,7 @@ class Controller:
 
     @property
     def _gain(self) -> float:
-        return GAIN + BATCH_GAIN * (self.batch > 1)
+        return GAIN + BATCH_GAIN * (self.batch > 1 and self._aligned)
 
     @property
     def _row_share(self) -> float:
