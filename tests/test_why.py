@@ -104,3 +104,16 @@ def test_no_such_path(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             why(path)
         assert caught.value.code == "not-found"
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_log_whose_only_evidence_is_one_line(tmp_path: Path, beside: bool) -> None:
+    text = (
+        "step 5 loss 2.1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    (tmp_path / "train.log").write_text(text)
+    if beside:
+        (tmp_path / "loss.jsonl").write_text('{"loss": 2.1}\n{"loss": 2.0}\n')
+    [match] = why(tmp_path if beside else tmp_path / "train.log").to_dict()["found"]
+    assert match["what"] == "logs of a training run"
+    assert match["headline"]

@@ -271,10 +271,13 @@ def _is_model(path: Path, head: bytes) -> bool:
 
 
 def _is_training_log(_: Path, head: bytes) -> bool:
-    return any(
-        word in head
-        for word in (b"Traceback (most recent call last)", b"torch.distributed", b"NCCL ")
+    signs = (
+        b"Traceback (most recent call last)",
+        b"torch.distributed",
+        b"NCCL ",
+        b"CUDA out of memory",
     )
+    return any(sign in head for sign in (*signs, b"CUDA error"))
 
 
 def _of_fleet(path: Path) -> str:
