@@ -99,6 +99,14 @@ def test_what_nobody_reads_is_an_error(tmp_path: Path, content: bytes) -> None:
         assert caught.value.code == "unknown-format"
 
 
+def test_a_damaged_table_has_no_headline(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": 2}\nnot json\n')
+    answer = why(tmp_path / "x.jsonl")
+    assert answer.headlines == (None,)
+    [unknown] = answer.unknowns()
+    assert "x.jsonl" in unknown.text
+
+
 def test_no_such_path(tmp_path: Path) -> None:
     for path in (tmp_path / "x", Path("/dev/null")):
         with pytest.raises(InputError) as caught:

@@ -389,8 +389,10 @@ def _of_images(path: Path) -> str:
 def _of_tables(path: Path) -> str:
     from holdfast.data.croissant import describe
 
-    described = describe(path, checksums=False, sample_rows=1000).metadata
-    records = described.get("recordSet", [])
+    described = describe(path, checksums=False, sample_rows=1000)
+    if not (records := described.metadata.get("recordSet", [])):
+        reasons = [note.text for note in described.notes if note.about and note.kind == "unknown"]
+        raise InputError("no table can be read", code="invalid-format", found="; ".join(reasons))
     fields = sum(len(each["field"]) for each in records)
     return f"{counted(len(records), 'record set')} with {counted(fields, 'field')}."
 
