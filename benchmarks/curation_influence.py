@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from holdfast.data.curation.influence import Classifier, influence
+from holdfast.data.curation.influence_scores import Classifier, influence
 from measuring import compared, limited, machine
 
 HERE = Path(__file__).resolve().parent

@@ -139,7 +139,7 @@ def main() -> None:
     print({name: round(value, 4) for name, value in means.items()})
     if asked.no_oracle:
         return
-    others = [value for name, value in means.items() if name not in ("summary", "oracle")]
+    others = [value for name, value in means.items() if name not in ("single", "oracle")]
     result = {
         "title": "What to buy",
         "script": "benchmarks/curation_market.py",
@@ -148,14 +148,14 @@ def main() -> None:
         "comparisons": [],
         "limits": [
             limited(
-                "oracle score over that of the summary plan",
-                means["oracle"] / means["summary"],
+                "oracle score over that of the default plan, single",
+                means["oracle"] / means["single"],
                 "",
                 1 / 0.97,
             ),
             limited(
-                "best other plan's score over that of the summary plan",
-                max(others) / means["summary"],
+                "best other plan's score over that of the default plan, single",
+                max(others) / means["single"],
                 "",
                 1.0,
             ),

@@ -55,6 +55,18 @@ class InputError(HoldfastError):
         self.remedy = remedy
         super().__init__(self._render())
 
+    def at(self, path: str | Path) -> InputError:
+        """The same error with the file that the check which raised it did not know."""
+        return InputError(
+            self.problem,
+            code=self.code,
+            path=path,
+            place=self.place,
+            found=self.found,
+            expected=self.expected,
+            remedy=self.remedy,
+        )
+
     def _render(self) -> str:
         where = ", ".join(part for part in (self.path, self.place) if part)
         lines = [f"{where}: {self.problem}" if where else self.problem]

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from holdfast.lm import generate, safety
 from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
+from holdfast.profile import ops as profile_ops
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -220,6 +222,13 @@ def test_the_public_names_and_their_parameters(expected: Any) -> None:
             # New parameters may come; those that were stay, in their order.
             kept = [each for each in made[room][name] or () if each in (parameters or ())]
             assert kept == (parameters or []), name
+
+
+@pytest.mark.parametrize("room", [*ROOMS.values(), profile_ops], ids=lambda room: room.__name__)
+def test_no_name_is_that_of_a_module_beside_it(room: ModuleType) -> None:
+    """`from room import name` would give the module, not the function, once the module is loaded."""
+    modules = {module.name for module in pkgutil.iter_modules(room.__path__)}
+    assert not modules & set(room.__all__)
 
 
 @pytest.mark.parametrize("name", CALLS)

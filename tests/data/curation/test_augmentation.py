@@ -16,10 +16,10 @@ from holdfast.data.curation import (
     augment,
     extract_features,
 )
-from holdfast.data.curation.budget_curve import HELD_OUT, interval
-from holdfast.data.curation.influence import Classifier, influence, influence_vectors
-from holdfast.data.curation.label_suspects import label_suspects
+from holdfast.data.curation.budget_curve import HELD_OUT, interval, judged
+from holdfast.data.curation.influence_scores import Classifier, influence, influence_vectors
 from holdfast.data.curation.policies import choose, k_dpp
+from holdfast.data.curation.suspects import label_suspects
 from holdfast.errors import InputError
 
 
@@ -166,6 +166,47 @@ def test_the_verdict_is_random_or_no_gain_where_that_is_true() -> None:
     assert all(0 <= row["ci95"][0] <= row["ci95"][1] <= 1 for row in still.curve)
 
 
+@pytest.mark.parametrize(
+    "seed", [0, 1]
+)  # the splits of the first all agree: not one point is gained
+def test_too_little_data_is_a_verdict(seed: int) -> None:
+    data = rare_group(seed, 1.5)
+    few = LabelledFeatures(data.x[:24], data.y[:24], data.augmented[:24])
+    made = augment(few, splits=4)
+    low, high = made.gain_ci95
+    assert low < 0 < made.matters < high
+    assert made.verdict == "too little data"
+
+
+@pytest.mark.parametrize(
+    ("gain", "advantage", "verdict"),
+    [
+        ((0.02, 0.01, 0.03), (0.01, 0.005, 0.02), "use"),
+        ((0.02, 0.01, 0.03), (-0.01, -0.02, -0.005), "random is better"),
+        ((0.02, 0.01, 0.03), (0.001, -0.003, 0.004), "random is as good"),
+        ((0.02, 0.01, 0.03), (0.001, -0.013, 0.014), "too little data"),
+        ((0.001, -0.002, 0.004), (0.001, -0.001, 0.004), "no gain"),
+        ((-0.03, -0.05, -0.01), (0.0, 0.0, 0.0), "no gain"),  # it does harm
+        ((0.12, -0.25, 0.49), (0.01, 0.005, 0.02), "too little data"),
+    ],
+)
+def test_the_verdict_on_two_differences(
+    gain: tuple[float, float, float], advantage: tuple[float, float, float], verdict: str
+) -> None:
+    assert judged(gain, advantage, 0.005) == verdict
+
+
+def test_wrong_labels_near_the_boundary_are_not_chosen_either() -> None:
+    x, y = points(600, 5, 3, seed=4)
+    x += 1.5 * np.eye(5)[y]
+    wrong = np.random.default_rng(1).choice(600, 30, replace=False)
+    y[wrong] = (y[wrong] + 1) % 3
+    made = AugmentationSelector(fraction=0.1).fit(x, y)
+    assert len(made.selected_) == 60
+    assert len(set(made.selected_.tolist()) & set(wrong.tolist())) <= 2
+    assert len(set(made.suspects_.tolist()) & set(wrong.tolist())) >= 15
+
+
 def test_scores_are_renewed_and_transforms_weigh_less_where_asked() -> None:
     data = rare_group(3, 1.5)
     once = AugmentationSelector(k=40).fit(data.x, data.y, data.augmented)
@@ -224,6 +265,12 @@ def damaged(name: str) -> dict[str, Any]:
             arrays["augmented"] = x
         case "single point of a class":
             arrays["y"] = np.r_[1, np.zeros(19)]
+        case "ten classes of two":
+            arrays["y"] = np.arange(20) // 2
+        case "four points":
+            arrays = {key: value[:4] for key, value in arrays.items()}
+        case "beyond a float":
+            x[3, 0] = -1e300
     return arrays
 
 
@@ -238,6 +285,9 @@ def damaged(name: str) -> dict[str, Any]:
         ("rows", "invalid-value", "x"),
         ("shape", "invalid-value", "augmented"),
         ("single point of a class", "no-data", "y"),
+        ("ten classes of two", "no-data", "y"),
+        ("four points", "no-data", "y"),
+        ("beyond a float", "out-of-range", "x, row 3"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str, code: str, place: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.data.curation import Market, Price, Seller, Summary, evaluate_plan, plan_purchase
+from holdfast.data.curation.buying import BLIND
 from holdfast.errors import InputError
 
 
@@ -39,7 +43,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
 
 
 def test_a_plan_buys_what_teaches_and_the_forecast_is_near(market: Market) -> None:
-    made = plan_purchase(market, 50)
+    made = plan_purchase(market, 50, "summary")
     bought = made.quantities
     assert "good" in bought
     assert not {"noisy", "flipped"} & set(bought)
@@ -52,7 +56,7 @@ def test_a_plan_buys_what_teaches_and_the_forecast_is_near(market: Market) -> No
     assert made.frontier[-1]["expected_accuracy"] == made.expected_accuracy
     assert all(row["cost"] <= row["budget"] for row in made.frontier)
     assert made.frontier[0]["expected_accuracy"] < made.expected_accuracy
-    worst = plan_purchase(market, 50, "cheapest")
+    worst = plan_purchase(market, 50, "uniform")
     assert evaluate_plan(market, worst, x, y) < true - 0.2
 
 
@@ -87,7 +91,7 @@ def test_no_strategy_ever_overspends(terms: list[Price], budget: float, seed: in
         for n, price in enumerate(terms)
     ]
     market = Market(sellers, *rows(40, 0, seed, 3))
-    for strategy in ("summary", "align", "single", "cheapest", "uniform", "random"):
+    for strategy in BLIND:
         made = plan_purchase(market, budget, strategy, seed)
         assert made.cost <= budget * (1 + 1e-9)
         costs = {seller.name: seller.costs for seller in sellers}
@@ -160,6 +164,25 @@ def test_markets_that_cannot_be_read_are_refused(market: Market, tmp_path: Path)
     assert changed("correlation", np.full(6, np.nan)) == "invalid-value"
     assert changed("edges", np.zeros((6, 3))) == "invalid-value"
     assert changed("counts", np.ones((6, 10))) == "conflict"  # 10 rows, not 80
+    assert changed("label_share", 2.0) == "out-of-range"
+    assert changed("label_share", np.nan) == "invalid-value"
+    assert changed("correlation", np.full(6, 100.0)) == "out-of-range"
+    assert changed("edges", np.tile(np.arange(11.0)[::-1], (6, 1))) == "conflict"
+    assert changed("edges", np.tile(np.arange(11) * 1e200, (6, 1))) == "out-of-range"
+    assert changed("sample_x", np.full((5, 6), 99.0)) == "conflict"  # no row of the histograms
+    assert changed("sample_x", np.full((5, 2), 0.0)) == "invalid-value"
+
+    def listed(name: str, value: Any) -> Any:
+        def change(m: Path) -> None:
+            listing = json.loads((m / "market.json").read_text())
+            listing["sellers"][0][name] = value
+            (m / "market.json").write_text(json.dumps(listing))
+
+        return change
+
+    for name in ("../summaries/fee", "a/b", "/etc/passwd"):
+        assert broken(listed("name", name)) == "invalid-value"
+    assert broken(listed("rows", 10**12)) == "out-of-range"
     with pytest.raises(InputError) as refused:
         Market(market.sellers, rows(20, 0, 0)[0], np.arange(20) == 0)
     assert refused.value.code == "unsupported"
@@ -179,3 +202,66 @@ def test_a_seller_with_one_class_is_named(tmp_path: Path) -> None:
 def test_nothing_is_bought_without_money(market: Market) -> None:
     made = plan_purchase(market, 0)
     assert (made.buys, made.cost, made.expected_accuracy) == ([], 0, 0.5)
+
+
+def test_probes_leave_a_seller_that_does_not_hold_its_claim(tmp_path: Path) -> None:
+    """The best claim of all is a lie: labels of that seller are coin tosses."""
+    honest = Market.build(tmp_path / "m", SOLD, rows(200, 0.0, 6))
+    liar = honest.sellers[2]
+    shown = replace(liar.summary, correlation=honest.sellers[0].summary.correlation * 1.2)
+    sellers = [replace(liar, summary=shown) if s is liar else s for s in honest.sellers]
+    market = Market(sellers, honest.x, honest.y, honest.folder)
+    x, y = rows(4000, 0.0, 7)
+    blind, probed = plan_purchase(market, 60), plan_purchase(market, 60, "probe")
+    assert (blind.doubted, list(blind.quantities)) == (None, ["noisy"])
+    assert (probed.doubted, set(probed.quantities)) == (["noisy"], {"noisy", "good"})
+    assert probed.cost <= 60
+    assert evaluate_plan(market, probed, x, y) > evaluate_plan(market, blind, x, y) + 0.2
+    # Where nobody lies, a probe costs nothing.
+    same, single = (plan_purchase(honest, 60, name) for name in ("probe", "single"))
+    assert (same.quantities, same.doubted) == (single.quantities, [])
+    with pytest.raises(InputError) as refused:
+        plan_purchase(Market(market.sellers, market.x, market.y), 60, "probe")
+    assert refused.value.code == "no-data"
+
+
+LIES = [0.0, 1.0, -1.0, 0.5, 2.0, 1e9, 1e30, 1e60, 1e200, -1e308, float("inf"), float("nan")]
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(100))
+def test_no_summary_hangs_or_crashes_a_plan(seed: int) -> None:
+    """100 summaries each: any numbers in any place; a plan within the budget, or a refusal."""
+    rng = np.random.default_rng(seed)
+    honest = [Seller(f"s{n}", Price(top=9), Summary.of(*rows(30, 0.1, n, 3))) for n in range(3)]
+    buyer = rows(40, 0, seed, 3)
+
+    def late(*_: object) -> None:
+        raise AssertionError("a plan takes too long")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    try:
+        for _ in range(100):
+            seller = honest[0]
+            shown = {
+                name: np.array(getattr(seller.summary, name), float)
+                for name in ("edges", "counts", "correlation", "label_share", "sample_x")
+            }
+            for name in rng.choice(list(shown), rng.integers(1, 3)):
+                flat = np.ravel(shown[name]).copy()
+                places = rng.random(flat.size) < rng.choice([0.1, 1.0])
+                flat[places] = rng.choice(LIES, places.sum()) * rng.choice([1.0, 1e-3])
+                shown[name] = np.sort(flat) if rng.random() < 0.2 else flat
+                shown[name] = shown[name].reshape(np.shape(getattr(seller.summary, name)))
+            signal.setitimer(signal.ITIMER_VIRTUAL, 20)  # CPU seconds
+            try:
+                lie = replace(seller.summary, **shown)
+                market = Market([replace(seller, summary=lie), *honest[1:]], *buyer)
+                made = plan_purchase(market, 10, "summary", seed)
+            except InputError:
+                continue
+            assert made.cost <= 10
+            assert np.isfinite(made.expected_score)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

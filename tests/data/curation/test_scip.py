@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyarrow import csv
 
-from holdfast.data.curation import calibrate, embedding, prune
+from holdfast.data.curation import calibrate, calibration, embedding, prune
 from holdfast.data.curation.auroc import auroc
 from holdfast.data.curation.clusters import cluster
 from holdfast.data.curation.embedding import embed
@@ -104,8 +104,9 @@ def test_a_planted_signal_is_used_and_what_it_finds_goes(corpus: Path, tmp_path:
 
 
 def test_without_signal_nothing_is_pruned_and_every_file_is_listed(
-    corpus: Path, tmp_path: Path
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(calibration, "METRICS", calibration.METRICS[:3])
     constant = lambda texts: np.ones((len(texts), 3))  # noqa: E731
     pruned = prune(corpus, tmp_path / "out", embedder=constant, copy=True)
     assert (pruned.by, pruned.verdict) == (None, "no signal")
@@ -122,6 +123,35 @@ def test_without_signal_nothing_is_pruned_and_every_file_is_listed(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"files.csv", "kept.txt", "kept"}
     assert "no signal" in str(pruned).lower()
     assert pruned.to_dict()["reasons"]["not UTF-8"] == 1
+
+
+def test_the_learned_score_is_used_where_it_beats_syntax_errors_and_length(
+    corpus: Path, tmp_path: Path
+) -> None:
+    constant = lambda texts: np.ones((len(texts), 3))  # noqa: E731
+    found = calibrate(corpus, constant)
+    mean: dict[str, list[float]] = {}
+    for row in found.auroc:
+        mean.setdefault(row["metric"], []).append(row["auroc"])
+    assert (found.verdict, found.metric, found.baseline) == ("use", "learned", "parse-errors")
+    assert found.lead == pytest.approx(np.mean(mean["learned"]) - np.mean(mean["parse-errors"]))
+    pruned = prune(corpus, tmp_path / "out", embedder=constant)
+    assert (pruned.by, pruned.verdict) == ("learned", "use")  # headline and advice agree
+
+
+@pytest.mark.parametrize(
+    ("lead", "half", "verdict"),
+    [
+        (0.2, 0.1, "use"),
+        (0.2, 0.3, "too little data"),
+        (0.04, 0.001, "no signal"),  # sure, and next to nothing
+        (-0.1, 0.05, "no signal"),
+        (-0.1, 0.3, "too little data"),
+        (0.0, 0.0, "no signal"),
+    ],
+)
+def test_the_verdict_on_a_lead(lead: float, half: float, verdict: str) -> None:
+    assert calibration.judged(lead, half) == verdict
 
 
 def test_the_learned_score_is_held_out(corpus: Path) -> None:

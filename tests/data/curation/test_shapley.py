@@ -4,8 +4,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from holdfast.data.curation import knn_shapley
+from holdfast.errors import InputError
 
 
 @pytest.mark.quick(2)
@@ -29,3 +31,50 @@ def test_values_are_those_of_all_orders(k: int) -> None:
             before = list(order[:place])
             expected[point] += worth([*before, point]) - worth(before)
     assert knn_shapley(x, y, x_test, y_test, k) == pytest.approx(expected / len(orders))
+
+
+def by_recursion(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, k: int) -> np.ndarray:
+    """Theorem 1 of Jia et al. point by point, on distances that are differences."""
+    n, total = len(x), np.zeros(len(x))
+    for row, label in zip(cdist(a, x), b, strict=True):
+        order = np.argsort(row, kind="stable")
+        hit = (y[order] == label).astype(float)
+        value = hit[-1] * min(k, n) / (n * k)
+        total[order[-1]] += value
+        for i in range(n - 1, 0, -1):
+            value += (hit[i - 1] - hit[i]) / k * min(k, i) / i
+            total[order[i - 1]] += value
+    return total / len(a)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e8])
+@pytest.mark.parametrize("far", [0.0, 1e7])
+def test_values_do_not_depend_on_where_zero_is(offset: float, far: float) -> None:
+    rng = np.random.default_rng(5)
+    x, a = (
+        rng.integers(-99, 99, (60, 3)).astype(float),
+        rng.integers(-99, 99, (20, 3)).astype(float),
+    )
+    y, b = rng.integers(0, 3, 60), rng.integers(0, 3, 20)
+    x[::2, 1] += far  # two groups far apart
+    a[::3, 1] += far
+    found = knn_shapley(x + offset, y, a + offset, b, 4)
+    assert found == pytest.approx(by_recursion(x, y, a, b, 4), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "place"),
+    [
+        ({"x_test": np.array([[0.0, np.nan]])}, "invalid-value", "x_test"),
+        ({"x_test": np.zeros((1, 3))}, "invalid-value", "x_test"),
+        ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0)}, "invalid-value", "x_test"),
+        ({"x_test": np.array([[0.0, 1e90]])}, "out-of-range", "x_test"),
+        ({"y_test": np.array([np.nan])}, "invalid-value", "y_test"),
+        ({"k": 0}, "out-of-range", "k"),
+    ],
+)
+def test_what_has_no_value_is_refused(change: dict[str, object], code: str, place: str) -> None:
+    given = {"x_test": np.zeros((1, 2)), "y_test": np.zeros(1), "k": 1} | change
+    with pytest.raises(InputError) as refused:
+        knn_shapley(np.eye(2), np.array([0, 1]), **given)  # type: ignore[arg-type]
+    assert (refused.value.code, refused.value.place) == (code, place)

@@ -12,8 +12,8 @@ import torch
 
 from holdfast import cli
 from holdfast.errors import InputError
+from holdfast.profile.ops.fewer_bits import Int4Linear, quantization
 from holdfast.profile.ops.inputs import read_inputs, read_settings, read_values
-from holdfast.profile.ops.quantization import Int4Linear, quantization
 from holdfast.profile.ops.sweeps import sweep
 from holdfast.profile.ops.workloads import ops, resolve
 

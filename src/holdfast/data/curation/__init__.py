@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from holdfast.data.curation.calibration import calibrate
     from holdfast.data.curation.corruption import corrupt
     from holdfast.data.curation.embedding import Embedder
-    from holdfast.data.curation.influence import influence
-    from holdfast.data.curation.label_suspects import label_suspects
+    from holdfast.data.curation.influence_scores import influence
     from holdfast.data.curation.market import Market, Price, Seller, Summary
     from holdfast.data.curation.pruning import prune
     from holdfast.data.curation.shapley import knn_shapley
+    from holdfast.data.curation.suspects import label_suspects
 
 _HOMES = {
     "AugmentationSelector": "augmentation",
@@ -43,9 +43,9 @@ _HOMES = {
     "corrupt": "corruption",
     "evaluate_plan": "buying",
     "extract_features": "augmentation",
-    "influence": "influence",
+    "influence": "influence_scores",
     "knn_shapley": "shapley",
-    "label_suspects": "label_suspects",
+    "label_suspects": "suspects",
     "plan_purchase": "buying",
     "prune": "pruning",
 }

@@ -9,6 +9,7 @@ each point; a policy takes k points, and only these get their transforms. `Augme
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from sklearn.base import BaseEstimator
 
 from holdfast.arrays import read_arrays
 from holdfast.data.curation.choices import Policy, Score
-from holdfast.data.curation.influence import (
+from holdfast.data.curation.influence_scores import (
     Classifier,
     FloatArray,
     check,
@@ -28,8 +29,8 @@ from holdfast.data.curation.influence import (
     influence,
     influence_vectors,
 )
-from holdfast.data.curation.label_suspects import label_suspects
 from holdfast.data.curation.policies import Indices, choose
+from holdfast.data.curation.suspects import doubtful_labels
 from holdfast.errors import InputError
 
 Labels = npt.NDArray[np.generic]
@@ -38,6 +39,7 @@ Labels = npt.NDArray[np.generic]
 @dataclass(frozen=True)
 class _FirstLook:
     suspects: Indices
+    contradicted: Indices
     scores: FloatArray
     model: Classifier | None
 
@@ -54,8 +56,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         k: number of points.
         updates: how many times the scores are renewed on the way, with the transforms chosen so far.
         downweight: a point and its m transforms weigh 1 / (m + 1) each.
-        exclude_suspects: leave out points whose label is probably wrong; they have the highest scores
-            of all.
+        exclude_suspects: leave out points that a model fitted without them puts into another class:
+            wrong labels have the highest scores of all.
         c: inverse strength of the regularization of the logistic regression.
         random_state: seed of the policies that draw.
 
@@ -101,7 +103,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
     def _first_look(self, x: FloatArray, y: Labels) -> _FirstLook:
         """What does not depend on the budget."""
         scores, model = self._score(x, y, None, np.empty(0, np.int64))
-        return _FirstLook(label_suspects(x, y, self.c, self.random_state), scores, model)
+        doubtful = doubtful_labels(x, y, self.c, self.random_state)
+        return _FirstLook(*doubtful, scores, model)
 
     def _choose(
         self, x: FloatArray, y: Labels, augmented: FloatArray | None, first: _FirstLook
@@ -111,8 +114,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         self.suspects_, self.scores_ = first.suspects, first.scores
         allowed = np.ones(len(x), bool)
         if self.exclude_suspects:
-            allowed[self.suspects_] = False
-            if k <= len(x):  # a budget of nearly everything leaves the suspects out all the same
+            allowed[first.contradicted] = False
+            if k <= len(x):  # a budget of nearly everything leaves them out all the same
                 k = min(k, int(allowed.sum()))
         self.selected_: Indices = np.empty(0, np.int64)
         scores, model = first.scores, first.model
@@ -275,15 +278,21 @@ def splits(
     """Stratified splits into training and test points; transforms stay with their points."""
     from sklearn.model_selection import StratifiedShuffleSplit
 
-    smallest = int(np.unique(data.y, return_counts=True)[1].min())
-    if smallest < 2:
-        raise InputError(
-            "too few points of a class to hold some out",
-            code="no-data",
-            place="y",
-            found=str(smallest),
-            expected="2 or more",
-        )
+    classes, members = np.unique(data.y, return_counts=True)
+    # Both parts of a split have a point of each class.
+    needed = math.ceil(len(classes) / share)
+    for found, least, what in (
+        (int(members.min()), 2, "points in the smallest class"),
+        (len(data.y), needed, f"points of {len(classes)} classes"),
+    ):
+        if found < least:
+            raise InputError(
+                "too few points to hold some of each class out",
+                code="no-data",
+                place="y",
+                found=f"{found:,} {what}",
+                expected=f"{least:,} or more",
+            )
     maker = StratifiedShuffleSplit(count, test_size=share, random_state=seed)
     for train, test in maker.split(data.x, data.y):
         yield data.rows(train), data.rows(test)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.stats import NORMAL_95
 
 BoolArray = npt.NDArray[np.bool_]

@@ -17,7 +17,7 @@ from holdfast.data.curation.augmentation import (
     accuracies,
 )
 from holdfast.data.curation.choices import within
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.numbers import percent
 from holdfast.report.figures import lines
 
@@ -26,12 +26,16 @@ HELD_OUT = 0.25
 WANTED = 0.9
 """The share of the full gain that `enough` asks for."""
 
-Verdict = Literal["use", "random is as good", "random is better", "no gain"]
+# A smaller difference of accuracy does not matter: half a point, or a tenth of the errors if that is more.
+MATTERS, MATTERS_OF_ERRORS = 0.005, 0.1
+
+Verdict = Literal["use", "random is as good", "random is better", "no gain", "too little data"]
 _MEANING: dict[Verdict, str] = {
     "use": "Use this choice",
     "random is as good": "A random choice is as good",
     "random is better": "A random choice is better",
-    "no gain": "Augmentation brings nothing that can be measured here",
+    "no gain": "Augmentation brings nothing that matters here",
+    "too little data": "Too little data to tell",
 }
 
 
@@ -44,7 +48,9 @@ class AugmentationChoice(Answer):
         curve: rows ``{"fraction", "policy", "accuracy", "ci95"}``: accuracy on held-out points and all
             their transforms, averaged over splits.
         verdict: of the policy against random at the asked fraction: use, random is as good, random is
-            better, or no gain (augmenting everything brings nothing that can be measured).
+            better, no gain (augmenting everything surely brings less than matters), or too little data
+            (the intervals allow for differences that matter either way).
+        matters: accuracy that matters: half a point, or a tenth of the errors without augmentation.
         advantage: accuracy of the policy less that of random at the asked fraction.
         advantage_ci95: its interval.
         gain: accuracy with everything augmented less that with nothing.
@@ -61,6 +67,7 @@ class AugmentationChoice(Answer):
     selected: list[int]
     curve: list[dict[str, Any]]
     verdict: Verdict
+    matters: float
     advantage: float
     advantage_ci95: tuple[float, float]
     gain: float
@@ -101,7 +108,7 @@ class AugmentationChoice(Answer):
         )
         if self.enough is not None and self.enough < 1:
             sentence += f" {percent(self.enough)} surely bring {percent(WANTED)} of that gain."
-        elif self.verdict != "no gain":
+        elif self.gain_ci95[0] > 0:
             sentence += f" No budget short of all surely brings {percent(WANTED)} of that gain."
         rows = [{**row, "low": row["ci95"][0], "high": row["ci95"][1]} for row in self.curve]
         x, y = "Share of the points augmented", "Accuracy on held-out points and their transforms"
@@ -116,6 +123,7 @@ class AugmentationChoice(Answer):
         how = How(
             "accuracy of a logistic regression on the points and the transforms of the chosen ones",
             source="Kuchnik and Smith, Efficient augmentation via data subsampling, ICLR 2019",
+            parameters={"difference that matters": f"{100 * self.matters:.2f} points of accuracy"},
             notes="Intervals are 95 % over the splits and allow for the points that splits share (Nadeau "
             "and Bengio, Inference for the generalization error, 2003). A label is probably wrong where a "
             "model fitted without the point is confident of another class (Northcutt, Jiang and Chuang, "
@@ -171,15 +179,11 @@ def augment(
         row = {"fraction": share, "policy": name, "accuracy": mean}
         curve.append({**row, "ci95": tuple(np.clip(ends, 0.0, 1.0).tolist())})
     ours = {share: values for (name, share), values in found.items() if name == chooser.policy}
-    advantage = interval(ours[fraction] - found["uniform", fraction])
-    gain = interval(ours[1.0] - ours[0.0])
-    verdict: Verdict = "random is as good"
-    if gain[1] <= 0:
-        verdict = "no gain"
-    elif advantage[1] > 0:
-        verdict = "use"
-    elif advantage[2] < 0:
-        verdict = "random is better"
+    # Splits that agree do not show that points yet unseen would: none of n differs in up to 3 of n.
+    least = 3 / len(data.x)
+    advantage = interval(ours[fraction] - found["uniform", fraction], least)
+    gain = interval(ours[1.0] - ours[0.0], least)
+    matters = max(MATTERS, MATTERS_OF_ERRORS * (1 - float(ours[0.0].mean())))
     sure = [
         share
         for share in asked
@@ -189,7 +193,8 @@ def augment(
     return AugmentationChoice(
         selected=made.selected_.tolist(),
         curve=curve,
-        verdict=verdict,
+        verdict=judged(gain, advantage, matters),
+        matters=matters,
         advantage=advantage[0],
         advantage_ci95=advantage[1:],
         gain=gain[0],
@@ -204,8 +209,22 @@ def augment(
     )
 
 
-def interval(values: FloatArray) -> tuple[float, float, float]:
-    """Mean over random splits and its 95 % interval.
+def judged(
+    gain: tuple[float, float, float], advantage: tuple[float, float, float], matters: float
+) -> Verdict:
+    """The verdict of two differences of accuracy, each (mean, low, high)."""
+    if gain[1] <= 0:  # where nothing is gained, a choice of points wins nothing
+        return "no gain" if gain[2] <= matters else "too little data"
+    if advantage[1] > 0:
+        return "use"
+    if advantage[2] < 0:
+        return "random is better"
+    alike = -matters <= advantage[1] and advantage[2] <= matters
+    return "random is as good" if alike else "too little data"
+
+
+def interval(values: FloatArray, least: float = 0.0) -> tuple[float, float, float]:
+    """Mean over random splits and its 95 % interval, at least `least` to each side.
 
     Splits share points, so their differences vary less than those of new data would; the variance is
     corrected by the ratio of test to training points (Nadeau and Bengio 2003).
@@ -215,6 +234,7 @@ def interval(values: FloatArray) -> tuple[float, float, float]:
     count = len(values)
     ratio = HELD_OUT / (1 - HELD_OUT)
     half = float(stdtrit(count - 1, 0.975) * np.sqrt((1 / count + ratio) * values.var(ddof=1)))
+    half = max(half, least)
     mean = float(values.mean())
     return mean, mean - half, mean + half
 

@@ -12,10 +12,16 @@ rows, and the noise of a sample of a seller's rows, which is none where all are 
 with more noise, because the highest of many forecasts is too high.
 
 A plan is made on one half of the buyer's rows; what it is expected to score is forecast on the other.
+
+Sellers may claim what their rows do not hold. The strategy `probe` buys a quarter from the best seller
+first, and turns to the next one where these rows contradict the claim: the covariance of the label with
+the columns, in the direction that the claim itself gives, is tested one-sided (t-test on the products,
+Bonferroni over the sellers).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +31,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.data.curation.choices import one_of, within
-from holdfast.data.curation.influence import Classifier, FloatArray
+from holdfast.data.curation.influence_scores import Classifier, FloatArray
 from holdfast.data.curation.market import Market
 from holdfast.numbers import counted, percent
 from holdfast.report.figures import lines
@@ -39,6 +45,12 @@ STEPS = (40, 80, 160, 320)
 """Parts of the budget that change hands in one step, one size after another."""
 ROUNDS = 8
 """Iterations of the fixed point of the effective ridge."""
+PROBED = 0.25
+"""Share of the money at hand that a probe costs at most."""
+LEAST_PROBE = 8
+"""Rows of a seller that say something about its claim, at least."""
+DOUBT = 0.05
+"""Chance that some honest seller of a market is doubted."""
 FRONTIER = (0.25, 0.5, 0.75)
 """Shares of the budget that plans are also made for."""
 _BUY = [("seller", pa.string()), ("rows", pa.int64()), ("cost", pa.float64())]
@@ -143,7 +155,9 @@ class Plan(Answer):
         expected_accuracy: the accuracy in it.
         budget: what may be spent.
         strategy: how the plan was made.
-        compared: expected score of every strategy.
+        compared: expected score of every strategy that reads no rows, and of this one.
+        doubted: sellers whose probed rows do not hold what their summary claims: they are paid for, and
+            not to be trained on; None: nobody was probed.
         frontier: rows ``{"budget", "cost", "expected_score", "expected_accuracy", "ci95"}``: what this
             strategy would do with a quarter, a half ... of the budget.
     """
@@ -156,6 +170,7 @@ class Plan(Answer):
     budget: float
     strategy: str
     compared: dict[str, float]
+    doubted: list[str] | None
     frontier: list[dict[str, Any]]
 
     @property
@@ -210,41 +225,46 @@ class Plan(Answer):
             Table(buys, {"seller": ColumnFormat(), "rows": ColumnFormat(), "cost": money}),
             Table(frontier, columns, "Plans for smaller budgets."),
         ]
-        name, value = max(self.compared.items(), key=lambda pair: pair[1])
-        sentence += f" The best of all strategies is expected to be {name} ({value:.3f})."
+        if self.doubted:
+            sentence += f" Probed rows do not hold what {', '.join(self.doubted)} claimed."
         figure = lines(
             rows, "budget", "expected_score", "Budget", "Score", low="low", high="high", zero=False
         )
         return [Section("buys", "What should be bought?", sentence, [figure], tables, how)]
 
 
-def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed: int = 0) -> Plan:
+def plan_purchase(market: Market, budget: float, strategy: str = "single", seed: int = 0) -> Plan:
     """What to buy of each seller.
 
     Args:
-        market: summaries and the buyer's rows; sellers' rows are not read.
+        market: summaries and the buyer's rows; sellers' rows are not read, but for the strategy probe.
         budget: never overspent.
-        strategy: summary (the forecast, optimized), align (correlation like the buyer's, per price),
-            single, cheapest, uniform, or random.
-        seed: of the halves of the buyer's rows, and of random.
+        strategy: single (the seller with the best forecast), summary (the forecast of mixtures,
+            optimized), probe (single, but a quarter first, and the next best seller where these rows
+            do not hold what was claimed), align (correlation like the buyer's, per price), or
+            uniform (the same money for each).
+        seed: of the halves of the buyer's rows, and of probes.
 
     Raises:
-        InputError: an unknown strategy, a budget that is negative or no number.
+        InputError: an unknown strategy, a budget that is not a number of 0 or more, probes in a market
+            that has no rows to deliver.
     """
     one_of("strategy", strategy, STRATEGIES)
     within("budget", budget, 0)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(market.x))
+    order = np.random.default_rng(seed).permutation(len(market.x))
     order = order[np.argsort(market.y[order], kind="stable")]  # every second row of each class
     planning, reporting = np.sort(order[::2]), np.sort(order[1::2])
     forecast = Forecast(market, planning)
     second = market.y == np.unique(market.y)[1]
     z = forecast.project(market.x[planning])
-    work = _Work(market, budget, forecast, z, second[planning], rng)
+    work = _Work(market, budget, forecast, z, second[planning], seed)
     unseen = forecast.project(market.x[reporting])
 
+    doubted = _probed(work)[1] if strategy == "probe" else []
+
     def expected(quantities: FloatArray, budget: float) -> dict[str, Any]:
-        accuracy = float(forecast.accuracies(quantities[None], unseen, second[reporting])[0])
+        trained = work.change(dict.fromkeys(doubted, 0), quantities)
+        accuracy = float(forecast.accuracies(trained[None], unseen, second[reporting])[0])
         cost = work.cost(quantities)
         interval = wilson_interval(accuracy * len(reporting), len(reporting))
         return {
@@ -255,7 +275,9 @@ def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed
             "ci95": tuple(score(end, cost, budget) for end in interval),
         }
 
-    purchases = {name: make(work) for name, make in STRATEGIES.items()}
+    purchases = {
+        name: make(work) for name, make in STRATEGIES.items() if name in (strategy, *BLIND)
+    }
     quantities = purchases[strategy]
     best = expected(quantities, budget)
     parts = [share * budget for share in FRONTIER]
@@ -271,6 +293,7 @@ def plan_purchase(market: Market, budget: float, strategy: str = "summary", seed
         compared={
             name: expected(each, budget)["expected_score"] for name, each in purchases.items()
         },
+        doubted=[market.sellers[s].name for s in doubted] if strategy == "probe" else None,
         frontier=[*smaller, best],
     )
 
@@ -284,7 +307,7 @@ class _Work:
     forecast: Forecast
     z: FloatArray
     second: np.ndarray
-    rng: np.random.Generator
+    seed: int
 
     def cost(self, quantities: FloatArray) -> float:
         """Cost of a purchase."""
@@ -292,11 +315,11 @@ class _Work:
         return float(sum(seller.costs[int(q)] for seller, q in pairs))
 
     def values(self, purchases: Sequence[FloatArray]) -> FloatArray:
-        """Forecast scores on the planning half; -1 for what is not affordable ``[p]``."""
+        """Forecast scores on the planning half; -1 for what is not affordable or has none ``[p]``."""
         cost = np.array([self.cost(quantities) for quantities in purchases])
         accuracies = self.forecast.accuracies(np.array(purchases), self.z, self.second, True)
         scores = [score(*pair, self.budget) for pair in zip(accuracies, cost, strict=True)]
-        return np.where(cost > self.budget, -1, scores)
+        return np.where((cost > self.budget) | np.isnan(scores), -1, scores)
 
     def best(self, purchases: Sequence[FloatArray]) -> tuple[FloatArray, float]:
         """The one with the highest score, and its score."""
@@ -334,17 +357,52 @@ def _price_per_row(work: _Work) -> FloatArray:
     return np.array([s.costs[-1] / max(s.summary.rows, 1) for s in work.market.sellers])
 
 
-def _cheapest(work: _Work) -> FloatArray:
-    return work.in_order(np.argsort(_price_per_row(work), kind="stable").tolist())
-
-
-def _random(work: _Work) -> FloatArray:
-    return work.in_order(work.rng.permutation(len(work.market.sellers)).tolist())
-
-
 def _single(work: _Work) -> FloatArray:
     sellers = range(len(work.market.sellers))
     return work.best([work.change({s: work.affordable(s, work.budget)}) for s in sellers])[0]
+
+
+def _probe(work: _Work) -> FloatArray:
+    """As `_single`, but a part first; where it does not hold what was claimed, the next best seller."""
+    return _probed(work)[0]
+
+
+def _probed(work: _Work) -> tuple[FloatArray, list[int]]:
+    """What is bought, and the sellers that were doubted: their rows are paid for and not trained on."""
+    probes, doubted = work.change({}), list[int]()
+    while True:
+        # 1. The best seller for the money that is left.
+        left = replace(work, budget=work.budget - work.cost(probes))
+        sellers = [s for s in range(len(probes)) if s not in doubted]
+        plans = [work.change({s: left.affordable(s, left.budget)}) for s in sellers]
+        best, _ = left.best([work.change({}), *plans])
+        if not best.any():
+            return probes, doubted
+        # 2. Its probe is a part of the purchase: nothing is lost where it holds.
+        seller = int(best.argmax())
+        count = min(left.affordable(seller, PROBED * left.budget), int(best[seller]))
+        if count < LEAST_PROBE or _holds(work, seller, count):
+            return probes + best, doubted
+        doubted.append(seller)
+        probes = work.change({seller: count}, probes)
+
+
+def _holds(work: _Work, seller: int, count: int) -> bool:
+    """Whether so many rows may have the covariance with the label that their seller claims."""
+    from scipy.special import stdtrit
+
+    claim = work.market.sellers[seller].summary
+    x, y = work.market.bought({work.market.sellers[seller].name: count}, work.seed)
+    # One column: the rows in the direction of the claim, each column in its standard deviations.
+    deviation = np.sqrt(claim.moments[1])
+    column = x @ (claim.correlation / np.where(deviation > 0, deviation, 1))  # [count]
+    label = y == np.unique(work.market.y)[1]
+    products = (column - column.mean()) * (label - label.mean()) * count / (count - 1)
+    share = claim.label_share
+    claimed = float((claim.correlation**2).sum() * np.sqrt(share * (1 - share)))
+    least = float(stdtrit(count - 1, 1 - DOUBT / len(work.market.sellers)))
+    missing = claimed - float(products.mean())
+    return missing <= least * float(products.std(ddof=1)) / math.sqrt(count)
 
 
 def _align(work: _Work) -> FloatArray:
@@ -359,7 +417,7 @@ def _align(work: _Work) -> FloatArray:
 
 def _summary(work: _Work) -> FloatArray:
     """The forecast score, climbed from the best simple plan: buy, return or exchange small amounts."""
-    starts = [work.change({}), *(make(work) for make in (_uniform, _cheapest, _single, _align))]
+    starts = [work.change({}), *(make(work) for make in (_uniform, _single, _align))]
     best, value = work.best(starts)
     for parts in STEPS:
         while True:
@@ -382,20 +440,27 @@ def _neighbors(work: _Work, purchase: FloatArray, step: float) -> list[FloatArra
 
 
 STRATEGIES: dict[str, Callable[[_Work], FloatArray]] = {
-    "summary": _summary,
-    "align": _align,
     "single": _single,
-    "cheapest": _cheapest,
+    "summary": _summary,
+    "probe": _probe,
+    "align": _align,
     "uniform": _uniform,
-    "random": _random,
 }
+
+BLIND = tuple(name for name in STRATEGIES if name != "probe")
+"""Strategies that read no row for sale."""
 
 
 def evaluate_plan(
     market: Market, bought: Plan, x: FloatArray, y: np.ndarray, seed: int = 0
 ) -> float:
     """The true score of a plan: buy, train a logistic regression (C = 1), test on these rows."""
-    rows, labels = market.bought(bought.quantities, seed)
+    trusted = {
+        name: count
+        for name, count in bought.quantities.items()
+        if name not in (bought.doubted or ())
+    }
+    rows, labels = market.bought(trusted, seed)
     if len(np.unique(labels)) < 2:
         guess = labels[0] if len(labels) else np.unique(market.y)[0]
         return score(float((y == guess).mean()), bought.cost, bought.budget)

@@ -20,7 +20,7 @@ from holdfast.data.curation.auroc import Auroc, auroc, mean
 from holdfast.data.curation.clusters import cluster
 from holdfast.data.curation.corruption import FAMILIES, corrupt
 from holdfast.data.curation.embedding import Embedder, SentenceEmbedder, TfidfEmbedder, embed
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.learned_score import FOLDS, Cell, Copies, LearnedScore
 from holdfast.data.curation.policies import Indices
 from holdfast.data.curation.source_files import SourceFile, SourceFolder, duplicates
@@ -34,16 +34,16 @@ RATES = (0.2, 1.0)
 """Shares of the places in a file that are corrupted."""
 SAMPLE = 1000
 USEFUL = 0.05
-"""Lead over file length that makes a metric worth using; what is less is next to nothing, however sure."""
+"""Lead over the better baseline that makes a metric worth using; less is next to nothing, however sure."""
 LEAST = 50
 """Files that an area is estimated from, at least."""
-METRICS = ("small-cluster", "far-from-centroid", "combined")
-BASELINES = ("longest", "parse-errors")
-# Of a difference's lower bound, when the best of three metrics is taken (Bonferroni).
-_QUANTILE = 2.394
+METRICS = ("small-cluster", "far-from-centroid", "combined", "learned")
+BASELINES = {"longest": "file length", "parse-errors": "the number of syntax errors"}
+# Of a difference's lower bound, when the best of four metrics is taken (Bonferroni).
+_QUANTILE = 2.498
 _FITTED = 5000
 
-Verdict = Literal["use", "no signal"]
+Verdict = Literal["use", "no signal", "too little data"]
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,12 @@ class Calibration(Answer):
     """Which score finds corrupted files.
 
     Args:
-        verdict: use, where the lower bound of the best metric beats file length and the lead is at least
-            0.05; else no signal.
+        verdict: use, where the lower bound of the best metric beats the better baseline and the lead is at
+            least 0.05; no signal where the interval of the lead ends below 0.05; else too little data.
         metric: the metric to use; None: none.
-        lead: mean area of the best metric less that of file length.
-        lead_ci95: its interval, for the best of three.
+        lead: mean area of the best metric less that of the better baseline.
+        lead_ci95: its interval, for the best of four.
+        baseline: the better of file length ("longest") and the number of syntax errors ("parse-errors").
         auroc: rows ``{"metric", "corruption", "rate", "files", "auroc", "ci95"}``.
         learned: mean area of the learned score by family of corruptions: syntax, content.
         best: the best metric, used or not.
@@ -136,6 +137,7 @@ class Calibration(Answer):
     metric: str | None
     lead: float
     lead_ci95: tuple[float, float]
+    baseline: str
     auroc: list[dict[str, Any]]
     learned: dict[str, float]
     best: str
@@ -177,14 +179,21 @@ class Calibration(Answer):
         """The verdict with the areas."""
         low, high = self.lead_ci95
         lead = f"{self.lead:+.3f} [{low:+.3f}, {high:+.3f}]"
-        sentence = (
-            f"Use the metric {self.best}: its AUROC, averaged over corruptions, leads that of file "
-            f"length by {lead}."
-            if self.verdict == "use"
-            else "No signal; the length baseline is as good: the AUROC of the best metric, "
-            f"{self.best}, averaged over corruptions, differs from that of file length by {lead}."
+        baseline = BASELINES[self.baseline]
+        differs = (
+            f"the AUROC of the best score, {self.best}, averaged over corruptions, differs from that of "
+            f"{baseline} by {lead}."
         )
+        sentence = {
+            "use": f"Use the score {self.best}: {differs}",
+            "no signal": f"No signal; {baseline} is as good: {differs}",
+            "too little data": f"Too few files to tell: {differs}",
+        }[self.verdict]
         learned = " and ".join(f"{area:.3f} ({name})" for name, area in self.learned.items())
+        if self.metric == "learned":
+            learned += (
+                "; it knows the kinds of corruption that it was tried on, and may miss others"
+            )
         rows = [
             {**row, "cell": _cell_label(row["corruption"], row["rate"]), "low": low, "high": high}
             for row in self.auroc
@@ -203,8 +212,8 @@ class Calibration(Answer):
             source="SCIP (arXiv 2312.02418); length as a confounder: arXiv 2407.00434",
             notes=(
                 "Intervals are 95 % (infinitesimal jackknife over files). The verdict asks that the lower "
-                "bound of the best metric's lead over file length, for the best of three, is above 0, "
-                f"and the lead at least {USEFUL}. File length counts in the direction that does better. "
+                "bound of the best score's lead over the better of file length and the number of syntax "
+                f"errors, for the best of four, is above 0, and the lead at least {USEFUL}. "
                 "The learned score is cross-validated: a file and its copies are scored by models that "
                 "saw neither."
             ),
@@ -263,12 +272,12 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
         for metric in (*METRICS, *BASELINES)
     }
     best = max(METRICS, key=lambda metric: averages[metric].value)
-    length = averages["longest"]
-    if length.value < 0.5:
-        length = replace(length, value=1 - length.value, derivatives=-length.derivatives)
-    lead = averages[best] - length
+    # A baseline counts in the direction that does better.
+    rivals = {name: _either_way(averages[name]) for name in BASELINES}
+    baseline = max(rivals, key=lambda name: rivals[name].value)
+    lead = averages[best] - rivals[baseline]
     half = _QUANTILE * lead.standard_error
-    use = lead.value - half > 0 and lead.value >= USEFUL
+    verdict = judged(lead.value, half)
     rows = [
         {
             "metric": metric,
@@ -282,10 +291,11 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
         for metric, area in of_cell.items()
     ]
     return Calibration(
-        verdict="use" if use else "no signal",
-        metric=best if use else None,
+        verdict=verdict,
+        metric=best if verdict == "use" else None,
         lead=lead.value,
         lead_ci95=(lead.value - half, lead.value + half),
+        baseline=baseline,
         auroc=rows,
         learned={
             family: float(np.mean(values))
@@ -299,6 +309,19 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
         rejected=corpus.source.rejected,
         too_few=too_few,
     ), trial
+
+
+def judged(lead: float, half: float) -> Verdict:
+    """The verdict of the best score's lead over the better baseline, and half its interval."""
+    if lead - half > 0 and lead >= USEFUL:
+        return "use"
+    return "no signal" if lead + half < USEFUL else "too little data"
+
+
+def _either_way(area: Auroc) -> Auroc:
+    if area.value >= 0.5:
+        return area
+    return replace(area, value=1 - area.value, derivatives=-area.derivatives)
 
 
 def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:

@@ -9,7 +9,7 @@ from holdfast.errors import InputError
 
 Score = Literal["influence", "loss", "margin"]
 Policy = Literal["uniform", "proportional", "inverse", "softmax", "deterministic", "kmeans", "dpp"]
-Strategy = Literal["summary", "align", "single", "cheapest", "uniform", "random"]
+Strategy = Literal["single", "summary", "probe", "align", "uniform"]
 PriceKind = Literal["linear", "convex", "setup", "tiered"]
 PruneScore = Literal[
     "calibrated",

@@ -56,15 +56,17 @@ def plan(
     /,
     *,
     budget: Annotated[float, option(at_least=0, metavar="MONEY")],
-    strategy: Strategy = "summary",
+    strategy: Strategy = "single",
     seed: Count = 0,
 ) -> Answer:
-    """Plan what to buy of each seller, from prices and summaries alone.
+    """Plan what to buy of each seller, from prices and summaries.
 
     Args:
-        folder: Market: market.json, summaries/ and buyer.npz; the rows for sale are not read.
+        folder: Market: market.json, summaries/ and buyer.npz; rows/ for the strategy probe.
         budget: What may be spent at most.
-        strategy: How the plan is made; summary forecasts the accuracy that a purchase would give.
+        strategy: How the plan is made: single takes the seller with the best forecast, summary optimizes
+            the forecast of mixtures, probe buys a few rows first and leaves sellers that do not hold
+            what they claim (the only one that reads rows for sale).
         seed: Of the halves of the buyer's rows: plan on one, forecast on the other.
     """
     from holdfast.data.curation.buying import plan_purchase

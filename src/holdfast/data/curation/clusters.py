@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.data.curation.embedding import Vectors
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 
 CLUSTERS = 100
 PER_CLUSTER = 10

@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.data.curation.corruption import FAMILIES, Corruption
 from holdfast.data.curation.embedding import Vectors
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.policies import Indices
 from holdfast.data.curation.syntax_features import SyntaxFeatures, matrix
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,12 @@ import numpy.typing as npt
 from holdfast.arrays import read_arrays
 from holdfast.config import read_config
 from holdfast.data.curation.choices import PriceKind, one_of
-from holdfast.data.curation.influence import FloatArray, check
+from holdfast.data.curation.influence_scores import FloatArray, check, finite
 from holdfast.errors import InputError
 
 BINS = 10
 SHOWN = 5
+MOST_ROWS = 10_000_000  # Costs are tabulated, a number per row for sale
 _SHOWN = ("edges", "counts", "correlation", "label_share", "sample_x", "sample_y")
 
 
@@ -89,6 +90,9 @@ class Summary:
         label_share: share of rows with the second label.
         sample_x: a few rows, ``[5, d]``.
         sample_y: their labels.
+
+    Raises:
+        InputError: what no rows can have: the place is the name of the array.
     """
 
     rows: int
@@ -98,6 +102,46 @@ class Summary:
     label_share: float
     sample_x: FloatArray
     sample_y: npt.NDArray[np.generic]
+
+    def __post_init__(self) -> None:
+        columns = np.size(self.correlation)
+        shown = len(np.atleast_1d(self.sample_y))
+        shapes = {
+            "edges": (columns, BINS + 1),
+            "counts": (columns, BINS),
+            "correlation": (columns,),
+            "label_share": (),
+            "sample_x": (shown, columns),
+        }
+        for name, shape in shapes.items():
+            value = np.asarray(getattr(self, name))
+            if value.shape != shape or value.dtype.kind not in "biuf":
+                found = f"{value.dtype} of shape {list(value.shape)}"
+                _refuse("invalid-value", name, found, f"numbers of shape {list(shape)}")
+            finite(np.reshape(value, (1, -1)), name)
+        # 1. Bounds of each statistic; a correlation or share may be off by rounding.
+        bounds = {
+            "rows": (1, MOST_ROWS),
+            "correlation": (-1, 1),
+            "label_share": (0, 1),
+            "counts": (0, np.inf),
+        }
+        for name, (low, high) in bounds.items():
+            value = np.ravel(getattr(self, name))
+            outside = value[(value < low - 1e-6) | (value > high + 1e-6)]
+            if len(outside):
+                _refuse("out-of-range", name, f"{outside[0]:,}", f"{low:,} to {high:,}")
+        # 2. Statistics that contradict each other.
+        if (np.diff(self.edges, axis=1) < 0).any():
+            _refuse("conflict", "edges", "edges that descend", "ascending edges per column")
+        total = self.counts.sum(axis=1)
+        if (abs(total - self.rows) > 0.5).any():
+            found = f"histograms of {total.min():g} to {total.max():g} rows"
+            _refuse("conflict", "counts", found, f"{self.rows:,}, the rows for sale")
+        width = np.ptp(self.edges, axis=1)
+        low, high = self.edges[:, 0] - 1e-6 * width, self.edges[:, -1] + 1e-6 * width
+        if ((self.sample_x < low) | (self.sample_x > high)).any():
+            _refuse("conflict", "sample_x", "rows outside the histograms", "rows that they count")
 
     @classmethod
     def of(cls, x: FloatArray, y: npt.NDArray[np.generic], seed: int = 0) -> Summary:
@@ -273,29 +317,23 @@ class Market:
 
 
 def _summary(folder: Path, name: str, rows: int) -> Summary:
+    if Path(name).name != name:
+        raise InputError(
+            "the name of a seller is a file name",
+            code="invalid-value",
+            path=folder / "market.json",
+            place="sellers.name",
+            found=repr(name),
+            expected="a name without folders",
+        )
     path = folder / "summaries" / f"{name}.npz"
     shown = read_arrays(path, _SHOWN)
-    columns = len(np.atleast_1d(shown["correlation"]))
-    shapes = {"edges": (columns, BINS + 1), "counts": (columns, BINS), "correlation": (columns,)}
-    for key, shape in {**shapes, "label_share": ()}.items():
-        if shown[key].shape != shape or not np.isfinite(shown[key]).all():
-            raise InputError(
-                "not a summary",
-                code="invalid-value",
-                path=path,
-                place=key,
-                found=f"shape {list(shown[key].shape)}",
-                expected=f"numbers of shape {list(shape)}",
-            )
-    counts = shown["counts"]
-    if rows < 1 or (counts < 0).any() or (abs(counts.sum(axis=1) - rows) > 0.5).any():
-        raise InputError(
-            "histograms must count the rows for sale",
-            code="conflict",
-            path=path,
-            place="counts",
-            found=f"{counts.sum(axis=1).min():g}",
-            expected=f"{rows} in market.json, 1 or more",
-        )
-    shown["label_share"] = float(shown["label_share"])
-    return Summary(rows, **shown)
+    try:
+        return Summary(rows, **shown)
+    except InputError as error:
+        raise error.at(path) from None
+
+
+def _refuse(code: str, place: str, found: str, expected: str) -> NoReturn:
+    problem = "not the summary of any rows"
+    raise InputError(problem, code=code, place=place, found=found, expected=expected)

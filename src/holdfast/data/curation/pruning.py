@@ -21,7 +21,7 @@ from holdfast.data.curation.calibration import SAMPLE, Calibration, Corpus, Tria
 from holdfast.data.curation.choices import PruneScore, within
 from holdfast.data.curation.clusters import Clusters, cluster
 from holdfast.data.curation.embedding import Embedder
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.learned_score import Copies
 from holdfast.errors import InputError
 from holdfast.files import atomic_folder
@@ -110,7 +110,8 @@ class Pruning(Answer):
         sentence += (
             f"and {count['pruned']:,} by the score {self.by} went."
             if self.by
-            else "went, nothing else: no score finds corrupted files here better than file length does."
+            else "went, nothing else: no score was shown to find corrupted files better than their length "
+            "or their syntax errors do."
         )
         rows = pa.Table.from_pylist(_rows(self.table, _BY_LOSS))
         how = How(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.curation.influence import FloatArray, check
+from holdfast.data.curation.choices import within
+from holdfast.data.curation.influence_scores import FloatArray, check, finite
+from holdfast.errors import InputError
 
 _ROWS = 256
+_EXACT = 1e-9  # Relative error of a squared distance up to which a matrix product computes it
 
 
 def knn_shapley(
@@ -28,12 +31,29 @@ def knn_shapley(
         y: training labels ``[n]``.
         x_test: test features ``[m, d]``.
         y_test: test labels ``[m]``.
-        k: neighbors.
+        k: neighbors, 1 or more.
 
     Returns:
         ``[n]``; they add up to the mean share of the k neighbors that have the test label.
+
+    Raises:
+        InputError: arrays that do not fit, numbers that are not finite, no test point, k below 1.
     """
     check(x, y)
+    within("k", k, 1)
+    if x_test.shape != (len(y_test), x.shape[1]) or not len(y_test):
+        raise InputError(
+            "the test points do not fit",
+            code="invalid-value",
+            place="x_test",
+            found=f"features {list(x_test.shape)}, {len(y_test)} labels",
+            expected=f"features [m, {x.shape[1]}] and m labels, 1 or more",
+        )
+    finite(x_test, "x_test")
+    if y_test.dtype.kind == "f":
+        finite(np.asarray(y_test, float)[:, None], "y_test")
+    centre = x.mean(axis=0)
+    x, x_test = x - centre, x_test - centre
     n = len(x)
     rank = np.arange(1, n)
     # The farthest of n points: s_n = hit_n min(k, n) / (n k); then, towards the nearest,
@@ -43,8 +63,7 @@ def knn_shapley(
     total = np.zeros(n)
     for start in range(0, len(x_test), _ROWS):
         block = x_test[start : start + _ROWS]
-        # |a - b|^2 less the part that is the same for all training points.
-        order = np.argsort(squares - 2 * block @ x.T, axis=1, kind="stable")
+        order = np.argsort(_squared_distances(block, x, squares), axis=1, kind="stable")
         hit = (y[order] == y_test[start : start + _ROWS, None]).astype(float)
         values = np.empty_like(hit)
         values[:, -1] = hit[:, -1] * min(k, n) / (n * k)
@@ -52,3 +71,19 @@ def knn_shapley(
         values[:, :-1] = values[:, -1:] + np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
         np.add.at(total, order.ravel(), values.ravel())
     return total / len(x_test)
+
+
+def _squared_distances(a: FloatArray, b: FloatArray, squares: FloatArray) -> FloatArray:
+    """Squared distances ``[len(a), len(b)]``; `squares` are those of the norms of b.
+
+    |a|^2 + |b|^2 - 2 ab is fast, and loses the distance of points that are close to each other and far from
+    the center: such blocks are computed by differences.
+    """
+    from scipy.spatial.distance import cdist
+
+    own = (a**2).sum(axis=1)
+    found = own[:, None] + squares - 2 * a @ b.T
+    error = 4 * np.finfo(float).eps * (own + squares.max())
+    if (error > _EXACT * found.min(axis=1)).any():
+        return np.asarray(cdist(a, b, "sqeuclidean"))
+    return np.asarray(found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.data.curation.corruption import comparison, nodes
-from holdfast.data.curation.influence import FloatArray
+from holdfast.data.curation.influence_scores import FloatArray
 from holdfast.data.curation.languages import Language
 
 if TYPE_CHECKING:

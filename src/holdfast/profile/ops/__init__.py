@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.profile.ops.fewer_bits import quantization as quantization
     from holdfast.profile.ops.formulas import register_flop_formula as register_flop_formula
     from holdfast.profile.ops.hardware import HARDWARE as HARDWARE
     from holdfast.profile.ops.hardware import Hardware as Hardware
     from holdfast.profile.ops.profiling import profile as profile
-    from holdfast.profile.ops.quantization import quantization as quantization
     from holdfast.profile.ops.result import OpProfile as OpProfile
     from holdfast.profile.ops.sweeps import sweep as sweep
 
@@ -20,7 +20,7 @@ _HOMES = {
     "Hardware": "hardware",
     "OpProfile": "result",
     "profile": "profiling",
-    "quantization": "quantization",
+    "quantization": "fewer_bits",
     "register_flop_formula": "formulas",
     "sweep": "sweeps",
 }

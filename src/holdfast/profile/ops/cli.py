@@ -19,7 +19,7 @@ app.command(
     help="Profile a model at several sizes: how its cost grows, and what fused attention saves.",
 )
 app.command(
-    "holdfast.profile.ops.quantization:quantization",
+    "holdfast.profile.ops.fewer_bits:quantization",
     name="quantization",
     help="Score and time a small language model at several levels of quantization on this machine's CPU.",
 )

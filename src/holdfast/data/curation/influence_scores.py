@@ -26,6 +26,8 @@ LIMIT = 8192
 """Parameters up to which the Hessian is factorized: 512 MiB and a few seconds."""
 _ROWS = 4096  # points at a time, so that products stay in a few hundred MiB
 
+LARGEST = 1e60  # Fourth powers of larger numbers leave the range of a float
+
 
 @dataclass(frozen=True)
 class Classifier:
@@ -205,13 +207,21 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
 
 
 def finite(x: FloatArray, place: str) -> None:
-    """Refuse NaN and infinities, with the first row that has one."""
-    rows = np.isfinite(x).all(axis=1)
-    if not rows.all():
-        raise InputError(
-            "numbers that are not finite",
-            code="invalid-value",
-            place=f"{place}, row {int(np.argmin(rows))}",
-            found=f"{int((~rows).sum())} of {len(x)} rows",
-            expected="numbers",
-        )
+    """Refuse NaN, infinities and numbers beyond `LARGEST`, with the first row that has one.
+
+    Args:
+        x: ``[n, d]``; of a single row the place is not said.
+        place: the name of the array.
+    """
+    for code, rows, expected in (
+        ("invalid-value", np.isfinite(x).all(axis=1), "finite numbers"),
+        ("out-of-range", (np.abs(x) <= LARGEST).all(axis=1), f"numbers up to {LARGEST:g}"),
+    ):
+        if not rows.all():
+            raise InputError(
+                "numbers that cannot be used",
+                code=code,
+                place=f"{place}, row {int(np.argmin(rows))}" if len(x) > 1 else place,
+                found=f"{int((~rows).sum())} of {len(x)} rows",
+                expected=expected,
+            )
