@@ -90,7 +90,6 @@ class AugmentationChoice(Answer):
         return [
             Value("advantage", self.advantage, ci95=self.advantage_ci95, better="higher"),
             Value("gain", self.gain, ci95=self.gain_ci95, better="higher"),
-            Value("suspects", len(self.suspects)),
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
