@@ -13,6 +13,7 @@ import duckdb
 
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.planning.origins import Step, leaves, nearest
+from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import duckdb_type
 from holdfast.errors import InputError
@@ -156,9 +157,18 @@ def _equal(connection: duckdb.DuckDBPyConnection, field: Field, value: Any) -> C
 
 
 def _check_fits(connection: duckdb.DuckDBPyConnection, field: Field, text: str, kind: str) -> None:
+    # A cast rounds 1.5 to 2, cuts the hour off a time, and takes any number but 0 for true.
+    number = kind in INTEGERS or (kind == "BOOLEAN" and not text.startswith("'"))
+    wide = "DOUBLE" if number else {"DATE": "TIMESTAMP"}.get(kind, "VARCHAR")
+    exact = (
+        "made IS NOT NULL"
+        if wide == "VARCHAR"
+        else f"CAST(made AS {wide}) = CAST({text} AS {wide})"
+    )
+    made = f"SELECT TRY_CAST({text} AS {kind}) AS made"
     try:
-        row = connection.execute(f"SELECT TRY_CAST({text} AS {kind}) IS NULL").fetchone()
-        fits = row is not None and not row[0]
+        row = connection.execute(f"SELECT {exact} FROM ({made})").fetchone()
+        fits = row is not None and bool(row[0])
     except duckdb.Error:
         fits = False
     if not fits:

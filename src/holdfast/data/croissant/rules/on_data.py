@@ -167,16 +167,22 @@ def _counted(odd: Odd, said: str) -> str:
 
 
 @data_rule(
-    "CR913", WARNING, clauses.TRANSFORM, "Change the expression so that it matches every value."
+    "CR913",
+    WARNING,
+    clauses.TRANSFORM,
+    "Change the expression so that it finds something in every value.",
 )
 def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
-    """Every value matches its field's regular expression."""
+    """Every value matches its field's regular expression, or has something at its JSONPath."""
     for field, _, unmatched in at_hand.tested:
         steps = field.source.transforms if field.source else ()
-        for step in [step for step in steps if step.regex is not None][:1]:
+        paths = [(step, "cr:jsonPath", step.json_path) for step in steps if step.json_path]
+        regexes = [(step, "cr:regex", step.regex) for step in steps if step.regex is not None]
+        does = "hold nothing at" if paths else "do not match"
+        for step, key, written in [*paths, *regexes][:1]:
             if unmatched:
-                message = _counted(unmatched, f"do not match {quoted(step.regex)}")
-                yield Breach(step.where("cr:regex"), f"{message}; they become null")
+                message = _counted(unmatched, f"{does} {quoted(written)}")
+                yield Breach(step.where(key), f"{message}; they become null")
 
 
 @data_rule("CR914", ERROR, clauses.RECORD_SET, "Correct the files, or what is said of them.")

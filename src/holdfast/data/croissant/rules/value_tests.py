@@ -130,22 +130,27 @@ def _misfits(raw: Column, value: Column) -> _Look:
 
 
 def _unmatched(raw: Column, origin: Origin) -> _Look | None:
-    """The values that the regular expression of the last field does not match; None without one."""
+    """The values in which an expression or a path of the last field finds nothing; None without one."""
     *before, (field, source) = origin.steps
-    if not any(step.regex is not None for step in source.transforms):
+    paths = [n for n, step in enumerate(source.transforms) if step.json_path is not None]
+    if not paths and not any(step.regex is not None for step in source.transforms):
         return None
     # As text, for a value may match and be no value of the type; and what it is without the expression.
     text = replace(field, data_types=("sc:Text",), array_shape=(-1,) * len(shape(field)) or None)
     taking_all = [
         step if step.regex is None else replace(step, regex=_ANYTHING) for step in source.transforms
     ]
+    if paths:  # what it is before the first path
+        text, taking_all = replace(text, array_shape=None), taking_all[: paths[0]]
     kept, matched = (
         apply(raw, (*before, (text, replace(source, transforms=tuple(steps)))))
         for steps in (taking_all, source.transforms)
     )
     one, other = f"TRY({kept.sql})", f"TRY({matched.sql})"
     lost = f"({one} IS NOT NULL AND {other} IS NULL)"
-    if not element(matched.type):
+    if paths and element(matched.type):
+        lost = f"({one} IS NOT NULL AND coalesce(len({other}), 0) = 0)"
+    if paths or not element(matched.type):
         return _Look(one, f"CASE WHEN {lost} THEN {_text(raw)} END")
     # Where there are lists after the expression alone, the whole value was lost, else elements.
     values = f"list_filter({_flat(one, kept)}, lambda part: part IS NOT NULL)"

@@ -59,10 +59,10 @@ def cast(column: Column, field: Field) -> Column:
     if target in ("DATE", "TIME") or target.startswith("TIMESTAMP"):
         return _time(column, field, target)
     if column.type == "VARCHAR":
-        return Column(_parsed(column.sql, field, target), target)
+        return _in_half_range(Column(_parsed(column.sql, field, target), target), kind)
     if element(column.type) or column.type.startswith((*_TIMES, "STRUCT(", "MAP(")):
         raise _unfit(column, field)
-    return Column(_number(column, target), target)
+    return _in_half_range(Column(_number(column, target), target), kind)
 
 
 def text(column: Column) -> Column:
@@ -176,7 +176,10 @@ def _time(column: Column, field: Field, target: str) -> Column:
         pattern = date_format(written, data_type(field))
         read = f"regexp_replace({x}, '[zZ]$', '+00')" if "%z" in pattern.strptime else x
         form = literal(pattern.strptime)
-        parsed = _or_null(f"try_strptime({read}, {form})", x, f"strptime({read}, {form})")
+        attempt = f"try_strptime({read}, {form})"
+        wrong = f"CAST('not of the years 1 to 9999: ' || {x} AS TIMESTAMP)"
+        last = f"CASE WHEN {attempt} IS NULL THEN strptime({read}, {form}) ELSE {wrong} END"
+        parsed = _or_null(_in_calendar(attempt), x, last)
         if pattern.zone and not target.endswith("ZONE"):
             parsed = f"({parsed} AT TIME ZONE 'UTC')"
         return Column(f"CAST({parsed} AS {target})", target)
@@ -186,27 +189,47 @@ def _time(column: Column, field: Field, target: str) -> Column:
         if field.zoned:
             fits += f" AND regexp_matches({x}, {literal(_ZONED)})"
         last = f"CAST('not such a time: ' || {x} AS {target})"
-        return Column(
-            _or_null(f"CASE WHEN {fits} THEN TRY_CAST({x} AS {target}) END", x, last), target
-        )
+        attempt = _in_calendar(f"TRY_CAST({x} AS {target})")
+        return Column(_or_null(f"CASE WHEN {fits} THEN {attempt} END", x, last), target)
     if target == "DATE":
-        stamp = f"TRY_CAST({x} AS TIMESTAMP)"
+        stamp = f"({_in_calendar(f'TRY_CAST({x} AS TIMESTAMP)')})"
         day = f"CAST({stamp} AS DATE)"
         other = f"CAST('no date alone: ' || {x} AS DATE)"
         last = f"CASE WHEN {stamp} = {day} THEN {day} ELSE {other} END"
-        return Column(
-            _or_null(f"CASE WHEN strlen({x}) <= 10 THEN TRY_CAST({x} AS DATE) END", x, last), target
-        )
+        attempt = _in_calendar(f"TRY_CAST({x} AS DATE)")
+        return Column(_or_null(f"CASE WHEN strlen({x}) <= 10 THEN {attempt} END", x, last), target)
     fits = f"NOT regexp_matches({x}, {literal(f'{_FINE}|{_ZONED}')})"
     time = f"CASE WHEN {fits} THEN TRY_CAST({x} AS TIME) END"
     return Column(_or_null(time, x, f"CAST('not a time of day: ' || {x} AS TIME)"), target)
 
 
+def _in_half_range(number: Column, kind: str | None) -> Column:
+    """A Float16 as it is: from 65,520 on, half of the way to the next number, it would become infinite."""
+    if kind != "cr:Float16":
+        return number
+    x = number.sql
+    last = f"CAST('beyond Float16: ' || CAST({x} AS VARCHAR) AS FLOAT)"
+    return Column(f"CASE WHEN abs({x}) < 65520 OR isinf({x}) THEN {x} ELSE {last} END", "FLOAT")
+
+
+def _in_calendar(time: str) -> str:
+    """A date or time of the years 1 to 9999, else null: neither ISO 8601 nor Python writes others.
+
+    Args:
+        time: SQL that does not fail, for it is computed twice.
+    """
+    return f"CASE WHEN year({time}) BETWEEN 1 AND 9999 THEN {time} END"
+
+
 def _held_time(column: Column, field: Field, target: str) -> Column:
     """A date or time that the file holds as one; formats say how text is read, and are not needed."""
     x, held = column.sql, column.type
+    if not held.startswith("TIME") or held.startswith("TIMESTAMP"):
+        last = f"CAST('not of the years 1 to 9999: ' || CAST({x} AS VARCHAR) AS {held})"
+        if not held.endswith("_NS"):  # nanoseconds reach from 1677 to 2262
+            x = f"CASE WHEN year({x}) BETWEEN 1 AND 9999 THEN {x} ELSE {last} END"
     if held in (*ZONES, "TIMESTAMP_NS") and target != "TIME":
-        return column
+        return Column(x, held)
     if held.startswith("TIMESTAMP") and target != "TIME":
         return Column(x if held == "TIMESTAMP" else f"CAST({x} AS TIMESTAMP)", "TIMESTAMP")
     if held == "DATE" and target != "TIME":

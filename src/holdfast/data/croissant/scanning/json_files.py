@@ -270,14 +270,15 @@ def _refuse_unfound(
         InputError: naming the path, and the first file in which it leads nowhere.
     """
     source = f"read_json_objects({options_of(opening, layout)})"
-    found, lists, leads = [], [], []
+    found, lost, leads = [], [], []
     for path, way in ways.items():
         lead = leading(way if way is not None else simple_start(path))
         there = f"json_exists(json, {literal(duckdb_path(lead))})"
         leads.append(there if way is None or len(lead) < len(way) else "TRUE")
-        stem = _stem(way) if way is not None else ()
         found.append(there if way is None else _finds(way))
-        lists.append(_finds(stem) if stem else "TRUE")
+        # Elements of a list that is there, in none of which the rest of the path, or the next list, is.
+        parts = [("TRUE", there)] if way is None else [map(_finds, part) for part in _parts(way)]
+        lost.append(" OR ".join(f"(bool_or({a}) AND NOT bool_or({b}))" for a, b in parts))
     with read_as("JSON", opening):
         if layout != "unstructured":  # the first record that has everything will do
             every = " AND ".join(found)
@@ -288,14 +289,13 @@ def _refuse_unfound(
         if layout != "unstructured":
             absent = "CASE WHEN bool_or({0}) THEN NULL ELSE 0 END"
         tests = [
-            f"bool_or({one}), bool_or({some}), {absent.format(lead)}"
-            for one, some, lead in zip(found, lists, leads, strict=True)
+            f"{nowhere}, {absent.format(lead)}" for nowhere, lead in zip(lost, leads, strict=True)
         ]
         # HAVING: no row if there are no values.
         query = f"SELECT {', '.join(tests)} FROM {source} HAVING count(*) > 0"
         row = next(iter(opening.connection.execute(query).fetchall()), ())
-    for path, (ever, some, lacking) in zip(ways, zip(*[iter(row)] * 3, strict=True), strict=False):
-        if lacking is not None or (some and not ever):
+    for path, (nowhere, lacking) in zip(ways, zip(*[iter(row)] * 2, strict=True), strict=False):
+        if lacking is not None or nowhere:
             raise InputError(
                 "a JSONPath leads nowhere",
                 code="missing-key",
@@ -307,8 +307,19 @@ def _refuse_unfound(
             )
 
 
+def _parts(way: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, ...], tuple[Step, ...]]]:
+    """Steps to the elements of each list, and from there to the next list, or to the end."""
+    above: tuple[Step, ...] = ()
+    for end in (*(n for n, step in enumerate(way) if step is None), len(way)):
+        if len(above) < end:  # lists in lists
+            yield above, way[:end]
+        above = way[: end + 1]
+
+
 def _finds(way: tuple[Step, ...]) -> str:
     """Whether steps find something in the value `json`."""
+    if not way:
+        return "TRUE"
     many = any(step is None or isinstance(step, Deep) for step in way)
     path = literal(duckdb_path(way))
     if not many:

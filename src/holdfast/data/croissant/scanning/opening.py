@@ -187,8 +187,17 @@ def unpacked(path: Path, packed: str) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
     else:
-        with pa.input_stream(str(path), compression=packed) as stream:
-            yield stream
+        try:
+            with pa.input_stream(str(path), compression=packed) as stream:
+                yield stream
+        except OSError as error:
+            raise InputError(
+                f"the {packed} file is damaged or cut off",
+                code="damaged",
+                path=path,
+                found=str(error),
+                remedy="fetch the file again",
+            ) from error
 
 
 @contextmanager
