@@ -22,7 +22,7 @@ from holdfast.lm.safety.asking import Tally, Task, ask_all, check_budget, longes
 from holdfast.lm.safety.journal import ANNOTATION, ATTEMPT, RESPONSE, Journal, Statement, create
 from holdfast.lm.safety.pacing import Budget
 from holdfast.lm.safety.specification import Content, Specification, read_specification
-from holdfast.lm.safety.systems import Messages, Reply, System, is_blank, open_system
+from holdfast.lm.safety.systems import REFUSED, Messages, Reply, System, is_blank, open_system
 from holdfast.numbers import counted
 
 Money = Annotated[float | None, option(metavar="AMOUNT", at_least=0)]
@@ -135,7 +135,8 @@ async def _respond(journal: Journal, system: System, budget: float | None) -> Ta
             yield _task(system, place, item, settings.messages(prompt), settings.max_tokens)
 
     def store(task: Task, reply: Reply) -> Statement:
-        response = (reply.text, is_blank(reply.text), reply.finish, reply.served_by)
+        blank = reply.finish == REFUSED or is_blank(reply.text)
+        response = (reply.text, blank, reply.finish, reply.served_by)
         return RESPONSE, (task.place, *response)
 
     total = journal.value("SELECT (SELECT count(*) FROM item) - (SELECT count(*) FROM response)")

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from holdfast.stats import clopper_pearson_interval, wilson_interval
 
+_NONE = 1e-9
+"""In the place of no item: the parameters of a Beta distribution are above 0."""
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Clusters = tuple[IntArray, IntArray]
 """Items and unsafe items of each cluster, shape (k,) each."""
@@ -65,7 +68,32 @@ def share_interval(
 
 def draw_shares(
     unsafe: float, items: float, effective: float, draws: int, generator: np.random.Generator
-) -> npt.NDArray[np.float64]:
-    """Unsafe shares that the counts leave possible: the posterior under Jeffreys' prior, shape (draws,)."""
+) -> FloatArray:
+    """Unsafe shares that the counts leave possible, shape (2, draws): at best, and at worst.
+
+    Draws of Beta(x, n - x + 1) and Beta(x + 1, n - x), whose 2.5 % and 97.5 % quantiles are the interval of
+    Clopper and Pearson: the posteriors of all priors between these two, Jeffreys' too, lie between them.
+    """
     x, n = unsafe * effective, items * effective
-    return generator.beta(x + 0.5, n - x + 0.5, draws)
+    return np.stack(
+        [
+            generator.beta(max(x, _NONE), n - x + 1, draws),
+            generator.beta(x + 1, max(n - x, _NONE), draws),
+        ]
+    )
+
+
+def grade_probabilities(places: IntArray, grades: int) -> FloatArray:
+    """Lower bounds of the probability of each grade of the worst of some parts, shape (grades,).
+
+    Whatever the prior, and however the parts depend on each other (Bonferroni): of a few hazards with a
+    few items each, one looks bad by chance. What the bounds lack to 1 is undecided.
+
+    Args:
+        places: grades of the draws of `draw_shares`, worst first, shape (parts, 2, draws).
+        grades: how many there are.
+    """
+    at_least = (places[..., None] >= np.arange(grades + 1)).mean(axis=2)  # (parts, 2, grades + 1)
+    least = 1.0 - (1.0 - at_least[:, 1]).sum(axis=0)
+    most = np.clip(len(places) * at_least[:, 0].min(axis=0), least, 1.0)
+    return np.maximum(0.0, least[:-1] - most[1:])
