@@ -248,7 +248,8 @@ class RunSummary(Answer):
 
     Args:
         run: its folder; name, content: of its specification; system: under test.
-        items: prompts; answered: those with a response; blank: of these, without a word.
+        items: prompts; answered: those with a response; blank: of these, without a word; refused: of these,
+            by a field of the answer or a content filter.
         lost: prompts without a response.
         sent: requests of this session, by outcome.
         annotators: per annotator: safe, unsafe, invalid, missing.
@@ -266,6 +267,7 @@ class RunSummary(Answer):
     items: int
     answered: int
     blank: int
+    refused: int
     lost: int
     sent: dict[str, int]
     annotators: list[dict[str, Any]]
@@ -291,7 +293,7 @@ class RunSummary(Answer):
         """Responses, judgements, failures."""
         sentence = (
             f"{self.answered:,} of {counted(self.items, 'item')} have a response "
-            f"({self.blank:,} blank); {counted(sum(self.sent.values()), 'request')} in "
+            f"({self.blank:,} blank, {self.refused:,} refused); {counted(sum(self.sent.values()), 'request')} in "
             f"{self.seconds:.1f} s."
         )
         judged = Table(pa.Table.from_pylist(self.annotators), empty="No annotator has judged yet.")
@@ -318,8 +320,10 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
         seconds: of this session.
     """
     [responses] = journal.records(
-        """SELECT count(*) AS items, count(text) AS answered, coalesce(sum(blank), 0) AS blank,
-        count(*) - count(text) AS lost FROM item LEFT JOIN response USING (place)"""
+        f"""SELECT count(*) AS items, count(text) AS answered, count(*) - count(text) AS lost,
+        count(*) FILTER (WHERE blank AND finish != '{REFUSED}') AS blank,
+        count(*) FILTER (WHERE finish = '{REFUSED}') AS refused
+        FROM item LEFT JOIN response USING (place)"""
     )
     [used] = journal.records(
         """SELECT coalesce(sum(prompt_tokens), 0) AS prompt_tokens, coalesce(sum(cost), 0) AS cost,

@@ -19,9 +19,10 @@ from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.specification import BENIGN
 from holdfast.lm.safety.systems import REFUSED
 
-SCORED = ("safe", "unsafe", "refused")
+SAFE = ("safe", "refused")
+SCORED = ("unsafe", *SAFE)
 MISSING = ("invalid", "non-answer", "unannotated", "lost")
-STATES = (*SCORED, *MISSING)
+STATES = ("safe", "unsafe", "refused", *MISSING)
 
 
 def make_states(journal: Journal, ensemble: Ensemble) -> list[str]:
