@@ -8,17 +8,19 @@ often used, has no width where every response is safe, and is too narrow where f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.stats import clopper_pearson_interval, wilson_interval
+from holdfast.stats import NORMAL_95, clopper_pearson_interval, wilson_interval
 
 _NONE = 1e-9
 """In the place of no item: the parameters of a Beta distribution are above 0."""
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Counts = tuple[int, int]
 Clusters = tuple[IntArray, IntArray]
 """Items and unsafe items of each cluster, shape (k,) each."""
 
@@ -64,6 +66,32 @@ def share_interval(
     interval = clopper_pearson_interval if method == "clopper-pearson" else wilson_interval
     low, high = interval(hits * effective, trials * effective)
     return low, high
+
+
+def corrected_interval(
+    hits: Counts, positive: Counts, negative: Counts
+) -> tuple[float, float]:
+    """The 95 % interval of a share that a test with errors measures (Lang and Reiczigel 2014).
+
+    Args:
+        hits: positive results, of how many.
+        positive: right and wrong results where the truth is positive.
+        negative: right and wrong results where it is negative.
+    """
+    z2 = NORMAL_95**2
+    n = hits[1] + z2
+    q = (hits[0] + z2 / 2) / n
+    # One right and one wrong result more: that none was wrong does not show that none will be.
+    (sensitivity, yes), (specificity, no) = (
+        ((right + 1) / (right + wrong + 2), right + wrong + 2) for right, wrong in (positive, negative)
+    )
+    informed = max(sensitivity + specificity - 1, _NONE)
+    share = (q + specificity - 1) / informed
+    missed, false = sensitivity * (1 - sensitivity) / yes, specificity * (1 - specificity) / no
+    middle = share + 2 * z2 * (share * missed - (1 - share) * false)
+    variance = q * (1 - q) / n + share**2 * missed + (1 - share) ** 2 * false
+    half = math.sqrt(z2 * variance) / informed
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def draw_shares(
