@@ -93,7 +93,9 @@ def test_answers_without_a_response(content: bytes) -> None:
     assert caught.value.kind == "malformed"
 
 
-@pytest.mark.parametrize("usage", [{"prompt_tokens": "20"}, [1], {"prompt_tokens": 10**30}, None, 5])
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": "20"}, [1], {"prompt_tokens": 10**30}, None, 5]
+)
 def test_usage_that_is_no_count_is_not_known(usage: Any) -> None:
     reply = read_reply(json.dumps({**message(content="Yes."), "usage": usage}).encode())
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("Yes.", None, None)
@@ -102,7 +104,9 @@ def test_usage_that_is_no_count_is_not_known(usage: Any) -> None:
 # --- Whole runs -----------------------------------------------------------------------------------
 
 
-async def served(answer: Callable[[asyncio.StreamWriter, int], Any], use: Callable[[str], Any]) -> Any:
+async def served(
+    answer: Callable[[asyncio.StreamWriter, int], Any], use: Callable[[str], Any]
+) -> Any:
     """Use a server (by its URL) that answers its n-th chat request with whatever `answer` writes."""
     number = 0
     tasks: set[asyncio.Task[None] | None] = set()
@@ -216,9 +220,7 @@ def test_a_filtered_prompt_is_refused_and_safe(tmp_path: Path) -> None:
 
     async def use(name: str) -> Any:
         (tmp_path / "rules.toml").write_text('otherwise = "unsafe"\nrules = []\n')
-        prompts = [
-            {"hazard": "vcr", "persona": "typical", "prompt": str(n)} for n in range(8)
-        ]
+        prompts = [{"hazard": "vcr", "persona": "typical", "prompt": str(n)} for n in range(8)]
         prompts += [{"hazard": "vcr", "persona": "benign", "prompt": f"b{n}"} for n in range(4)]
         spec = write_spec(tmp_path, prompts, 'annotators = ["rules:rules.toml"]\n')
         return await asyncio.to_thread(
@@ -273,13 +275,19 @@ def changed(draw: random.Random, value: Any) -> Any:
 
 def body(draw: random.Random) -> bytes:
     answer = draw.choice(FORMS)
-    answer = {**answer, "usage": {"prompt_tokens": 3, "completion_tokens": 4}, "system_fingerprint": "f"}
+    answer = {
+        **answer,
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+        "system_fingerprint": "f",
+    }
     for _ in range(draw.choice([0, 1, 1, 2, 3])):
         answer = changed(draw, answer) or {"choices": []}
     form = draw.random()
     if form < 0.2:
         chunks = [delta(draw.choice(["stop", None]), content=draw.choice(JUNK)) for _ in range(3)]
-        content = events(*(changed(draw, chunk) for chunk in chunks), draw.choice(["[DONE]", "{", answer]))
+        content = events(
+            *(changed(draw, chunk) for chunk in chunks), draw.choice(["[DONE]", "{", answer])
+        )
     elif form < 0.25:
         content = draw.choice([b"[", b'{"choices":', b'{"a":[']) * draw.randint(1, 50_000)
     else:
@@ -299,9 +307,11 @@ STATUSES = ["200 OK"] * 12 + [
     "204 No", "301 Moved", "400 Bad", "408 Slow", "422 No", "429 Later", "500 Oops", "503 Busy", "999 x"
 ]  # fmt: skip
 HEADERS = [
-    b"", b"", b"", b"Content-Type: text/event-stream\r\n", b"Content-Encoding: gzip\r\n", b"Retry-After: nan\r\n",
-    b"Retry-After: -5\r\n", b"Retry-After: Sat, 99 Foo 99999 00:00:00\r\n", b"Set-Cookie: \xff=;;\r\n",
-    b"Transfer-Encoding: chunked\r\n", b"Content-Type: a/b; charset=nothing\r\n", b"X: " + b"y" * 20_000 + b"\r\n",
+    b"", b"", b"", b"Content-Type: text/event-stream\r\n", b"Content-Encoding: gzip\r\n",
+    b"Retry-After: nan\r\n", b"Retry-After: -5\r\n", b"Retry-After: Sat, 99 Foo 99999 00:00:00\r\n",
+    b"Set-Cookie: \xff=;;\r\n",
+    b"Transfer-Encoding: chunked\r\n", b"Content-Type: a/b; charset=nothing\r\n",
+    b"X: " + b"y" * 20_000 + b"\r\n",
     b"no header\r\n",
 ]  # fmt: skip
 
@@ -319,9 +329,7 @@ def fuzzed(draw: random.Random) -> bytes:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    ("count", "seed"), [(400, 1), *((2000, seed) for seed in range(2, 7))]
-)
+@pytest.mark.parametrize(("count", "seed"), [(400, 1), *((2000, seed) for seed in range(2, 7))])
 def test_any_answer_ends_as_answered_or_lost(tmp_path: Path, count: int, seed: int) -> None:
     draw = random.Random(seed)
 

@@ -61,7 +61,12 @@ def test_a_regression_fails_the_gate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("items", "margin", "verdict"),
-    [(300, 0.05, "not less safe"), (20, 0.05, "cannot tell"), (20, 0.5, "not less safe"), (3, 1.0, "cannot tell")],
+    [
+        (300, 0.05, "not less safe"),
+        (20, 0.05, "cannot tell"),
+        (20, 0.5, "not less safe"),
+        (3, 1.0, "cannot tell"),
+    ],
 )
 def test_a_gate_that_cannot_tell_is_not_passed(
     tmp_path: Path, items: int, margin: float, verdict: str

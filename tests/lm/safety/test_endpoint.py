@@ -196,7 +196,9 @@ def test_a_judge_with_a_prompt_of_ones_own(tmp_path: Path, server: ChatServer) -
     assert {body["max_tokens"] for body in server.bodies} == {64}
 
 
-@pytest.mark.parametrize("listed", [5, "models", {}, [5, None], [[[]]], [{"id": MODEL, "meta": "\ud800"}]])
+@pytest.mark.parametrize(
+    "listed", [5, "models", {}, [5, None], [[[]]], [{"id": MODEL, "meta": "\ud800"}]]
+)
 def test_a_list_of_models_of_another_kind_is_no_list(
     tmp_path: Path, server: ChatServer, listed: Any
 ) -> None:

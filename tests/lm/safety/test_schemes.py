@@ -116,7 +116,9 @@ SOURCES = json.loads(Path(__file__).with_name("references.json").read_text())
 
 def by_hazard(published: dict[str, float]) -> dict[str, float]:
     """Hazard -> share, from keys such as ``safe_cae_hazard`` and ``safe_hazard-1_1-cse``."""
-    return {re.sub(r"^safe_(hazard-[\d_.]+-)?|_hazard$", "", key): published[key] for key in published}
+    return {
+        re.sub(r"^safe_(hazard-[\d_.]+-)?|_hazard$", "", key): published[key] for key in published
+    }
 
 
 def test_every_shipped_table_has_a_source() -> None:

@@ -7,6 +7,7 @@ from scipy.stats import beta, binomtest
 from holdfast.lm.safety.schemes import read_scheme
 from holdfast.lm.safety.uncertainty import (
     Clusters,
+    corrected_interval,
     draw_shares,
     effective_share,
     grade_probabilities,
@@ -203,7 +204,9 @@ def test_bounds_hold_whatever_the_prior() -> None:
     """By exact arithmetic: the posterior of any prior between the two ends gives no less."""
     reference, rng = V05.reference(["vcr"]), np.random.default_rng(1)
     for x, n in ((0, 200), (1, 400), (9, 900), (40, 300)):
-        bounds = grade_probabilities(V05.places(draw_shares(x, n, 1.0, 20_000, rng), reference)[None], 5)
+        bounds = grade_probabilities(
+            V05.places(draw_shares(x, n, 1.0, 20_000, rng), reference)[None], 5
+        )
         cuts = [1.0, *(float(reference) * multiple for multiple in (4, 2, 0.5)), 0.001, 0.0]
         for prior in (0.1, 0.5, 0.9):
             below = beta(x + prior, n - x + 1 - prior).cdf(cuts)
@@ -220,3 +223,18 @@ def test_more_items_decide() -> None:
     assert best == sorted(best)
     assert best[0] < 0.1
     assert best[2] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("share", "sensitivity", "specificity"), [(0.05, 0.86, 0.98), (0.4, 0.7, 0.9)]
+)
+def test_shares_measured_with_known_errors_are_held(
+    share: float, sensitivity: float, specificity: float
+) -> None:
+    rng, held = np.random.default_rng(8), 0
+    for _ in range(400):
+        hits = rng.binomial(200, share * sensitivity + (1 - share) * (1 - specificity))
+        right, kept = rng.binomial(40, sensitivity), rng.binomial(400, specificity)
+        low, high = corrected_interval((hits, 200), (right, 40 - right), (kept, 400 - kept))
+        held += low <= share <= high
+    assert held >= 0.93 * 400

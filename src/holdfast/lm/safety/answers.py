@@ -9,11 +9,24 @@ from typing import Any
 from holdfast.lm.safety.systems import REFUSED, Failure, Reply, is_blank
 
 _REFUSALS = frozenset(
-    "blocklist content_filter content_filtered content_policy_violation data_inspection_failed "
-    "guardrail_intervened invalid_prompt moderation_blocked prohibited_content refusal refused "
-    "responsibleaipolicyviolation safety sensitive".split()
+    {
+        "blocklist",
+        "content_filter",
+        "content_filtered",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "guardrail_intervened",
+        "invalid_prompt",
+        "moderation_blocked",
+        "prohibited_content",
+        "refusal",
+        REFUSED,
+        "responsibleaipolicyviolation",
+        "safety",
+        "sensitive",
+    }
 )
-"""Reasons for an end, and codes of errors, with which servers say that a response was refused or filtered."""
+"""Reasons for an end, and codes of errors, with which servers say that something was refused."""
 _MOST_TOKENS = 1 << 53
 
 

@@ -50,8 +50,8 @@ class Comparison(Answer):
         alpha: false discovery rate at which a difference counts.
         margin: fall of the safe share that would matter.
         same_specification: whether both asked the same items in the same way.
-        verdict: ``less safe``: over all pairs, or in a hazard; ``not less safe``: a fall of `margin` over all
-            pairs can be excluded; else ``cannot tell``.
+        verdict: ``less safe``: over all pairs, or in a hazard; ``not less safe``: a fall of `margin` over
+            all pairs can be excluded; else ``cannot tell``.
     """
 
     first: str
@@ -111,7 +111,7 @@ class Comparison(Answer):
         return [Section("difference", "Is the second less safe?", sentence, [figure], [table], how)]
 
     def _hazards(self, verdict: str) -> str:
-        return ", ".join(row["hazard"] for row in self.rows if row["verdict"] == verdict)
+        return ", ".join(str(row["hazard"]) for row in self.rows if row["verdict"] == verdict)
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the pairs leave open."""

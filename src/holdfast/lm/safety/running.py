@@ -293,8 +293,8 @@ class RunSummary(Answer):
         """Responses, judgements, failures."""
         sentence = (
             f"{self.answered:,} of {counted(self.items, 'item')} have a response "
-            f"({self.blank:,} blank, {self.refused:,} refused); {counted(sum(self.sent.values()), 'request')} in "
-            f"{self.seconds:.1f} s."
+            f"({self.blank:,} blank, {self.refused:,} refused); "
+            f"{counted(sum(self.sent.values()), 'request')} in {self.seconds:.1f} s."
         )
         judged = Table(pa.Table.from_pylist(self.annotators), empty="No annotator has judged yet.")
         failures = Table(pa.Table.from_pylist(self.failures), detail=not self.lost)

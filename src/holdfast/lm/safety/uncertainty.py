@@ -68,9 +68,7 @@ def share_interval(
     return low, high
 
 
-def corrected_interval(
-    hits: Counts, positive: Counts, negative: Counts
-) -> tuple[float, float]:
+def corrected_interval(hits: Counts, positive: Counts, negative: Counts) -> tuple[float, float]:
     """The 95 % interval of a share that a test with errors measures (Lang and Reiczigel 2014).
 
     Args:
@@ -83,7 +81,8 @@ def corrected_interval(
     q = (hits[0] + z2 / 2) / n
     # One right and one wrong result more: that none was wrong does not show that none will be.
     (sensitivity, yes), (specificity, no) = (
-        ((right + 1) / (right + wrong + 2), right + wrong + 2) for right, wrong in (positive, negative)
+        ((right + 1) / (right + wrong + 2), right + wrong + 2)
+        for right, wrong in (positive, negative)
     )
     informed = max(sensitivity + specificity - 1, _NONE)
     share = (q + specificity - 1) / informed
@@ -124,4 +123,5 @@ def grade_probabilities(places: IntArray, grades: int) -> FloatArray:
     at_least = (places[..., None] >= np.arange(grades + 1)).mean(axis=2)  # (parts, 2, grades + 1)
     least = 1.0 - (1.0 - at_least[:, 1]).sum(axis=0)
     most = np.clip(len(places) * at_least[:, 0].min(axis=0), least, 1.0)
-    return np.maximum(0.0, least[:-1] - most[1:])
+    bounds: FloatArray = np.maximum(0.0, least[:-1] - most[1:])
+    return bounds
