@@ -13,7 +13,13 @@ import regex as library
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import check_model, search
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
-from holdfast.lm.query.audits.word_ends import NO_WORD, WORD_CHARACTER, bound_all, ending_queries
+from holdfast.lm.query.audits.word_ends import (
+    CLOSE,
+    NO_WORD,
+    WORD_CHARACTER,
+    bound_all,
+    ending_queries,
+)
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
@@ -21,8 +27,6 @@ from holdfast.stats import wilson_interval
 
 MOST_WORDS = 200
 """Maximum number of word prefixes examined for one answer."""
-CLOSE = 1e-3
-"""Gap of a word's bounds, as a share of its probability."""
 
 
 @dataclass(frozen=True)

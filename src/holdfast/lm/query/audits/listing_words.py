@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import check_model, search
-from holdfast.lm.query.audits.templates import Toxicity, escape
-from holdfast.lm.query.audits.word_ends import NO_WORD, bound_all, ending_queries
+from holdfast.lm.query.audits.templates import Toxicity, ask, escape
+from holdfast.lm.query.audits.word_ends import CLOSE, NO_WORD, bound_all, ending_queries
+
+_CANDIDATES = 3
+"""Texts of which the most probable one is chosen."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,9 @@ class Finding:
     """Bounds of the probability that what follows the prompt is a word of the list, which ends there."""
     upper: float
     text: str | None
-    """The most probable text up to the end of the word."""
+    """The most probable text: of those few that most probably begin what follows."""
     logprob: float | None
-    """Of the text and the character that ends it, or its end."""
+    """Of the text with the end of its word, at least."""
     stopped: str | None = None
     """Why the bounds are wide or the text is not proven to be the most probable; None if all is well."""
 
@@ -70,21 +74,20 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
         start = escape(prompt)
         text = f"{start}{f'({template.between})' if prompt else ''}({words})"
         for edits in sorted({0, template.edits}):
-            exclude = _excluded(template, start, edits)
-            queries = ending_queries(
-                model, template, text, start or None, edits=edits, exclude=exclude
-            )
+            settings = {"edits": edits, "exclude": _excluded(template, start, edits)}
+            queries = ending_queries(model, template, text, start or None, **settings)
             lower, upper, unsure = bound_all(model, queries, template.tol)
-            searches = [search(model, query, 1).result() for query in queries]
-            found = [
-                (match.logprob, match.text if query.eos else match.text[:-1])
-                for query, one in zip(queries, searches, strict=True)
-                for match in one.found
-            ]
-            logprob, best = max(found, default=(None, None))
-            unsure = next(
-                (stop for stop in (unsure, *(one.stopped for one in searches)) if stop), None
-            )
+            begins = ask(template, regex=text, prefix=start or None, eos=False, **settings)
+            found = search(model, begins, _CANDIDATES).result()
+            best, most = None, 0.0
+            for match in found.found:
+                # At most as probable as what begins it, but for tokens that span the end of the word.
+                if math.exp(match.logprob) > most:
+                    whole = ending_queries(model, template, escape(match.text), start or None)
+                    least = bound_all(model, whole, CLOSE * math.exp(match.logprob))[0]
+                    best, most = (match.text, least) if least > most else (best, most)
+            logprob = math.log(most) if best is not None else None
+            unsure = unsure or found.stopped
             findings.append(Finding(prompt, edits, lower, upper, best, logprob, unsure))
     return ToxicityAudit(len(template.words), tuple(findings), model.cost.evaluations - began)
 

@@ -9,10 +9,11 @@ from holdfast.errors import InputError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import mass
 from holdfast.lm.query.audits.templates import Template, ask
-from holdfast.lm.query.compiling import compile_query
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import CLOSED
 
+CLOSE = 1e-3
+"""Gap of a word's bounds, as a share of its probability."""
 WORD_CHARACTER = r"[\pL\pM\pN_']"
 NO_WORD = rf"( |[^{WORD_CHARACTER[1:]})"
 """Pattern of a character that ends a word (the space by name: it decides how word models are read); the end
@@ -45,22 +46,25 @@ def ending_queries(
         followed = {**changed, "exclude": excluded}
     regex = f"({text})({boundary or NO_WORD})"
     queries = [ask(template, regex=regex, prefix=prefix, eos=False, **followed)]
-    if boundary is not None or not model.tokenizer.ends:
-        return queries
-    try:
-        compile_query(queries[0], model.tokenizer)
-    except InputError as error:
-        if error.code != "no-match":
-            raise
-        queries = []  # no token holds a character that ends a word
-    return [*queries, ask(template, regex=text, prefix=prefix, eos=True, **changed)]
+    if boundary is None and model.tokenizer.ends:
+        queries.append(ask(template, regex=text, prefix=prefix, eos=True, **changed))
+    return queries
 
 
 def bound_all(
     model: LanguageModel, queries: Sequence[Query], tol: float
 ) -> tuple[float, float, str | None]:
     """Bounds of the probability of disjoint events together, and why they are wide, if they are."""
-    found = [mass(model, query, tol / len(queries)) for query in queries]
+    found, problem = [], None
+    for query in queries:
+        try:
+            found.append(mass(model, query, tol / len(queries)))
+        except InputError as error:
+            if error.code != "no-match":
+                raise
+            problem = error  # no token holds a character that ends a word, as it may be
+    if problem and not found:
+        raise problem
     stops = [one.stopped for one in found if one.stopped not in CLOSED]
     upper = min(1.0, sum(one.upper for one in found))
     return sum(one.lower for one in found), upper, stops[0] if stops else None
