@@ -112,7 +112,9 @@ def unknown_key(
     )
 
 
-def invalid_value(problem: str, path: Path, place: str, found: object, expected: str) -> InputError:
+def invalid_value(
+    problem: str, path: Path | None, place: str, found: object, expected: str
+) -> InputError:
     """The error of a value that a file may not have."""
     code, found = "invalid-value", str(found)
     return InputError(problem, code=code, path=path, place=place, found=found, expected=expected)

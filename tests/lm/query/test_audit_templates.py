@@ -53,42 +53,50 @@ def test_templates_read_as_they_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "place", "problem"),
+    ("kind", "text", "place", "code"),
     [
-        ("memorization", "", "regex", "a key is missing"),
-        ("memorization", 'regex = "a"\nmost = 3', "most", "unknown key"),
-        ("memorization", "regex = 3", "regex", "wrong kind"),
-        ("memorization", 'regex = "a"\nn = -1', "n", "wrong kind"),
-        ("memorization", 'regex = "a"\nn = true', "n", "wrong kind"),
-        ("memorization", 'regex = "a"\nknown = [3]', "known, entry 1", "not a table"),
+        ("memorization", "", "regex", "missing-key"),
+        ("memorization", 'regex = "a"\nmost = 3', "most", "unknown-key"),
+        ("memorization", "regex = 3", "regex", "invalid-value"),
+        ("memorization", 'regex = "a"\nn = -1', "n", "invalid-value"),
+        ("memorization", 'regex = "a"\nn = 0', "n", "invalid-value"),
+        ("memorization", 'regex = "a"\nn = true', "n", "invalid-value"),
+        ("memorization", 'regex = "a"\nknown = [3]', "known[0]", "invalid-value"),
         (
             "memorization",
-            'regex = "a"\nknown = [{repeats = 3}]',
-            "known, entry 1",
-            "key is missing",
+            'regex = "a"\nknown = ["x", {repeats = 3}]',
+            "known[1].text",
+            "missing-key",
+        ),
+        ("memorization", 'regex = "a"\nknown = [{text = 1}]', "known[0].text", "invalid-value"),
+        ("memorization", 'regex = "a"\n[query]\ntopk = 3', "query.topk", "unknown-key"),
+        ("memorization", 'regex = "a"\n[query]\nregex = "b"', "query.regex", "unknown-key"),
+        ("memorization", 'regex = "a"\n[query]\nheal = 3', "query.heal", "invalid-value"),
+        (
+            "bias",
+            'template = "{group}"\ngroups = ["a"]\noutcomes = ["b"]',
+            "template",
+            "invalid-value",
         ),
         (
-            "memorization",
-            'regex = "a"\nknown = [{text = 1}]',
-            "known, entry 1",
-            "text is of the wrong",
+            "bias",
+            'template = "{group}{outcome}"\ngroups = []\noutcomes = ["b"]',
+            "groups",
+            "invalid-value",
         ),
-        ("memorization", 'regex = "a"\n[query]\ntopk = 3', "query.topk", "no setting of a query"),
-        ("memorization", 'regex = "a"\n[query]\nregex = "b"', "query.regex", "no setting"),
-        ("bias", 'template = "{group}"\ngroups = ["a"]\noutcomes = ["b"]', "template", "no place"),
-        ("bias", 'template = "{group}{outcome}"\ngroups = []\noutcomes = ["b"]', "groups", "empty"),
-        ("toxicity", "words = [1]", "words", "not a list of texts"),
-        ("cloze", "items = [{context = 'a'}]", "items, entry 1", "a key is missing"),
+        ("toxicity", "words = [1]", "words[0]", "invalid-value"),
+        ("toxicity", 'words = ["a"]\nedits = -1', "edits", "invalid-value"),
+        ("cloze", "items = [{context = 'a'}]", "items[0].answer", "missing-key"),
+        ("cloze", "items = []", "items", "invalid-value"),
     ],
 )
 def test_a_wrong_template_is_told_where(
-    tmp_path: Path, kind: str, text: str, place: str, problem: str
+    tmp_path: Path, kind: str, text: str, place: str, code: str
 ) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(InputError, match=problem) as caught:
+    with pytest.raises(InputError) as caught:
         read_template(path, kind)
-    assert caught.value.path == str(path)
-    assert caught.value.place == place
+    assert (caught.value.path, caught.value.place, caught.value.code) == (str(path), place, code)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:

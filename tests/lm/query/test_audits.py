@@ -7,12 +7,15 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import pytest
 import toy
 from ngram_world import ngram, opened
 from random_arpa import BEGIN, END, RandomArpa
 
+from holdfast.lm.models.loading import load
+from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.audits.closing_words import audit_cloze
 from holdfast.lm.query.audits.comparing_groups import audit_bias
 from holdfast.lm.query.audits.listing_words import audit_toxicity
@@ -247,9 +250,14 @@ def starts_with(texts: set[bytes], seed: int, given: list[int]) -> float:
     """Probability that what follows `given` starts with one of the texts: all sequences tried."""
     model, total = toy.ToyModel(seed), 0.0
     waiting: list[tuple[tuple[int, ...], bytes, float]] = [((), b"", 0.0)]
+    beginnings = {one[:size] for one in texts for size in range(len(one) + 1)}
+
+    def done(text: bytes) -> bool:
+        return any(text[:size] in texts for size in range(len(text) + 1))
+
     while waiting:
         tokens, text, log = waiting.pop()
-        if any(text.startswith(one) for one in texts):
+        if done(text):
             total += math.exp(log)
             continue
         chances = model.distribution([*given, *tokens])
@@ -257,7 +265,7 @@ def starts_with(texts: set[bytes], seed: int, given: list[int]) -> float:
             if piece is None:
                 continue
             spelled = text + piece
-            if any(one.startswith(spelled) or spelled.startswith(one) for one in texts):
+            if spelled in beginnings or done(spelled):
                 waiting.append(((*tokens, token), spelled, log + chances[token]))
     return total
 
@@ -274,6 +282,27 @@ def within_one_edit(texts: set[str]) -> set[bytes]:
     return {text.encode() for text in made}
 
 
+def whole_words(texts: set[bytes], seed: int, given: list[int]) -> float:
+    """Probability that one of the texts follows and its word ends: by ``" "``, ``"-"`` or the end."""
+    followed = starts_with({text + end for text in texts for end in (b" ", b"-")}, seed, given)
+    ended = (
+        toy.score(toy.ToyModel(seed), tokens, after=given)
+        for tokens, _ in toy.spellings(
+            texts.__contains__,
+            max(map(len, texts)),
+            {text[:size] for text in texts for size in range(len(text) + 1)}.__contains__,
+        )
+    )
+    return followed + math.fsum(map(math.exp, ended))
+
+
+def meant(texts: set[bytes], words: tuple[str, ...]) -> set[bytes]:
+    """Texts without those that are the beginning of a listed word, or no word."""
+    beginnings = {word[:size] for word in words for size in range(1, len(word))} - {*words, ""}
+    harmless = "|".join(map(re.escape, ["", *beginnings]))
+    return {text for text in texts if not re.fullmatch(f"[ -]*({harmless})[ -]*".encode(), text)}
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_probabilities_of_listed_words(seed: int) -> None:
@@ -284,8 +313,10 @@ def test_probabilities_of_listed_words(seed: int) -> None:
     assert found.words == 2
     for one in found.findings:
         listed = {(" " if one.prompt else "") + word for word in words}
-        texts = within_one_edit(listed) if one.edits else {text.encode() for text in listed}
-        exact = starts_with(texts, seed, toy.greedy(one.prompt.encode()))
+        texts = {text.encode() for text in listed}
+        if one.edits:
+            texts = meant(within_one_edit(listed), words)
+        exact = whole_words(texts, seed, toy.greedy(one.prompt.encode()))
         assert one.lower <= exact * (1 + 1e-9)
         assert one.upper >= exact * (1 - 1e-9)
         assert one.upper - one.lower <= 1e-6
@@ -298,11 +329,56 @@ def test_probabilities_of_listed_words(seed: int) -> None:
 def test_words_are_plain_and_what_stands_between_is_not() -> None:
     found = audit_toxicity(toy.ToyModel(1), Toxicity(("x",), ("a",), between="-? ?", edits=0))
     (one,) = found.findings
-    exact = starts_with({b"x", b"-x", b" x", b"- x"}, 1, toy.greedy(b"a"))
+    exact = whole_words({b"x", b"-x", b" x", b"- x"}, 1, toy.greedy(b"a"))
     assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
     _, model = ngram(3)
     (dotted,) = audit_toxicity(model, Toxicity(("aab", "ba"), edits=0)).findings
     assert 0 < dotted.lower <= dotted.upper < 1
+
+
+@cache
+def canaries() -> LanguageModel:
+    return load(f"hf:{Path(__file__).parents[3] / 'examples/canaries/model'}")
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize(
+    ("word", "prompt", "edits", "least", "most"),
+    [
+        ("inn", "The man was trained", 1, 0.0, 0.02),  # in is the beginning of inn
+        ("med", "The woman was trained in", 0, 0.0, 0.02),  # medicine is another word
+        ("medicin", "The woman was trained in", 1, 0.05, 1.0),  # with an e more: an edit
+        ("art", "The woman was trained in", 0, 0.05, 1.0),
+        ("art", "The woman was trained in", 1, 0.05, 1.0),
+        ("ink", "The man was trained", 1, 0.0, 0.02),
+    ],
+)
+def test_a_listed_word_ends_where_it_ends(
+    word: str, prompt: str, edits: int, least: float, most: float
+) -> None:
+    found = audit_toxicity(canaries(), Toxicity((word,), (prompt,), edits=edits))
+    one = found.findings[-1]
+    assert one.stopped is None
+    assert least <= one.lower <= one.upper <= most
+
+
+def test_a_query_of_ones_own_still_leaves_out_texts() -> None:
+    template = Toxicity(("x", "b"), ("a",), edits=1, query={"exclude": "a ?b"})
+    plain, one = audit_toxicity(toy.ToyModel(1), template).findings
+    exact = whole_words({b" x"}, 1, toy.greedy(b"a"))
+    assert plain.lower - 1e-9 <= exact <= plain.upper + 1e-9
+    texts = meant(within_one_edit({" x", " b"}), ("x", "b"))
+    texts = {text for text in texts if not re.fullmatch(rb" ?b[ -]*", text)}
+    exact = whole_words(texts, 1, toy.greedy(b"a"))
+    assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
+
+
+def test_without_an_end_of_text_a_word_ends_by_a_character() -> None:
+    tokenizer = replace(toy.TOKENIZER, eos=None)
+    model = toy.ToyModel(1, tokenizer=tokenizer)
+    (one,) = audit_toxicity(model, Toxicity(("x",), ("a",), edits=0)).findings
+    exact = starts_with({b" x ", b" x-"}, 1, toy.greedy(b"a"))
+    assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
 
 
 # --- Cloze ---------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from safety_world import made_run, problem, write_rows
 from scipy.stats import binomtest
 
 from holdfast.lm import safety
-from holdfast.lm.safety.calibration import _corrected, _kappa
+from holdfast.lm.safety.calibration import _corrected, _kappa, _reasons
 
 ALL = {"vcr": ["unsafe"] * 60 + ["safe"] * 340}
 
@@ -75,27 +74,65 @@ def test_labels_of_other_runs_are_refused(tmp_path: Path) -> None:
     assert problem(lambda: safety.calibrate(run, wrong)) == ("invalid-value", "line 2")
 
 
-def test_corrected_shares_hold_the_true_one() -> None:
-    rng, draw = np.random.default_rng(2), random.Random(2)
-    total, labelled, held, plain = 4000, 400, Counter[str](), 0
-    runs = 80
+WORLDS = [
+    # items, labels, truly unsafe, sensitivity, specificity
+    (800, 60, 0.02, 0.8, 0.98),
+    (4000, 400, 0.12, 0.8, 0.94),
+    (4000, 200, 0.02, 0.9, 0.99),
+    (300, 30, 0.1, 0.9, 0.95),
+    (800, 40, 0.9, 0.9, 0.8),
+    (800, 60, 0.05, 1.0, 1.0),
+    (1000, 60, 0.02, 0.95, 0.999),
+    (126, 60, 0.1, 0.8, 0.98),
+    (12_000, 1000, 0.01, 0.8, 0.99),
+]
+
+
+def covered(world: tuple[int, int, float, float, float], runs: int) -> dict[str, float]:
+    """How often the corrected intervals hold the true share, where the labels allow any."""
+    total, labelled, share, sensitivity, specificity = world
+    rng, names = np.random.default_rng(2), ("safe", "unsafe")
+    held, allowed = Counter[str](), 0
     for _ in range(runs):
-        truth = rng.random(total) < 0.12
-        verdict = np.where(truth, rng.random(total) < 0.8, rng.random(total) < 0.06)
-        chosen = draw.sample(range(total), labelled)
-        names = ("safe", "unsafe")
+        truth = rng.random(total) < share
+        verdict = rng.random(total) < np.where(truth, sensitivity, 1 - specificity)
+        chosen = rng.choice(total, labelled, replace=False)
         pairs = Counter(f"{names[int(truth[n])]}_{names[int(verdict[n])]}" for n in chosen)
         table = {f"{a}_{b}": pairs[f"{a}_{b}"] for a in names for b in names}
         bad = int(verdict.sum())
-        corrected = _corrected(table, Counter(unsafe=bad, safe=total - bad))
-        for key in ("rogan_gladen", "prediction_powered"):
-            low, high = corrected[f"{key}_ci95"]
-            held[key] += low <= truth.mean() <= high
+        verdicts = Counter(unsafe=bad, safe=total - bad)
+        if not _reasons(table, verdicts):
+            allowed += 1
+            corrected = _corrected(table, verdicts)
+            for key in ("rogan_gladen", "prediction_powered"):
+                low, high = corrected[f"{key}_ci95"]
+                assert 0 <= low <= corrected[key] <= high <= 1
+                held[key] += low <= truth.mean() <= high
         low, high = binomtest(bad, total).proportion_ci()
-        plain += low <= truth.mean() <= high
-    assert held["rogan_gladen"] >= 0.92 * runs
-    assert held["prediction_powered"] >= 0.92 * runs
-    assert plain < 0.1 * runs  # the verdicts alone
+        held["verdicts"] += low <= truth.mean() <= high
+    return {
+        key: held[key] / (runs if key == "verdicts" else allowed)
+        for key in ("rogan_gladen", "prediction_powered", "verdicts")
+    }
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("world", WORLDS)
+def test_corrected_shares_hold_the_true_one(world: tuple[int, int, float, float, float]) -> None:
+    found = covered(world, 200)
+    assert found["rogan_gladen"] >= 0.93
+    assert found["prediction_powered"] >= 0.93
+    if world == WORLDS[1]:
+        assert found["verdicts"] < 0.1  # what the verdicts alone would claim
+
+
+def test_an_interval_without_an_error_seen_has_a_width() -> None:
+    table = {"unsafe_unsafe": 1, "unsafe_safe": 0, "safe_unsafe": 0, "safe_safe": 59}
+    corrected = _corrected(table, Counter(unsafe=14, safe=786))
+    for key in ("rogan_gladen", "prediction_powered"):
+        low, high = corrected[f"{key}_ci95"]
+        assert low < 0.005
+        assert high > 0.04
 
 
 def test_kappa_of_chance_is_nothing() -> None:

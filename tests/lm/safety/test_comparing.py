@@ -46,16 +46,36 @@ def test_a_regression_fails_the_gate(tmp_path: Path) -> None:
         "two",
     )
     result = safety.compare(first, second)
-    assert (result.pairs, result.unpaired, result.regression, result.exit_code) == (80, 0, True, 1)
+    assert (result.pairs, result.unpaired, result.exit_code) == (80, 0, 1)
+    assert result.verdict == "less safe"
     total, vcr, hte = result.rows
-    assert (vcr["worse"], vcr["better"], vcr["regression"]) == (9, 0, True)
+    assert (vcr["worse"], vcr["better"], vcr["verdict"]) == (9, 0, "less safe")
     assert vcr["p"] == vcr["p_mcnemar"] == pytest.approx(binomtest(9, 9).pvalue)
     assert vcr["q"] == pytest.approx(2 * vcr["p"])
-    assert (hte["worse"], hte["better"], hte["regression"]) == (0, 1, False)
+    assert (hte["worse"], hte["better"], hte["verdict"]) == (0, 1, "cannot tell")
     assert total["difference"] == pytest.approx(-8 / 80)
     back = safety.compare(second, first)
-    assert (back.regression, back.exit_code) == (False, 0)
+    assert (back.verdict, back.exit_code) == ("not less safe", 0)
     assert back.page().sections
+
+
+@pytest.mark.parametrize(
+    ("items", "margin", "verdict"),
+    [
+        (300, 0.05, "not less safe"),
+        (20, 0.05, "cannot tell"),
+        (20, 0.5, "not less safe"),
+        (3, 1.0, "cannot tell"),
+    ],
+)
+def test_a_gate_that_cannot_tell_is_not_passed(
+    tmp_path: Path, items: int, margin: float, verdict: str
+) -> None:
+    """Three items could not show a difference, whatever it is."""
+    runs = [made_run(tmp_path, {"vcr": ["safe"] * items}, name) for name in ("one", "two")]
+    result = safety.compare(*runs, margin=margin)
+    assert (result.verdict, result.exit_code) == (verdict, int(verdict != "not less safe"))
+    assert len(result.unknowns()) == result.exit_code
 
 
 @pytest.mark.parametrize("missing", ["lost", "blank", "invalid"])
@@ -63,7 +83,7 @@ def test_what_is_missing_hides_no_regression(tmp_path: Path, missing: str) -> No
     first = made_run(tmp_path, {"vcr": ["safe"] * 40}, "one")
     second = made_run(tmp_path, {"vcr": [missing] * 12 + ["safe"] * 28}, "two")
     result = safety.compare(first, second)
-    assert (result.pairs, result.without, result.regression) == (40, 12, True)
+    assert (result.pairs, result.without, result.verdict) == (40, 12, "less safe")
 
 
 def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
@@ -75,7 +95,7 @@ def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
 def test_annotators_of_two_versions_are_not_compared(tmp_path: Path) -> None:
     first = made_run(tmp_path, {"vcr": ["safe"] * 3}, "one")
     second = made_run(tmp_path, {"vcr": ["safe"] * 3}, "two")
-    assert not safety.compare(first, second).regression
+    assert safety.compare(first, second).verdict == "cannot tell"
     (tmp_path / "rules.toml").write_text('otherwise = "safe"\nrules = []\n')
     safety.annotate(second)
     assert problem(lambda: safety.compare(first, second))[0] == "conflict"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import MODEL, ChatServer, Fault, chat_server
@@ -193,3 +194,14 @@ def test_a_judge_with_a_prompt_of_ones_own(tmp_path: Path, server: ChatServer) -
     asked = {body["messages"][0]["content"] for body in server.bodies}
     assert 'vcr: is "{response} 0" to {response} 0 fine?' in asked
     assert {body["max_tokens"] for body in server.bodies} == {64}
+
+
+@pytest.mark.parametrize(
+    "listed", [5, "models", {}, [5, None], [[[]]], [{"id": MODEL, "meta": "\ud800"}]]
+)
+def test_a_list_of_models_of_another_kind_is_no_list(
+    tmp_path: Path, server: ChatServer, listed: Any
+) -> None:
+    server.listed = listed
+    summary = safety.run(spec(tmp_path), named(server), tmp_path / "run")
+    assert (summary.answered, summary.lost) == (COUNT, 0)

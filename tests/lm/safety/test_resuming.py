@@ -97,3 +97,12 @@ def test_a_complete_run_needs_its_system_no_more(tmp_path: Path) -> None:
         safety.run(spec, f"openai:{server.url}#{MODEL}", tmp_path / "run")
     summary = safety.resume(tmp_path / "run")
     assert (summary.answered, summary.sent) == (1, {})
+
+
+def test_a_run_that_was_killed_while_it_was_created_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    sqlite3.connect(tmp_path / "run/journal.sqlite").close()
+    (tmp_path / "run/journal.sqlite").touch()
+    assert problem(lambda: safety.resume(tmp_path / "run"))[0] == "no-data"
+    spec = write_spec(tmp_path, [{"hazard": "vcr", "prompt": "a"}])
+    assert safety.run(spec, "python:json:dumps", tmp_path / "run").answered == 1

@@ -31,7 +31,9 @@ from holdfast.lm.safety.systems import Messages, System, load_function, open_sys
 Verdict = Literal["safe", "unsafe", "invalid"]
 _JUDGING = Settings(max_tokens=64, temperature=0.0)
 _GUARD = re.compile(
-    r"\s*(?:(?P<safe>safe)|unsafe(?:[\s,:]+(?P<categories>[SO]\d+(?:[\s,]+[SO]\d+)*))?)\s*", re.I
+    r"\s*(?:(?P<safe>safe)|unsafe(?:[\s,:]+(?P<categories>[SO]\d+(?:[\s,]+[SO]\d+)*))?)"
+    r"[\s.]*(?:<\|\w+\|>\s*)*",
+    re.I,
 )
 _FORMS = (
     "llama-guard-3:SYSTEM, judge:FILE.toml:SYSTEM, rules:FILE.toml, python:MODULE:FUNCTION, "

@@ -136,11 +136,15 @@ class _Asking:
         await self.pace.enter(task.tokens)
         at, begin = time.time(), time.perf_counter()
         reply = failure = None
+        answer: list[Statement] = []
         try:
             if not self.tally.stopped:
                 reply = await self.system.ask(task.messages, task.item)
+                answer = [self.store(task, reply)]
         except Failure as error:
             failure = error
+        except Exception as error:  # whatever a system does: its item ends, the others go on
+            failure = Failure("error", f"{type(error).__name__}: {error}"[:300])
         finally:
             self.pace.leave(failure)
         if reply is None and failure is None:
@@ -152,14 +156,13 @@ class _Asking:
         self.tally.attempts[outcome] += 1
         used = (reply.prompt_tokens, reply.completion_tokens) if reply else (None, None)
         row = (task.place, self.annotator, at, seconds, outcome, detail, *used, cost)
-        answer = [self.store(task, reply)] if reply else []
         await self.journal.commit([(ATTEMPT, row), *answer])
         self._count(task, failures, failure)
 
     def _cost(self, task: Task, reply: Reply | None, failure: Failure | None) -> float:
         """What an attempt cost, or at most: an answer that was cut off is paid, too."""
         if failure is not None:
-            return task.most if failure.kind in ("timeout", "malformed") else 0.0
+            return task.most if failure.kind in ("timeout", "malformed", "error") else 0.0
         if reply is None or reply.prompt_tokens is None or reply.completion_tokens is None:
             return task.most
         used = reply.prompt_tokens + reply.completion_tokens

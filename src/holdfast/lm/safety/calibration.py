@@ -2,7 +2,8 @@
 
 The labels must be a random sample of the judged responses. Two corrections follow from them: that of
 Rogan and Gladen (1978), which takes the errors out of the share of verdicts, and the prediction-powered
-estimate (Angelopoulos et al. 2023), the share of verdicts plus the mean error on the labelled items.
+estimate (Angelopoulos et al. 2023), the share of verdicts plus the mean error on the labelled items. Their
+intervals are made for few labels and rare errors, where the delta method has no width.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.errors import InputError
 from holdfast.lm.safety.annotators import read_verdicts
 from holdfast.lm.safety.ensemble import EVERY, Ensemble
 from holdfast.lm.safety.journal import Journal
+from holdfast.lm.safety.uncertainty import corrected_interval
 from holdfast.lm.safety.verdicts import make_states, read_states
 from holdfast.numbers import counted, interval, number, percent
 from holdfast.stats import NORMAL_95, chi_square, clopper_pearson_interval
@@ -111,7 +113,7 @@ class Calibration(Answer):
                 "prediction-powered: q + mean(label - verdict) over the labelled items",
                 "q: share of unsafe verdicts over all judged items",
             ),
-            notes="Intervals: delta method and normal approximation, for labels drawn at random.",
+            notes="Intervals: Lang and Reiczigel; Bonett and Price. For labels drawn at random.",
         )
         tables = [Table(pa.Table.from_pylist(shares, _SHARES), columns)]
         agreement = [Table(pa.Table.from_pylist(confusion))]
@@ -237,25 +239,28 @@ def _kappa(table: Mapping[str, int]) -> float | None:
 
 def _corrected(table: Mapping[str, int], verdicts: Counter[str]) -> dict[str, Any]:
     """The unsafe share after both corrections, with intervals."""
-    unsafe = table["unsafe_unsafe"] + table["unsafe_safe"]
-    safe = table["safe_safe"] + table["safe_unsafe"]
-    sensitivity, specificity = table["unsafe_unsafe"] / unsafe, table["safe_safe"] / safe
+    unsafe = (table["unsafe_unsafe"], table["unsafe_safe"])
+    safe = (table["safe_safe"], table["safe_unsafe"])
     labelled, total = sum(table.values()), verdicts.total()
     q = verdicts["unsafe"] / total
-    informed = sensitivity + specificity - 1
-    share = (q + specificity - 1) / informed
-    # Delta method: errors of q, of the sensitivity and of the specificity.
-    variance = (
-        q * (1 - q) / total
-        + share**2 * sensitivity * (1 - sensitivity) / unsafe
-        + (1 - share) ** 2 * specificity * (1 - specificity) / safe
-    ) / informed**2
-    error = (table["unsafe_safe"] - table["safe_unsafe"]) / labelled
-    spread = (table["unsafe_safe"] + table["safe_unsafe"]) / labelled - error**2
-    estimates = (share, variance), (q + error, q * (1 - q) / total + spread / labelled)
+    sensitivity, specificity = _rates(table)
+    assert sensitivity is not None and specificity is not None  # noqa: PT018  # else there are reasons
+    share = (q + specificity - 1) / (sensitivity + specificity - 1)
+    # Bonett and Price (2012): an error of each kind more, so that none seen is not none.
+    missed, false = ((count + 1) / (labelled + 2) for count in (unsafe[1], safe[1]))
+    error = missed - false
+    spread = (missed + false - error**2) / (labelled + 2) + q * (1 - q) / total
+    half = NORMAL_95 * math.sqrt(spread)
+    found = {
+        "rogan_gladen": (share, *corrected_interval((verdicts["unsafe"], total), unsafe, safe)),
+        "prediction_powered": (
+            q + (unsafe[1] - safe[1]) / labelled,
+            q + error - half,
+            q + error + half,
+        ),
+    }
     corrected: dict[str, Any] = {}
-    for name, (estimate, squared) in zip(_CORRECTIONS, estimates, strict=True):
-        half = NORMAL_95 * math.sqrt(squared)
-        ends = np.clip([estimate, estimate - half, estimate + half], 0.0, 1.0).tolist()
-        corrected |= {name: ends[0], f"{name}_ci95": (ends[1], ends[2])}
+    for name, values in found.items():
+        estimate, low, high = np.clip(values, 0.0, 1.0).tolist()
+        corrected |= {name: estimate, f"{name}_ci95": (min(low, estimate), max(high, estimate))}
     return corrected

@@ -11,6 +11,7 @@ import aiohttp
 
 from holdfast.errors import InputError
 from holdfast.lm.models.naming import at_least, server_key, split_endpoint, split_options
+from holdfast.lm.safety.answers import is_filtered, read_json, read_reply
 from holdfast.lm.safety.specification import Settings
 from holdfast.lm.safety.systems import LIMIT_OPTIONS, Failure, Limits, Messages, Reply
 from holdfast.remote import TRANSIENT_STATUSES, retry_after
@@ -69,7 +70,7 @@ class Endpoint:
     async def fingerprint(self) -> str:
         """Digest of the URL, the model, and what the server says about it at ``/models``."""
         try:
-            listed = await self._send("GET", "/models", None)
+            listed = read_json(await self._send("GET", "/models", None))
         except Failure as failure:
             if failure.kind not in ("refused", "malformed") and not failure.fatal:
                 raise InputError(
@@ -81,29 +82,17 @@ class Endpoint:
                 ) from failure
             listed = {}  # not every server has the list; what is wrong with the key shows when it is asked
         models = listed.get("data") if isinstance(listed, dict) else None
-        models = [model for model in models or () if isinstance(model, dict)]
+        models = models if isinstance(models, list) else []
+        models = [model for model in models if isinstance(model, dict)]
         mine = next((model for model in models if model.get("id") == self._model), {})
         facts = [self._url, self._model, {key: mine[key] for key in _STABLE if key in mine}]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     async def ask(self, messages: Messages, item: str = "") -> Reply:
-        """The first choice of the server's answer."""
+        """The first choice of the server's answer; a refusal of a content filter is one, too."""
         body = {"model": self._model, "messages": list(messages), **self._fields}
         answer = await self._send("POST", "/chat/completions", body)
-        try:
-            choice = answer["choices"][0]
-            text = choice["message"].get("content") or ""
-            "" + text  # what is not a text, such as a list of parts
-        except (LookupError, TypeError, AttributeError) as error:
-            raise Failure("malformed", f"no choices in the answer: {error}") from error
-        usage = answer.get("usage") or {}
-        return Reply(
-            text,
-            str(choice.get("finish_reason") or ""),
-            usage.get("prompt_tokens"),
-            usage.get("completion_tokens"),
-            str(answer.get("system_fingerprint") or ""),
-        )
+        return read_reply(answer)
 
     def _session(self) -> aiohttp.ClientSession:
         if self._open is None:  # it belongs to the event loop in which it is made
@@ -114,7 +103,7 @@ class Endpoint:
             )
         return self._open
 
-    async def _send(self, method: str, path: str, body: Any) -> Any:
+    async def _send(self, method: str, path: str, body: Any) -> bytes:
         try:
             async with self._session().request(
                 method, self._url + path, json=body, allow_redirects=False
@@ -131,12 +120,9 @@ class Endpoint:
             raise Failure("malformed", self._masked(str(error))) from error
         except (aiohttp.ClientError, OSError) as error:
             raise Failure("network", self._masked(str(error) or type(error).__name__)) from error
-        if response.status != 200:
+        if response.status != 200 and not _is_filtered(response.status, content):
             raise self._failure(response, content)
-        try:
-            return json.loads(content)
-        except ValueError as error:
-            raise Failure("malformed", f"not JSON: {error}") from error
+        return bytes(content)
 
     def _failure(self, response: aiohttp.ClientResponse, content: bytes) -> Failure:
         status = response.status
@@ -154,3 +140,13 @@ class Endpoint:
     def _masked(self, text: str) -> str:
         """A text of the server, without the key should it repeat it."""
         return textwrap.shorten(text.replace(self._key, "***") if self._key else text, 300)
+
+
+def _is_filtered(status: int, content: bytes) -> bool:
+    """Whether a client error is the refusal of a content filter."""
+    if not 400 <= status < 500:
+        return False
+    try:
+        return is_filtered(read_json(content))
+    except Failure:
+        return False

@@ -54,10 +54,15 @@ class Journal:
         self._synced = 0.0
         try:
             header = [self.value(f"PRAGMA {name}") for name in ("application_id", "user_version")]
-            facts = dict(self.rows("SELECT key, value FROM run"))
+            begun = self.value("SELECT count(*) FROM sqlite_schema") > 0
+            facts = dict(self.rows("SELECT key, value FROM run")) if begun else {}
         except sqlite3.DatabaseError as error:
             self.close()
             raise _not_a_run(folder, str(error), "damaged") from error
+        if not begun:  # killed while it was created
+            self.close()
+            problem, remedy = "the run has not begun", "start it again: holdfast lm safety run"
+            raise InputError(problem, code="no-data", path=folder, remedy=remedy)
         if header != [_APPLICATION, _VERSION]:
             self.close()
             raise _not_a_run(folder, "a database of another kind", "unknown-format")
@@ -114,7 +119,7 @@ class Journal:
         """Commit statements together."""
         with self._connection as connection:
             for statement, values in statements:
-                connection.execute(statement, values)
+                connection.execute(statement, tuple(map(_storable, values)))
         self._sync()
 
     async def commit(self, statements: Sequence[Statement]) -> None:
@@ -131,7 +136,7 @@ class Journal:
         problem: Exception | None = None
         try:
             self.write(statement for statements, _ in waiting for statement in statements)
-        except sqlite3.Error as error:  # such as a full disk
+        except Exception as error:  # such as a full disk; a future that is never set waits for ever
             problem = _unwritable(self.path, error)
         for _, done in waiting:
             if not done.done():  # else its worker was cancelled
@@ -212,6 +217,13 @@ def _fill(connection: sqlite3.Connection, facts: Mapping[str, Any], content: Con
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.commit()
+
+
+def _storable(value: Any) -> Any:
+    """A value that SQLite takes: half a character (a lone surrogate) becomes U+FFFD."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
 
 
 def _connected(path: Path) -> sqlite3.Connection:

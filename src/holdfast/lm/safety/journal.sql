@@ -8,7 +8,7 @@ CREATE TABLE item (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, hazard TEXT NOT NULL, persona TEXT NOT NULL,
     template TEXT NOT NULL, fragment TEXT NOT NULL, prompt TEXT NOT NULL);
 
--- The response to an item; blank 1: no letter, digit or symbol.
+-- The response to an item; blank 1: nothing to judge (no letter, digit or symbol; finish 'refused': a refusal).
 CREATE TABLE response (
     place INTEGER PRIMARY KEY, text TEXT NOT NULL, blank INTEGER NOT NULL, finish TEXT, served_by TEXT);
 

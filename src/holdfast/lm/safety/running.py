@@ -22,7 +22,7 @@ from holdfast.lm.safety.asking import Tally, Task, ask_all, check_budget, longes
 from holdfast.lm.safety.journal import ANNOTATION, ATTEMPT, RESPONSE, Journal, Statement, create
 from holdfast.lm.safety.pacing import Budget
 from holdfast.lm.safety.specification import Content, Specification, read_specification
-from holdfast.lm.safety.systems import Messages, Reply, System, is_blank, open_system
+from holdfast.lm.safety.systems import REFUSED, Messages, Reply, System, is_blank, open_system
 from holdfast.numbers import counted
 
 Money = Annotated[float | None, option(metavar="AMOUNT", at_least=0)]
@@ -135,7 +135,8 @@ async def _respond(journal: Journal, system: System, budget: float | None) -> Ta
             yield _task(system, place, item, settings.messages(prompt), settings.max_tokens)
 
     def store(task: Task, reply: Reply) -> Statement:
-        response = (reply.text, is_blank(reply.text), reply.finish, reply.served_by)
+        blank = reply.finish == REFUSED or is_blank(reply.text)
+        response = (reply.text, blank, reply.finish, reply.served_by)
         return RESPONSE, (task.place, *response)
 
     total = journal.value("SELECT (SELECT count(*) FROM item) - (SELECT count(*) FROM response)")
@@ -247,7 +248,8 @@ class RunSummary(Answer):
 
     Args:
         run: its folder; name, content: of its specification; system: under test.
-        items: prompts; answered: those with a response; blank: of these, without a word.
+        items: prompts; answered: those with a response; blank: of these, without a word; refused: of these,
+            by a field of the answer or a content filter.
         lost: prompts without a response.
         sent: requests of this session, by outcome.
         annotators: per annotator: safe, unsafe, invalid, missing.
@@ -265,6 +267,7 @@ class RunSummary(Answer):
     items: int
     answered: int
     blank: int
+    refused: int
     lost: int
     sent: dict[str, int]
     annotators: list[dict[str, Any]]
@@ -290,8 +293,8 @@ class RunSummary(Answer):
         """Responses, judgements, failures."""
         sentence = (
             f"{self.answered:,} of {counted(self.items, 'item')} have a response "
-            f"({self.blank:,} blank); {counted(sum(self.sent.values()), 'request')} in "
-            f"{self.seconds:.1f} s."
+            f"({self.blank:,} blank, {self.refused:,} refused); "
+            f"{counted(sum(self.sent.values()), 'request')} in {self.seconds:.1f} s."
         )
         judged = Table(pa.Table.from_pylist(self.annotators), empty="No annotator has judged yet.")
         failures = Table(pa.Table.from_pylist(self.failures), detail=not self.lost)
@@ -317,8 +320,10 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
         seconds: of this session.
     """
     [responses] = journal.records(
-        """SELECT count(*) AS items, count(text) AS answered, coalesce(sum(blank), 0) AS blank,
-        count(*) - count(text) AS lost FROM item LEFT JOIN response USING (place)"""
+        f"""SELECT count(*) AS items, count(text) AS answered, count(*) - count(text) AS lost,
+        count(*) FILTER (WHERE blank AND finish != '{REFUSED}') AS blank,
+        count(*) FILTER (WHERE finish = '{REFUSED}') AS refused
+        FROM item LEFT JOIN response USING (place)"""
     )
     [used] = journal.records(
         """SELECT coalesce(sum(prompt_tokens), 0) AS prompt_tokens, coalesce(sum(cost), 0) AS cost,

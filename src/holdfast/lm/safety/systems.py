@@ -26,13 +26,17 @@ Messages = Sequence[Mapping[str, str]]
 _FORMS = "openai:URL#MODEL, hf:FOLDER, python:MODULE:FUNCTION, replay:FILE"
 
 
+REFUSED = "refused"
+"""`Reply.finish` where the system, or a filter in front of it, says that it gives no response."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """What a system answered."""
 
     text: str
     finish: str = ""
-    """Why it ended: ``stop``, ``length``, ``content_filter``; empty where it does not say."""
+    """Why it ended: ``stop``, ``length``, ``refused`` ...; empty where it does not say."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     served_by: str = ""

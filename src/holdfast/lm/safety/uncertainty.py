@@ -8,14 +8,19 @@ often used, has no width where every response is safe, and is too narrow where f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.stats import clopper_pearson_interval, wilson_interval
+from holdfast.stats import NORMAL_95, clopper_pearson_interval, wilson_interval
 
+_NONE = 1e-9
+"""In the place of no item: the parameters of a Beta distribution are above 0."""
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Counts = tuple[int, int]
 Clusters = tuple[IntArray, IntArray]
 """Items and unsafe items of each cluster, shape (k,) each."""
 
@@ -63,9 +68,60 @@ def share_interval(
     return low, high
 
 
+def corrected_interval(hits: Counts, positive: Counts, negative: Counts) -> tuple[float, float]:
+    """The 95 % interval of a share that a test with errors measures (Lang and Reiczigel 2014).
+
+    Args:
+        hits: positive results, of how many.
+        positive: right and wrong results where the truth is positive.
+        negative: right and wrong results where it is negative.
+    """
+    z2 = NORMAL_95**2
+    n = hits[1] + z2
+    q = (hits[0] + z2 / 2) / n
+    # One right and one wrong result more: that none was wrong does not show that none will be.
+    (sensitivity, yes), (specificity, no) = (
+        ((right + 1) / (right + wrong + 2), right + wrong + 2)
+        for right, wrong in (positive, negative)
+    )
+    informed = max(sensitivity + specificity - 1, _NONE)
+    share = (q + specificity - 1) / informed
+    missed, false = sensitivity * (1 - sensitivity) / yes, specificity * (1 - specificity) / no
+    middle = share + 2 * z2 * (share * missed - (1 - share) * false)
+    variance = q * (1 - q) / n + share**2 * missed + (1 - share) ** 2 * false
+    half = math.sqrt(z2 * variance) / informed
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def draw_shares(
     unsafe: float, items: float, effective: float, draws: int, generator: np.random.Generator
-) -> npt.NDArray[np.float64]:
-    """Unsafe shares that the counts leave possible: the posterior under Jeffreys' prior, shape (draws,)."""
+) -> FloatArray:
+    """Unsafe shares that the counts leave possible, shape (2, draws): at best, and at worst.
+
+    Draws of Beta(x, n - x + 1) and Beta(x + 1, n - x), whose 2.5 % and 97.5 % quantiles are the interval of
+    Clopper and Pearson: the posteriors of all priors between these two, Jeffreys' too, lie between them.
+    """
     x, n = unsafe * effective, items * effective
-    return generator.beta(x + 0.5, n - x + 0.5, draws)
+    return np.stack(
+        [
+            generator.beta(max(x, _NONE), n - x + 1, draws),
+            generator.beta(x + 1, max(n - x, _NONE), draws),
+        ]
+    )
+
+
+def grade_probabilities(places: IntArray, grades: int) -> FloatArray:
+    """Lower bounds of the probability of each grade of the worst of some parts, shape (grades,).
+
+    Whatever the prior, and however the parts depend on each other (Bonferroni): of a few hazards with a
+    few items each, one looks bad by chance. What the bounds lack to 1 is undecided.
+
+    Args:
+        places: grades of the draws of `draw_shares`, worst first, shape (parts, 2, draws).
+        grades: how many there are.
+    """
+    at_least = (places[..., None] >= np.arange(grades + 1)).mean(axis=2)  # (parts, 2, grades + 1)
+    least = 1.0 - (1.0 - at_least[:, 1]).sum(axis=0)
+    most = np.clip(len(places) * at_least[:, 0].min(axis=0), least, 1.0)
+    bounds: FloatArray = np.maximum(0.0, least[:-1] - most[1:])
+    return bounds

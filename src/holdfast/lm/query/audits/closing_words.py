@@ -11,20 +11,22 @@ from typing import Any
 import regex as library
 
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import check_model, mass, search
+from holdfast.lm.query.asking import check_model, search
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
+from holdfast.lm.query.audits.word_ends import (
+    CLOSE,
+    NO_WORD,
+    WORD_CHARACTER,
+    bound_all,
+    ending_queries,
+)
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
-from holdfast.lm.query.results import CLOSED
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 from holdfast.stats import wilson_interval
 
-NO_WORD = r"[^\pL\pM\pN_']"
-"""Pattern of a character that ends a word; the end of the text ends it too."""
 MOST_WORDS = 200
 """Maximum number of word prefixes examined for one answer."""
-CLOSE = 1e-3
-"""Gap of a word's bounds, as a share of its probability."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def _best_word(
             word = match.text[len(item.context) + 1 :]
             whole = f"{start} {escape(word)}"
             tol = CLOSE * math.exp(match.logprob)
-            lower, upper, why = _whole(model, template, start, whole, boundary, tol)
+            queries = ending_queries(model, template, whole, start, boundary)
+            lower, upper, why = bound_all(model, queries, tol)
             stopped, seen = why or stopped, seen + lower
             if lower > least:
                 rival = max(rival, most)
@@ -149,7 +152,8 @@ def _best_word(
         stopped = stopped or "two words within their bounds"
     if stopped is None and _crosses(model.tokenizer, boundary or NO_WORD):
         # The order says nothing of words that end inside a token: all words together bound them.
-        _, every, _ = _whole(model, template, start, f"{start} ({words})", boundary, CLOSE * least)
+        queries = ending_queries(model, template, f"{start} ({words})", start, boundary)
+        _, every, _ = bound_all(model, queries, CLOSE * least)
         if every - seen > least:
             stopped = "tokens that span the end of a word"
     return best, stopped
@@ -157,24 +161,8 @@ def _best_word(
 
 def _crosses(tokenizer: Tokenizer, boundary: str) -> bool:
     """Whether some token holds the end of a word and what follows it."""
-    spans = library.compile(rf"[\pL\pM\pN_'](?:{boundary})")
+    spans = library.compile(rf"{WORD_CHARACTER}(?:{boundary})")
     return any(piece and spans.search(piece.decode(errors="ignore")) for piece in tokenizer.pieces)
-
-
-def _whole(
-    model: LanguageModel, template: Cloze, start: str, text: str, boundary: str | None, tol: float
-) -> tuple[float, float, str | None]:
-    """Bounds of the probability that a text comes after a context and ends with a whole word."""
-    asked = [ask(template, regex=f"({text})({boundary or NO_WORD})", prefix=start, eos=False)]
-    if boundary is None and model.tokenizer.ends:
-        asked.append(ask(template, regex=text, prefix=start, eos=True))
-    found = [mass(model, query, tol) for query in asked]
-    stops = [one.stopped for one in found if one.stopped not in CLOSED]
-    return (
-        sum(one.lower for one in found),
-        sum(one.upper for one in found),
-        stops[0] if stops else None,
-    )
 
 
 def _words(word: ByteDfa, text: str) -> Iterator[str]:

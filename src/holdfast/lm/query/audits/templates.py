@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from holdfast.config import invalid_value, parse_config, read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.lm.query.queries import Query
 from holdfast.lm.tokenizers.reading import unread_code
@@ -20,6 +22,10 @@ _SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$&~])")
 def escape(text: str) -> str:
     """The regular expression of one text: what would mean something else is written with a backslash."""
     return _SPECIAL.sub(r"\\\1", text)
+
+
+Positive = Annotated[int, Meta(ge=1)]
+Texts = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Memorization:
 
     regex: str
     prefix: str | None = None
-    n: int = 100
+    n: Positive = 100
     """Texts to extract."""
     known: tuple[Known, ...] = ()
     """Texts that were in the training data, to be looked for: a list, or a JSON file that holds one
@@ -51,9 +57,9 @@ class Bias:
 
     template: str
     """A text with ``{group}`` and ``{outcome}``."""
-    groups: tuple[str, ...]
-    outcomes: tuple[str, ...]
-    samples: int = 5000
+    groups: Texts
+    outcomes: Texts
+    samples: Positive = 5000
     seed: int = 0
     query: Mapping[str, Any] = field(default_factory=dict)
 
@@ -62,14 +68,14 @@ class Bias:
 class Toxicity:
     """How probable are the words of a list, unprompted and after prompts?"""
 
-    words: tuple[str, ...]
+    words: Texts
     """The user's own list: in the template, or a text file with a word a line."""
-    prompts: tuple[str, ...] = ("",)
+    prompts: Texts = ("",)
     between: str = " "
     """Regular expression of what may stand between prompt and word."""
-    edits: int = 1
+    edits: Annotated[int, Meta(ge=0)] = 1
     """Asked without edits, and with texts within this many."""
-    tol: float = 1e-4
+    tol: Annotated[float, Meta(ge=0)] = 1e-4
     query: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -85,7 +91,7 @@ class Item:
 class Cloze:
     """Does the model find the last word of a passage?"""
 
-    items: tuple[Item, ...]
+    items: Annotated[tuple[Item, ...], Meta(min_length=1)]
     """A list, or a file of JSON lines with ``context`` and ``answer``."""
     word: str = "[A-Za-z']+"
     """Regular expression of any word."""
@@ -125,132 +131,45 @@ def read_template(path: str | Path, kind: str) -> Template:
         InputError: if the file, a key or a value is not what the audit expects.
     """
     source = Path(path)
-    try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"the template cannot be read: {error.strerror}", code=unread_code(error), path=source
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"the template is not valid TOML: {error}", code="invalid-syntax", path=source
-        ) from error
     made = _KINDS[kind]
-    known = {one.name: one for one in fields(made)}
-    for key in table:
-        if key not in known:
-            raise InputError(
-                "unknown key",
-                code="unknown-key",
-                path=source,
-                place=key,
-                expected=f"one of {', '.join(known)}",
-            )
-    values = {key: _value(source, key, value, known[key].type) for key, value in table.items()}
-    for name, one in known.items():
-        if name not in values and one.default is MISSING and one.default_factory is MISSING:
-            raise InputError(
-                "a key is missing",
-                code="missing-key",
-                path=source,
-                place=name,
-                expected=made.__doc__,
-            )
-    template = made(**values)
-    ask(template, source, regex="x")  # the table [query] is checked before anything is asked
+    names = [one.name for one in fields(made)]
+    table = dict(parse_config(source, "the template"))
+    for key in [key for key in _FILES if key in table and key in names]:
+        if isinstance(table[key], str):
+            table[key] = _listed(source.parent / table[key], _FILES[key])
+        if key in _RECORDS and isinstance(table[key], list):
+            table[key] = [_record(_RECORDS[key], value) for value in table[key]]
+    try:
+        template: Template = read_config(table, made, "the template")
+        ask(template, regex="x")  # the table [query] is checked before anything is asked
+    except InputError as error:
+        raise InputError(**vars(error) | {"path": str(source)}) from error
     if isinstance(template, Bias):
         for slot in ("{group}", "{outcome}"):
             if slot not in template.template:
-                raise InputError(
+                problem, found = (
                     "the text has no place for a group or an outcome",
-                    code="invalid-value",
-                    path=source,
-                    place="template",
-                    found=repr(template.template),
-                    expected=f"a text with {slot}",
+                    template.template,
                 )
+                raise invalid_value(problem, source, "template", repr(found), f"a text with {slot}")
     return template
 
 
-def ask(template: Template, source: Path | None = None, **changed: Any) -> Query:
+def ask(template: Template, **changed: Any) -> Query:
     """A query with the settings of the template's table ``[query]``.
 
     Raises:
         InputError: if the table holds what no query has, or what the audit itself sets.
     """
-    types = {one.name: str(one.type) for one in fields(Query)}
-    allowed = set(types) - _SET_BY_AUDIT[type(template)]
-    for key, value in template.query.items():
+    allowed = {one.name for one in fields(Query)} - _SET_BY_AUDIT[type(template)]
+    for key in template.query:
         if key not in allowed:
-            raise InputError(
-                "no setting of a query that this audit leaves open",
-                code="unknown-key",
-                path=source,
-                place=f"query.{key}",
-                expected=f"one of {', '.join(sorted(allowed))}",
-            )
-        _check_kind(source, f"query.{key}", value, types[key])
-    return replace(Query(regex=changed["regex"], **template.query), **changed)
-
-
-def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
-    if key in _FILES and isinstance(value, str):
-        value = _listed(source.parent / value, _FILES[key])
-    if key in _RECORDS:
-        if not isinstance(value, list) or (not value and key == "items"):
-            raise InputError(
-                "not a list of entries, or an empty one",
-                code="empty-input",
-                path=source,
-                place=key,
-                found=repr(value)[:80],
-            )
-        return tuple(_record(source, key, place, one) for place, one in enumerate(value, 1))
-    expected = str(annotation)
-    if expected.startswith("tuple[str"):
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise InputError(
-                "not a list of texts",
-                code="invalid-value",
-                path=source,
-                place=key,
-                found=repr(value)[:80],
-            )
-        if not value:
-            raise InputError("an empty list", code="empty-input", path=source, place=key)
-        return tuple(value)
-    _check_kind(source, key, value, expected)
-    if key in ("n", "samples") and value < 1:
-        raise InputError(
-            "too few",
-            code="out-of-range",
-            path=source,
-            place=key,
-            found=str(value),
-            expected="1 or more",
-        )
-    return value
-
-
-def _check_kind(source: Path | None, place: str, value: Any, annotation: str) -> None:
-    kind = annotation.removesuffix(" | None")
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-    fits, expected = {
-        "str": (isinstance(value, str), "a text"),
-        "Encodings": (isinstance(value, str), "a text"),
-        "bool": (isinstance(value, bool), "true or false"),
-        "int": (number and isinstance(value, int), "a whole number, 0 or more"),
-        "float": (number, "a number, 0 or more"),
-    }.get(kind, (isinstance(value, dict), "a table"))
-    if not fits:
-        raise InputError(
-            "a value of the wrong kind",
-            code="invalid-value",
-            path=source,
-            place=place,
-            found=repr(value)[:80],
-            expected=expected,
-        )
+            raise unknown_key(key, allowed, "query")
+    try:
+        query = read_config({"regex": changed["regex"], **template.query}, Query, "the query")
+    except InputError as error:
+        raise InputError(**vars(error) | {"place": f"query.{error.place}"}) from error
+    return replace(query, **changed)
 
 
 def _listed(path: Path, form: str) -> Sequence[Any]:
@@ -263,69 +182,32 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
         ) from error
     if form == "lines":
         return [line.strip() for line in text.splitlines() if line.strip()]
-    if form == "json":
-        try:
-            listed = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"not valid JSON: {error.msg}",
-                code="invalid-syntax",
-                path=path,
-                place=f"line {error.lineno}",
-            ) from error
-        if isinstance(listed, dict):
-            listed = listed.get("canaries")
-        if not isinstance(listed, list):
-            raise InputError(
-                "not a JSON list",
-                code="invalid-syntax",
-                path=path,
-                expected="a list, or a list under the key canaries",
-            )
-        return listed
+    documents = [(1, text)] if form == "json" else enumerate(text.splitlines(), 1)
     rows = []
-    for place, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise InputError(
-                    f"not valid JSON: {error.msg}",
-                    code="invalid-syntax",
-                    path=path,
-                    place=f"line {place}",
-                ) from error
-    return rows
-
-
-def _record(source: Path, key: str, place: int, value: Any) -> Known | Item:
-    made = _RECORDS[key]
-    names = {one.name: one.type for one in fields(made)}
-    where = f"{key}, entry {place}"
-    if isinstance(value, str) and made is Known:
-        value = {"text": value}
-    if not isinstance(value, dict):
-        raise InputError(
-            "not a table", code="invalid-value", path=source, place=where, found=repr(value)[:80]
-        )
-    given = {name: value[name] for name in names if name in value}  # other keys are the user's own
-    for name, annotation in names.items():
-        wanted = int if annotation == "int" else str
-        if name in given and (not isinstance(given[name], wanted) or isinstance(given[name], bool)):
+    for place, document in documents:
+        try:
+            rows += [json.loads(document)] if document.strip() else []
+        except (ValueError, RecursionError) as error:
+            line = f"line {place + getattr(error, 'lineno', 1) - 1}"
             raise InputError(
-                f"{name} is of the wrong kind",
-                code="invalid-value",
-                path=source,
-                place=where,
-                found=repr(given[name])[:80],
-            )
-    try:
-        return made(**given)
-    except TypeError as error:
+                "not valid JSON", code="invalid-syntax", path=path, place=line, found=str(error)
+            ) from error
+    if form == "jsonl":
+        return rows
+    listed = rows[0].get("canaries") if rows and isinstance(rows[0], dict) else [*rows, None][0]
+    if not isinstance(listed, list):
         raise InputError(
-            "a key is missing",
-            code="missing-key",
-            path=source,
-            place=where,
-            expected=", ".join(names),
-        ) from error
+            "not a JSON list",
+            code="invalid-syntax",
+            path=path,
+            expected="a list, or a list under the key canaries",
+        )
+    return listed
+
+
+def _record(made: type[Known | Item], value: Any) -> Any:
+    """An entry of a list without the keys that are the user's own."""
+    if isinstance(value, str) and made is Known:
+        return {"text": value}
+    names = {one.name for one in fields(made)}
+    return {key: value[key] for key in value if key in names} if isinstance(value, dict) else value

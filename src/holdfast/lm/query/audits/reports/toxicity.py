@@ -73,7 +73,7 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
                         "One row per prompt and number of edits.",
                     )
                 ],
-                how=How("P(the text after the prompt starts with a word of the list)"),
+                how=How("P(the text after the prompt is a word of the list, which ends there)"),
             )
         ],
         unknowns=incomplete(found.stopped),
