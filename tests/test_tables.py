@@ -84,7 +84,7 @@ def test_an_unknown_engine_is_refused(engine: str) -> None:
 def test_spark_names_its_extra(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[spark\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[spark\]"):
         connect(engine)
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
+import gzip
 import json
+import lzma
+import os
 import shlex
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +17,7 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import InputError
+from holdfast.opening import unreadable
 from holdfast.why import why
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -89,7 +96,7 @@ def test_what_a_room_cannot_answer_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"# Notes\n\nNothing.\n", b"\x00\x01\x02" * 99, b"{}", b"0 1\n"]
+    "content", [b"# Notes\n\nNothing.\n", b"\x00\x01\x02" * 99, b"{}", b"0 1\n"]
 )
 def test_what_nobody_reads_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
@@ -97,6 +104,125 @@ def test_what_nobody_reads_is_an_error(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(InputError) as caught:
             why(path)
         assert caught.value.code == "unknown-format"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("x", b"", "empty-input"),
+        ("x", b" \n\t\n", "empty-input"),
+        ("x.gz", gzip.compress(b""), "empty-input"),
+        ("x.gz", gzip.compress(b"JobID|State\n" * 99)[:30], "damaged"),
+        ("x.bz2", bz2.compress(bytes(range(256)) * 99)[:60], "damaged"),
+        ("x.xz", lzma.compress(b"a,b\n1,2\n" * 99)[:30], "damaged"),
+        ("x.zst", b"\x28\xb5\x2f\xfd\x00\x01", "damaged"),
+        ("x.csv", b"\x00\x01\x02" * 99, "unknown-format"),
+        ("x", None, "unreadable"),
+    ],
+)
+def test_reasons_for_nothing(
+    name: str, content: bytes | None, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"a,b\n1,2\n" if content is None else content)
+    if content is None:  # permissions do not hold for root
+
+        def refuse(each: Path) -> bytes:
+            error = PermissionError(13, "Permission denied")
+            raise unreadable(each, error) from error
+
+        monkeypatch.setattr("holdfast.why.first_bytes", refuse)
+    for place in (path, tmp_path):
+        with pytest.raises(InputError) as caught:
+            why(place)
+        assert (caught.value.code, caught.value.path) == (code, str(place))
+        assert (code == "unknown-format") == (name not in (caught.value.found or ""))
+
+
+def test_what_is_beside_something_known_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 99)[:20])
+    found = why(tmp_path)
+    assert [row["files"] for row in found.to_dict()["found"]] == [1]
+    assert [gap.code for gap in found.gaps][:2] == ["empty-input", "damaged"]
+    assert found.to_dict()["unknown"][1].keys() == {"code", "text", "remedy"}
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_folder_without_files(pipe: bool, tmp_path: Path) -> None:
+    if pipe:
+        os.mkfifo(tmp_path / "pipe.csv")  # nobody writes to it
+    with pytest.raises(InputError) as caught:
+        why(tmp_path)
+    assert caught.value.code == "empty-input"
+
+
+def test_a_name_that_no_file_can_have() -> None:
+    with pytest.raises(InputError) as caught:
+        why(Path("x" * 999))
+    assert caught.value.code == "unreadable"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_was_not_looked_at_is_said(
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.why.MOST_FILES", 5)
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("nothing\n")
+    if known:
+        (tmp_path / "0.csv").write_text("a,b\n1,2\n")
+        assert "limit-exceeded" in {gap.code for gap in why(tmp_path).gaps}
+        return
+    with pytest.raises(InputError) as caught:  # not: nothing that holdfast reads
+        why(tmp_path)
+    assert caught.value.code == "limit-exceeded"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "0.txt").write_text("nothing\n")
+    with pytest.raises(InputError) as caught:
+        why(tmp_path / "sub")
+    assert caught.value.code == "unknown-format"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_too_large_has_no_headline(
+    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.why.MOST_BYTES", 100_000)
+    content = b"a,b\n" + b"1,2\n" * 50_000
+    path = tmp_path / ("x.csv.gz" if packed else "x.csv")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert (path.stat().st_size < 100_000) == packed
+    found = why(path)
+    assert found.headlines == (None,)
+    assert [gap.code for gap in found.gaps] == ["limit-exceeded"]
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), struct.error("x"), MemoryError(), RecursionError("x"), csv.Error("x")]
+)
+def test_an_error_of_one_room_is_not_the_end(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> bool:
+        raise error
+
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setattr("holdfast.carbon.formats.recognize", fails)
+    assert why(tmp_path).headlines == ("1 record set with 2 fields.",)
+    monkeypatch.setattr("holdfast.data.croissant.describe", fails)
+    found = why(tmp_path)
+    assert found.headlines == (None,)
+    assert [gap.code for gap in found.gaps] == ["failed"]
+    assert found.gaps[0].remedy
+
+
+def test_a_name_that_looks_like_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-x.csv").write_text("a,b\n1,2\n")
+    (row,) = why(Path("-x.csv")).to_dict()["found"]
+    assert shlex.split(row["next"])[-1] == "./-x.csv"
 
 
 def test_a_damaged_table_has_no_headline(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.command import room, run
-from holdfast.errors import HoldfastError, MissingExtraError
+from holdfast.command import lacking, room, run
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -38,9 +38,6 @@ _HOMES = {
     "why": "holdfast.why",
     "diff": "holdfast.compare",
 }
-
-EXTRAS = {"data": "croissant", "fleet": "sim", "fst": "automata"}
-"""The extra with the libraries of a room, where it has not the room's name."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -96,11 +93,9 @@ def _run(arguments: list[str]) -> int:
         try:
             return run(program(), _room_first(arguments))
         except ImportError as error:
-            # What imports a room when it is used raises its own error from that of the import.
-            cause = error.__cause__ or error
-            if isinstance(cause, ModuleNotFoundError):
-                raise _missing(cause, arguments) from error
-            raise
+            if (found := lacking(error, arguments)) is None:
+                raise
+            raise found from error
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
@@ -124,21 +119,6 @@ def _room_first(arguments: list[str]) -> list[str]:
     if not arguments or not arguments[0].startswith("-"):
         return arguments
     return arguments[place:] + arguments[:place]
-
-
-def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
-    """What says which extra to install; the error itself where a library of holdfast's own is missing."""
-    library = (error.name or "").partition(".")[0]
-    inner = {  # parts of `data` and `lm` with an extra of their own
-        **{part: part for part in ("records", "curation", "pipeline")},
-        **dict.fromkeys(("generate", "train-exits", "calibrate-heads"), "hf"),
-    }
-    named = [word for word in arguments if word in ROOMS or word in inner]
-    if library in ("", "holdfast") or not named:
-        return error
-    own = next((inner[word] for word in named[:2] if word in inner), None)
-    extra = own or EXTRAS.get(named[0], named[0])
-    return MissingExtraError(library, extra)
 
 
 def _facts(error: HoldfastError) -> dict[str, str | None]:

@@ -6,6 +6,7 @@ exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 
@@ -92,9 +93,21 @@ class MissingExtraError(HoldfastError):
 
     def __init__(self, library: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(
-            f"this needs {library}, which is not installed\n  remedy: pip install 'holdfast[{extra}]'"
-        )
+        self.problem = f"this needs {library}, which is not installed"
+        self.remedy = f"pip install 'holdfast[{extra}]{_origin()}'"
+        super().__init__(f"{self.problem}\n  remedy: {self.remedy}")
+
+
+def _origin() -> str:
+    """Where pip finds this holdfast, such as a clone's folder; nothing where it came from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:  # PEP 610
+        noted = json.loads(distribution("holdfast").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        noted = {}
+    version = noted.get("vcs_info", {}).get("vcs")
+    return f" @ {version}+{noted['url']}" if version else f" @ {noted['url']}" if noted else ""
 
 
 class LimitError(HoldfastError):

@@ -51,7 +51,7 @@ def _compression(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def open_source(path: Path) -> io.BufferedReader | io.BytesIO:
+def open_source(path: Path) -> io.BufferedReader:
     """The decompressed bytes of a file: gzip, Zstandard, xz, bzip2 (told by its start) or plain.
 
     Raises:
@@ -62,7 +62,7 @@ def open_source(path: Path) -> io.BufferedReader | io.BytesIO:
     if kind is not None:
         return io.BufferedReader(_Decompressed(path, kind), SNIFFED_BYTES)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell redirects
-        return io.BytesIO(path.read_bytes().decode("utf-16", errors="replace").encode())
+        return io.BufferedReader(_Decompressed(path, "utf-16"), SNIFFED_BYTES)
     return path.open("rb")
 
 
@@ -71,6 +71,7 @@ class _Decompressed(io.RawIOBase):
 
     def __init__(self, path: Path, kind: str) -> None:
         openers: dict[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "bzip2": bz2.open}
+        openers["utf-16"] = _Utf8
         zstd = pa.input_stream
         opener = openers.get(kind, lambda name: zstd(str(name), compression="zstd"))
         self._path, self._source = path, opener(path)
@@ -89,6 +90,17 @@ class _Decompressed(io.RawIOBase):
     def close(self) -> None:
         self._source.close()
         super().close()
+
+
+class _Utf8:
+    """A text in UTF-16 as UTF-8."""
+
+    def __init__(self, path: Path) -> None:
+        self._text = path.open(encoding="utf-16", errors="replace", newline="")
+        self.close = self._text.close
+
+    def read1(self, size: int) -> bytes:
+        return self._text.read(max(size // 4, 1)).encode()
 
 
 def read_exactly(source: BinaryIO, size: int, path: Path) -> bytes:

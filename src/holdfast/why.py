@@ -11,8 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,11 +19,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from holdfast.answer import SCHEMA, Answer, ColumnFormat, Section, Table, Unknown
-from holdfast.command import room
+from holdfast.command import lacking, room
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.formats import recognise as recognize_log
 from holdfast.numbers import counted, size
-from holdfast.opening import first_bytes
+from holdfast.opening import first_bytes, is_compressed, open_source, unreadable
 
 app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
 
@@ -32,6 +31,8 @@ MOST_FILES = 500
 """Files of a folder that are looked at: enough to know what it holds."""
 MOST_BYTES = 64_000_000
 """Larger files are recognized, and left to the command that has a progress bar."""
+MOST_NAMED = 5
+"""Files in an error, of those without anything to recognize."""
 HEAD = 65_536
 FST_MAGIC = b"\xd6\xfd\xb2\x7e"
 
@@ -67,6 +68,14 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Gap(Unknown):
+    """Something that could not be told."""
+
+    code: str = ""
+    """``missing-extra``, ``limit-exceeded``, ``empty-input``, ``damaged``, ``unreadable``, or a room's."""
+
+
+@dataclass(frozen=True)
 class Why(Answer):
     """What a path holds, and what to do with it."""
 
@@ -74,8 +83,8 @@ class Why(Answer):
     matches: tuple[Match, ...]
     headlines: tuple[str | None, ...]
     """Parallel to `matches`; None where the room could not answer, or was not asked."""
-    problems: tuple[str, ...]
-    """Why not."""
+    gaps: tuple[Gap, ...]
+    """Why not, and what was not looked at."""
 
     @property
     def title(self) -> str:
@@ -89,7 +98,7 @@ class Why(Answer):
             | {"headline": headline, "next": command(f)}
             for f, headline in zip(self.matches, self.headlines, strict=True)
         ]
-        return {"path": str(self.path), "found": rows}
+        return {"path": str(self.path), "found": rows, "unknown": list(map(asdict, self.gaps))}
 
     def sections(self) -> Sequence[Section]:
         """One row per kind of data."""
@@ -107,8 +116,8 @@ class Why(Answer):
         return [Section("data", "What is it?", sentence, tables=[Table(table, columns)])]
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Headlines that could not be computed."""
-        return [Unknown(problem) for problem in self.problems]
+        """Headlines that could not be computed, and files that were not looked at."""
+        return self.gaps
 
 
 @app.default
@@ -120,27 +129,25 @@ def why(path: Path, /) -> Why:
             run, traces, checkpoints, a Croissant description, records, a transducer, a model, images,
             tables (CSV, Parquet, JSON Lines).
     """
-    if not (path.is_file() or path.is_dir()):
+    try:
+        there = path.is_file() or path.is_dir()
+    except OSError as error:  # a folder above it is closed to us
+        raise unreadable(path, error) from error
+    if not there:
         raise InputError("no such file or folder", code="not-found", path=path)
-    matches = _look(path)
+    search = _Search(path)
+    matches = search.matches()
     if not matches:
-        raise InputError(
-            "nothing here that holdfast reads",
-            code="unknown-format",
-            path=path,
-            expected="; ".join(kind.what for kind in KINDS),
-            remedy="name the room's command yourself; `holdfast --help` lists the rooms",
-        )
+        raise search.nothing()
     headlines: list[str | None] = []
-    problems = []
     for entry in matches:
         try:
             _check_size(entry.path)
             headlines.append(" ".join(entry.kind.headline(entry.path).split()))
-        except HoldfastError as error:
+        except Exception as error:  # one room's failure is not the others'
             headlines.append(None)
-            problems.append(f"{entry.kind.what}: {error}".replace("\n", " "))
-    return Why(path, tuple(matches), tuple(headlines), tuple(problems))
+            search.gaps.append(_gap(entry.kind, error))
+    return Why(path, tuple(matches), tuple(headlines), tuple(dict.fromkeys(search.gaps)))
 
 
 def command(match: Match) -> str:
@@ -148,60 +155,118 @@ def command(match: Match) -> str:
     place = str(match.path)
     if match.kind.room == "lm":
         place = ("ngram:" if match.path.is_file() else "hf:") + place
+    elif place.startswith("-"):  # no option
+        place = f"./{place}"
     return f"holdfast {match.kind.command.format(shlex.quote(place))}"
 
 
+def _gap(kind: Kind, error: Exception) -> Gap:
+    """Why a room could not look at something."""
+    if isinstance(error, ImportError):
+        error = lacking(error, kind.command.split()) or error
+    if isinstance(error, HoldfastError):
+        code, text, remedy = error.code, str(error), getattr(error, "remedy", None)
+    else:
+        code, text, remedy = "failed", f"{type(error).__name__}: {error}", "Please report it."
+    text = " ".join(text.partition("\n  remedy:")[0].split()).rstrip(".")
+    return Gap(f"{kind.what}: {text}.", remedy or "", code)
+
+
 def _check_size(path: Path) -> None:
-    files = [path] if path.is_file() else islice(path.rglob("*"), MOST_FILES)
-    total = sum(entry.stat().st_size for entry in files if entry.is_file())
-    if total > MOST_BYTES:
-        raise InputError("too large for a headline", code="limit-exceeded", found=size(total))
+    total, files = 0, [path] if path.is_file() else filter(Path.is_file, path.rglob("*"))
+    for number, file in enumerate(files):
+        total += file.stat().st_size
+        if is_compressed(file):
+            with open_source(file) as source:
+                while total <= MOST_BYTES and (piece := source.read(HEAD)):
+                    total += len(piece)
+        if total > MOST_BYTES or number >= MOST_FILES:
+            found = f"more than {size(MOST_BYTES)} or {MOST_FILES} files"
+            raise InputError("too large for a headline", code="limit-exceeded", found=found)
 
 
-def _look(path: Path) -> list[Match]:
-    """What a path is; of a folder that is nothing itself, what the files in it are."""
-    kind = _kind(path)
-    if kind is not None:
-        return [Match(kind, path)]
-    if path.is_file():
-        return []
-    kinds: dict[tuple[str, Path], Match] = {}
-    for entry in islice(_below(path), MOST_FILES):
-        kind = _kind(entry)
-        if kind is None:
-            continue
-        place = {"alone": entry, "by folder": entry.parent, "all": path}[kind.read]
-        seen = kinds.get((kind.what, place))
-        files = 1 if seen is None else seen.files + 1
-        kinds[kind.what, place] = Match(kind, place, files)
-    found = list(kinds.values())
-    # Beside a log, a plain table is a part of it.
-    return [match for match in found if match.kind not in PLAIN] or found
+class _Search:
+    """What a path is; of a folder that is nothing itself, what the files in it are.
 
+    Attributes:
+        gaps: what was not looked at, and why.
+    """
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Files and folders in the order of a walk; not below what is recognized as a whole."""
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
-        yield path
-        if path.is_dir() and not path.is_symlink() and _kind(path) is None:
-            yield from _below(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.gaps: list[Gap] = []
+        self._others = 0
+        """Files of no known kind."""
 
+    def matches(self) -> list[Match]:
+        """What was found."""
+        kinds: dict[tuple[str, Path], Match] = {}
+        for number, (entry, kind) in enumerate(self._walk()):
+            if number >= MOST_FILES:
+                text = f"Only the first {MOST_FILES} files and folders were looked at."
+                self.gaps.append(Gap(text, "Name a folder below this one.", "limit-exceeded"))
+                break
+            if kind is None:
+                continue
+            folder = entry if entry == self.path else entry.parent
+            place = {"alone": entry, "by folder": folder, "all": self.path}[kind.read]
+            seen = kinds.get((kind.what, place))
+            files = 1 if seen is None else seen.files + 1
+            kinds[kind.what, place] = Match(kind, place, files)
+        found = list(kinds.values())
+        # Beside a log, a plain table is a part of it.
+        return [match for match in found if match.kind not in PLAIN] or found
 
-def _kind(path: Path) -> Kind | None:
-    try:
-        head = b"" if path.is_dir() else first_bytes(path)[:HEAD]
-    except (HoldfastError, OSError):
+    def nothing(self) -> InputError:
+        """Why nothing was found."""
+        codes = {gap.code for gap in self.gaps} or {"" if self._others else "empty-input"}
+        alone = len(codes) == 1 and (not self._others or "limit-exceeded" in codes)
+        code = codes.pop() if alone else "unknown-format"
+        return InputError(
+            "cannot tell what this is" if alone else "nothing here that holdfast reads",
+            code=code,
+            path=self.path,
+            found=" ".join(gap.text for gap in self.gaps[:MOST_NAMED]),
+            expected="; ".join(kind.what for kind in KINDS),
+            remedy="name the room's command yourself; `holdfast --help` lists the rooms",
+        )
+
+    def _walk(self) -> Iterator[tuple[Path, Kind | None]]:
+        """Files and folders, and what they are; not below what is recognized as a whole."""
+        waiting = [self.path]
+        while waiting:
+            path = waiting.pop()
+            inside: list[Path] = []
+            kind = None
+            try:
+                if path.is_dir():
+                    kind = self._kind(path, b"")
+                    if kind is None and (path == self.path or not path.is_symlink()):
+                        inside = sorted(path.iterdir(), reverse=True)
+                elif path.is_file():  # a pipe would wait for its writer
+                    head = first_bytes(path)[:HEAD]
+                    if head.strip():
+                        kind = self._kind(path, head)
+                        self._others += kind is None
+                    else:
+                        self.gaps.append(Gap(f"{path}: the file is empty.", code="empty-input"))
+            except Exception as error:  # a library that decompresses raises what it likes
+                cause = error.__cause__ or error
+                code = "unreadable" if getattr(cause, "errno", None) else "damaged"
+                self.gaps.append(Gap(f"{path}: {cause}.", code=code))
+            yield path, kind
+            waiting += [each for each in inside if not each.name.startswith(".")]
+
+    def _kind(self, path: Path, head: bytes) -> Kind | None:
+        for kind in KINDS:
+            try:
+                if kind.test(path, head):
+                    return kind
+            except ImportError as error:
+                self.gaps.append(_gap(kind, error))
+            except Exception:  # what a test stumbles over is not of its kind
+                continue
         return None
-    return next((kind for kind in KINDS if _fits(kind, path, head)), None)
-
-
-def _fits(kind: Kind, path: Path, head: bytes) -> bool:
-    try:
-        return kind.test(path, head)
-    except (HoldfastError, OSError, ValueError):
-        return False
 
 
 # What is what.
@@ -236,9 +301,10 @@ def _is_cluster_log(path: Path, head: bytes) -> bool:
 
 
 def _is_fst_text(_: Path, head: bytes) -> bool:
-    lines = head.split(b"\n")[:-1][:20]
+    lines = [line.split() for line in head.split(b"\n")[:-1][:20]]
     return len(lines) > 1 and all(
-        re.fullmatch(rb"\d+(\s+\d+)(\s+\S+){1,3}|\d+(\s+\S+)?", n) for n in lines
+        0 < len(words) <= 5 and all(word.isdigit() for word in words[: 1 + (len(words) > 2)])
+        for words in lines
     )
 
 
@@ -398,7 +464,12 @@ def _of_tables(path: Path) -> str:
 
 
 def _of_answer(path: Path) -> str:
-    return str(json.loads(path.read_text())["headline"])
+    try:
+        return str(json.loads(path.read_text())["headline"])
+    except (ValueError, KeyError) as error:
+        raise InputError(
+            "not a whole answer", code="damaged", path=path, found=str(error)
+        ) from error
 
 
 PLAIN = (

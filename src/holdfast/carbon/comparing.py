@@ -41,6 +41,10 @@ LEVELS = (0.25, 0.5, 0.75)
 """Shares of the largest cut at which policies are compared."""
 CLOSE = 1e-3
 """Relative difference of total penalties that counts as equal."""
+NARROW = 1e-5
+"""Relative difference of strengths that counts as equal: solvers tell apart plans at its two ends."""
+TIE = 1e-6
+"""Relative difference of cuts that counts as none: the last digits of a solver choose nothing."""
 BASELINES = ("proportional", "priority", "capacity curve", "waiting")
 COLOURS = ("user", "good", "purple", "system", "hardware", "sky", "unattributed")
 Curtailments = list[list[FloatArray]]
@@ -75,7 +79,7 @@ class Comparison(Answer):
         levels = sorted({row["level"] for row in self.rows})
         middle = [row for row in self.rows if row["level"] == levels[len(levels) // 2]]
         own, rivals = middle[0], [row for row in middle if row["policy"] in BASELINES]
-        best = max(rivals, key=lambda row: row["saved_share"])
+        best = rivals[first_best([row["saved_share"] for row in rivals])]
         sentence = (
             f"At a total penalty of {brief(own['penalty'])} units the efficient plan saves "
             f"{percent(own['saved_share'], 2)} of the CO2, the best baseline ({best['policy']}) "
@@ -132,26 +136,29 @@ def compare(
         raise refused(text, "missing-key", None, "--penalties", remedy=remedy)
     windows = problem.windows(window_s, flex, cap)
 
-    def solved(policy: str, strength: float | None) -> Plan:
-        made = [solve(policy, window, strength) for window in windows]
-        return collected(problem, windows, made, policy, strength, {})
+    def plan_of(policy: str, strength: float | None, solved: Sequence[Solved]) -> Plan:
+        return collected(problem, windows, solved, policy, strength, {})
 
-    most = solved("efficient", None).saved_share
+    def solved(policy: str, strength: float | None) -> Sequence[Solved]:
+        return [solve(policy, window, strength) for window in windows]
+
+    def reaching(policy: str, figure: str, aim: float, guess: float) -> Plan:
+        return _reaching(partial(solved, policy), partial(plan_of, policy), figure, aim, guess)
+
+    most = plan_of("efficient", None, solved("efficient", None)).saved_share
     rows: list[dict[str, Any]] = []
     strength = 1.0
     with progress.track("comparing", len(levels), "levels") as bar:
         for level in levels:
-            search = partial(solved, "efficient")
-            own = _reaching(search, "saved_share", level * most, strength)
+            own = reaching("efficient", "saved_share", level * most, strength)
             strength = own.strength or strength
             found = {"efficient": own}
             for policy in ("fair", "market"):
                 guess = own.penalty / float(own.entitlements.sum())
-                search = partial(solved, policy)
-                found[policy] = _reaching(search, "penalty", own.penalty, guess)
+                found[policy] = reaching(policy, "penalty", own.penalty, guess)
             for name in BASELINES:
                 pretended = [Solved(d, 0.0, 0.0) for d in best_baseline(windows, name, own.penalty)]
-                found[name] = collected(problem, windows, pretended, name, None, {})
+                found[name] = plan_of(name, None, pretended)
             bar.advance(1)
             for policy, made in found.items():
                 spent = made.penalty / own.penalty if own.penalty else 1.0
@@ -169,24 +176,55 @@ def compare(
     return Comparison(rows, problem.signal)
 
 
-def _reaching(solve: Callable[[float], Plan], figure: str, aim: float, guess: float) -> Plan:
-    """The plan of the strength at which a figure that grows with the strength is as aimed."""
-    low, high, least = 0.0, max(guess, 1e-9), 0.0
-    made = solve(high)
-    while getattr(made, figure) < aim and high < 1e15:
-        low, least, high = high, getattr(made, figure), 4 * high
-        made = solve(high)
-    most = getattr(made, figure)
-    while abs(getattr(made, figure) - aim) > CLOSE * aim + 1e-9 and high - low > 1e-6 * guess:
+def _reaching(
+    solve: Callable[[float], Sequence[Solved]],
+    plan_of: Callable[[float, Sequence[Solved]], Plan],
+    figure: str,
+    aim: float,
+    guess: float,
+) -> Plan:
+    """The plan at which a figure that grows with the strength is as aimed.
+
+    Where the figure jumps, all mixtures of the plans on both sides suit that strength equally well, and
+    which one a solver gives is chance. So the strength is narrowed from both sides, and the two are mixed.
+    """
+    low, high, below = 0.0, max(guess, 1e-9), None
+    above = solve(high)
+    least, most = 0.0, getattr(plan_of(high, above), figure)
+    while most < aim and high < 1e15:
+        low, least, below = high, most, above
+        high *= 4
+        above = solve(high)
+        most = getattr(plan_of(high, above), figure)
+    while most - least > CLOSE * aim + 1e-9 and high - low > NARROW * (guess if low == 0 else high):
         # Between the chord and the middle: the chord alone creeps where the figure jumps.
         share = min(max((aim - least) / max(most - least, 1e-12), 0.1), 0.9)
         strength = low + share * (high - low)
-        made = solve(strength)
-        if (found := getattr(made, figure)) < aim:
-            low, least = strength, found
+        middle = solve(strength)
+        if (found := getattr(plan_of(strength, middle), figure)) < aim:
+            low, least, below = strength, found, middle
         else:
-            high, most = strength, found
-    return made
+            high, most, above = strength, found, middle
+    if below is None:  # what is free is taken at the least strength
+        return plan_of(high, above)
+    ends = [list(zip(a.d, b.d, strict=True)) for a, b in zip(below, above, strict=True)]
+
+    def mixed(share: float) -> Plan:
+        d = [[(1 - share) * a + share * b for a, b in each] for each in ends]
+        return plan_of(low + share * (high - low), [Solved(each, 0.0, 0.0) for each in d])
+
+    def missing(share: float) -> float:
+        return float(aim - getattr(mixed(share), figure))
+
+    if missing(0.0) > 0 > missing(1.0):
+        return mixed(brentq(missing, 0.0, 1.0, rtol=1e-9))
+    return mixed(float(missing(0.0) > 0))
+
+
+def first_best(figures: Sequence[float]) -> int:
+    """The place of the largest figure; of those that differ by less than `TIE` of it, the first."""
+    most = max(figures)
+    return next(n for n, each in enumerate(figures) if each >= most - TIE * abs(most))
 
 
 def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> Curtailments:
@@ -199,7 +237,7 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> Curta
     """
     entitled = [window.with_rights() for window in windows]
     scaled = [_scaled(windows, d, penalty) for d in _settings(name, entitled)]
-    return max(scaled, key=lambda d: _total(windows, d, Window.cut))
+    return scaled[first_best([_total(windows, d, Window.cut) for d in scaled])]
 
 
 def _total(

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,14 +113,15 @@ def read_records(path: Path, text: str | None = None, zone: str = "") -> Records
     Raises:
         InputError: ``damaged`` for a row of another length, with the line; ``empty-input``.
     """
-    rows = csv.reader(io.StringIO(read_text(path) if text is None else text))
-    found = Records(path, [" ".join(name.split()) for name in next(rows, [])], [])
+    rows = _rows(path, read_text(path) if text is None else text)
+    _, header = next(rows, (1, []))
+    found = Records(path, [" ".join(name.split()) for name in header], [])
     column = found.columns.index(AUTHORITY) if AUTHORITY in found.columns else None
     zones = set()
-    for row in rows:
+    for line, row in rows:
         if not any(cell.strip() for cell in row):
             continue
-        place = f"line {rows.line_num}"
+        place = f"line {line}"
         if len(row) != len(found.columns):
             expected = counted(len(found.columns), "cell")
             raise refused("damaged row", "damaged", path, place, f"{len(row)}", expected)
@@ -133,6 +134,17 @@ def read_records(path: Path, text: str | None = None, zone: str = "") -> Records
     if not found.rows:
         raise refused("no rows", "empty-input", path)
     return found
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line and cells of every row, whatever ends its lines."""
+    rows = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        place = f"line {rows.line_num}"
+        raise refused("damaged row", "damaged", path, place, str(error)) from error
 
 
 def read_text(path: Path) -> str:
@@ -220,7 +232,8 @@ def recognize(head: bytes) -> str:
     text = head.decode("utf-8-sig", errors="replace")
     if text.lstrip()[:1] in ("{", "["):
         return "WattTime" if '"point_time"' in text else ""
-    columns = [" ".join(n.split()) for n in next(csv.reader([text.partition("\n")[0].strip()]), [])]
+    header = next(csv.reader(io.StringIO(text.lstrip(), newline="")), [])
+    columns = [" ".join(name.split()) for name in header]
     return next((name for name, fits, _ in _TABLES if fits(columns)), "")
 
 

@@ -251,6 +251,17 @@ def test_the_testbed(testbed_store: Path) -> None:
     assert of.scheduler.interval_s < 3
 
 
+@pytest.mark.parametrize("write_s", [30.0, 300.0])
+def test_work_that_checkpoints_leave_no_time_for_is_refused(
+    write_s: float, testbed_log: FleetLog
+) -> None:
+    assumed = replace(testbed_log.assumptions, write_s=write_s)
+    with pytest.raises(InputError) as caught:
+        calibrate(FleetLog(testbed_log.store, assumed))
+    assert caught.value.code == "no-data"
+    assert caught.value.found
+
+
 def test_accounting_alone(testbed: Path, tmp_path: Path) -> None:
     """No health events, no qos table, no outages, no inventory."""
     fleet.ingest([testbed / "sacct_D_all.psv.gz"], tmp_path / "store")

@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
-from holdfast.fleet.simulation.durations import Fit, Prior, fit
+from holdfast.fleet.simulation.durations import LEAST, Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
 from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
@@ -32,6 +32,7 @@ DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
 BURSTS = 3.0
 # A size with as many completed jobs stands alone; one with fewer leans on the other sizes.
 FIRM_EVENTS = 20
+WIDEST = 5.0  # Spread of log t beyond which a mean, exp(12) medians, is no estimate
 FEWEST_FOR_SHAPE = 5  # Ends seen fewer times get a constant hazard
 # A size keeps its number of GPUs with this share of the jobs and so many of them, or with this
 # share of the GPU time; others are merged to the nearest power of two.
@@ -111,7 +112,7 @@ def workload(
     jobs_per_day, hours, days = _arrivals(those, findings)
     users = max(len(set(those.runs.user.tolist())), 1)
     findings.found("workload.users", users, those.runs.gpus.size)
-    sizes = _sizes(those, cluster, classes, findings)
+    sizes = _sizes(log, those, cluster, classes, findings)
     ends = _ends(log, those, findings)
     limits = _short_limits(those, ends, findings), _limit_factor(log, those, findings)
     return Workload("synthetic", jobs_per_day, users, hours, days, sizes, ends, *limits)
@@ -191,7 +192,7 @@ def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[flo
 
 
 def _sizes(
-    those: Cohort, cluster: Cluster, classes: Sequence[Qos], findings: Findings
+    log: FleetLog, those: Cohort, cluster: Cluster, classes: Sequence[Qos], findings: Findings
 ) -> tuple[Size, ...]:
     """The size mix with the work of each size."""
     runs = those.runs
@@ -210,6 +211,16 @@ def _sizes(
         mine = gpus == size
         count, completed = int(mine.sum()), int((mine & done).sum())
         work = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
+        if work.sigma > WIDEST:
+            short = int((runs.made_s[done] <= LEAST).sum())
+            raise InputError(
+                "the log does not tell how long jobs compute",
+                code="no-data",
+                path=log.store.path,
+                found=f"{short:,} of {counted(int(done.sum()), 'completed job')} left at most "
+                f"{LEAST:.0f} s to compute beside their start and their checkpoints",
+                remedy="state a shorter checkpoint.write or checkpoint.init, as such jobs have",
+            )
         hours, spread = rounded(max(work.mean / HOUR_S, 1e-4)), rounded(work.sigma, 3)
         key = f"workload.sizes[{place}]"
         low, high = (each / HOUR_S for each in work.mean_ci95)
@@ -249,7 +260,8 @@ def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Pri
     for size in np.unique(gpus).tolist():
         mine = gpus == size
         if (mine & done).sum() >= FIRM_EVENTS:
-            firm[size] = fit("lognormal", made_s[mine], done[mine])
+            found = fit("lognormal", made_s[mine], done[mine])
+            firm |= {size: found} if found.sigma <= WIDEST else {}
     overall = fit("lognormal", made_s, done)
     places = [each.mu for each in firm.values()]
     apart = max(float(np.std(places, ddof=1)), 0.5) if len(places) > 1 else 1.0

@@ -283,6 +283,8 @@ def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
 
     A file that ends the reading process is blamed for it, and the others go to a fresh one.
     """
+    import orjson  # noqa: F401  where it is missing, the reading process would seem to die of a file
+
     files = [Path(file) for file in request["files"]]
     records = request.get("records")
     first = 0

@@ -253,7 +253,7 @@ def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasure
     except LimitError as error:
         return Unmeasured(name, error.problem)
     except MissingExtraError as error:
-        return Unmeasured(name, f"it needs Pillow: pip install 'holdfast[{error.extra}]'")
+        return Unmeasured(name, f"it needs Pillow: {error.remedy}")
     sizes = np.cumsum([len(piece) for piece in pieces]).tolist()
     return _Measured(record, image, name, sizes, likeness)
 
