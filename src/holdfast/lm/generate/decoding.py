@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from holdfast.lm.generate.architectures import architecture
 from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exact
-from holdfast.lm.generate.loading import end_ids, open_model
+from holdfast.lm.generate.loading import open_model, read_settings
+from holdfast.lm.generate.prompts import Prompt, encode
 from holdfast.lm.generate.results import Generation
-from holdfast.lm.generate.sampling import GREEDY, TOLERANCE, Chooser, Sampling
+from holdfast.lm.generate.sampling import AS_THE_CHECKPOINT, TOLERANCE, Chooser, Sampling
 from holdfast.lm.generate.sequences import Ends, Sequences, Totals
 from holdfast.lm.generate.speculation import Matches, Plan, parse_plan, run_round
 from holdfast.lm.generate.tuning import LENGTHS, Controller, Profile
@@ -34,21 +35,29 @@ class Generator:
         generator.generate(["def area("], max_new=64).texts
 
     Args:
-        model: ``hf:FOLDER`` or a folder; a `HuggingFaceModel`; or a causal model of transformers in
-            memory.
-        tokenizer: of transformers or `load_tokenizer`; None takes that of the folder. A model in memory
-            works without one, on prompts of token ids.
+        model: ``hf:FOLDER`` or a folder, computed in the dtype of its checkpoint or that of
+            ``hf:FOLDER?dtype=float32&device=cpu``; or a causal model of transformers in memory.
+        tokenizer: of transformers; None takes that of the folder. A model in memory works without one, on
+            prompts of token ids.
         exact: pad every pass so that plain and speculative decoding agree bit by bit (slower).
         heads: policy for fewer heads, from `read_heads`; None computes every head.
+        low_memory: hold the weights once: no copies in the order that products of several rows read
+            fastest. The layers of a model in memory are taken over: it can no longer be used itself.
 
     Raises:
         InputError: ``unsupported`` for a model that cannot be run layer by layer.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, exact: bool = False, heads: Any = None
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        exact: bool = False,
+        heads: Any = None,
+        low_memory: bool = False,
     ) -> None:
-        loaded, self.tokenizer, self.begin, release = open_model(model, tokenizer)
+        loaded, self.tokenizer, release = open_model(model, tokenizer)
         arch = architecture(loaded)
         self.name = str(model) if isinstance(model, str | Path) else f"{arch.name} in memory"
         if heads is not None:
@@ -60,22 +69,26 @@ class Generator:
                     remedy="leave out --exact or --heads",
                 )
             heads.check(arch)
-        self.decoder = (ExactDecoder if exact else Decoder)(arch, release=release)
+        kind = ExactDecoder if exact else Decoder
+        self.decoder = kind(arch, release=release or low_memory, copies=not low_memory)
         if isinstance(self.decoder, ExactDecoder):
             check_exact(self.decoder)
         self.exact, self.heads = exact, heads
         self.tolerance = TOLERANCE.get(str(self.decoder.dtype).removeprefix("torch."), 0.3)
         lengths = [length for length in LENGTHS if not exact or length < ROWS]
         self._profile = Profile(len(arch.layers), self.decoder.head_share, lengths)
-        self._end_ids = end_ids(loaded, self.tokenizer)
+        self.settings = read_settings(loaded, self.tokenizer)
+        """What the checkpoint says about generation."""
 
     def generate(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[Prompt] = (),
         *,
+        messages: Sequence[Any] = (),
+        chat: bool = False,
         max_new: int = 128,
         speculate: str | Plan = "auto",
-        sampling: Sampling = GREEDY,
+        sampling: Sampling = AS_THE_CHECKPOINT,
         stop: Sequence[str] = (),
         batch: int = 1,
         check: bool = False,
@@ -84,10 +97,12 @@ class Generator:
         """Continue every prompt.
 
         Args:
-            prompts: texts, or token ids (used as they are, without a beginning token).
+            prompts: texts, encoded as by ``tokenizer(text)``; token ids as they are; or conversations.
+            messages: a further conversation, or several: lists of ``{"role": ..., "content": ...}``.
+            chat: texts are messages of a user, written by the chat template.
             max_new: most new tokens per prompt.
             speculate: ``auto``, ``off``, ``lookup``, ``lookup:D`` or ``early-exit:E,D``.
-            sampling: greedy by default.
+            sampling: as the checkpoint says where a setting is None.
             stop: strings that end a text; the text is cut before the first.
             batch: number of prompts that are decoded together.
             check: decode again without drafts, and fail on a divergence that is not a near-tie.
@@ -98,7 +113,9 @@ class Generator:
                 not numbers, or a divergence (``divergence``).
         """
         plan = self._plan(speculate)
-        texts = [self._tokens(prompt, place) for place, prompt in enumerate(prompts)]
+        if messages and isinstance(messages[0], Mapping):
+            messages = [messages]
+        texts = self.encode([*prompts, *messages], chat=chat)
         if not texts:
             raise InputError("no prompts", code="empty-input", place="prompts")
         if max_new < 1 or batch < 1:
@@ -110,15 +127,22 @@ class Generator:
             )
         if stop and self.tokenizer is None:
             raise InputError("stop strings need a tokenizer", code="conflict", place="stop")
-        if check and not sampling.greedy:
-            raise InputError("only greedy decoding can be checked", code="conflict", place="check")
+        sampling = sampling.over(self.settings.sampling)
+        if check and sampling.temperature:
+            raise InputError(
+                "only greedy decoding can be checked",
+                code="conflict",
+                place="check",
+                found=f"temperature {sampling.temperature:g}",
+                remedy="set the temperature to 0",
+            )
         chooser = Chooser(sampling, self.tolerance, self.decoder.device)
         totals = Totals()
         before = list(self.decoder.rows)
         ends = Ends(
-            frozenset() if ignore_end else self._end_ids,
+            frozenset() if ignore_end else self.settings.ends,
             tuple(stop),
-            () if self.tokenizer is None else self.tokenizer.pieces,
+            self.tokenizer,
             self.decoder.arch.context,
         )
         batches = [
@@ -137,12 +161,15 @@ class Generator:
             rows_per_layer=tuple(rows),
             tolerance=self.tolerance,
             exact=self.exact,
+            settings={**vars(sampling), "ends": sorted(ends.ids)},
+            ignored_settings=self.settings.ignored,
+            dtype=str(self.decoder.dtype).removeprefix("torch."),
             model=self.name,
             layers=len(rows),
         )
         if check:
             plain = self.generate(
-                [list(text) for text in texts],
+                texts,
                 max_new=max_new,
                 speculate="off",
                 stop=stop,
@@ -155,7 +182,7 @@ class Generator:
 
     def perplexity(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[Prompt],
         exits: Sequence[int] = (),
         all_heads: bool = False,
     ) -> dict[int, float]:
@@ -170,8 +197,8 @@ class Generator:
         losses, count = dict.fromkeys(layers, 0.0), 0
         rows = list(self.decoder.rows)
         with torch.inference_mode():
-            for place, prompt in enumerate(prompts):
-                tokens = self._tokens(prompt, place)[:LONGEST_SCORED]
+            for text in self.encode(prompts):
+                tokens = text[:LONGEST_SCORED]
                 targets = torch.tensor(tokens[1:], device=self.decoder.device)
                 if not len(targets):
                     continue
@@ -258,19 +285,13 @@ class Generator:
             self.decoder.run(x, cache, starts)
         cache.crop([len(text) - 1 for text in texts])
 
-    def _tokens(self, prompt: str | Sequence[int], place: int) -> list[int]:
+    def encode(self, prompts: Sequence[Prompt], *, chat: bool = False) -> list[list[int]]:
+        """The ids of prompts, checked; arguments as of `generate`."""
+        return [self._tokens(prompt, chat, f"prompt {n}") for n, prompt in enumerate(prompts, 1)]
+
+    def _tokens(self, prompt: Prompt, chat: bool, where: str) -> list[int]:
         """The ids of a prompt, checked."""
-        where = f"prompt {place + 1}"
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise InputError(
-                    "a text needs a tokenizer", code="conflict", place=where, expected="token ids"
-                )
-            tokens = self.tokenizer.encode(prompt.encode())
-            if tokens and tokens[: len(self.begin)] != self.begin:
-                tokens = [*self.begin, *tokens]
-        else:
-            tokens = [int(token) for token in prompt]
+        tokens = encode(self.tokenizer, prompt, chat, where)
         if not tokens:
             raise InputError(
                 "empty prompt",
@@ -324,13 +345,14 @@ class Generator:
         return plan
 
 
-def generate(model: Any, prompts: Sequence[str | Sequence[int]], **options: Any) -> Generation:
+def generate(model: Any, prompts: Sequence[Prompt] = (), **options: Any) -> Generation:
     """Continue prompts with a model: `Generator` for one call.
 
     Args:
         model: as of `Generator`.
         prompts: as of `Generator.generate`.
-        options: tokenizer, exact, heads of `Generator`; the others of `Generator.generate`.
+        options: tokenizer, exact, heads, low_memory of `Generator`; the others of `Generator.generate`.
     """
-    own = {key: options.pop(key) for key in ("tokenizer", "exact", "heads") if key in options}
+    names = "tokenizer", "exact", "heads", "low_memory"
+    own = {key: options.pop(key) for key in names if key in options}
     return Generator(model, **own).generate(prompts, **options)

@@ -152,12 +152,10 @@ def calibrate_heads(
     Raises:
         InputError: for a model or data that cannot be used; ``invalid-value`` for attention with NaN.
     """
-    from transformers import AutoTokenizer
-
     from holdfast.lm.generate.loading import open_model
 
-    opened = open_model(str(model), None)[0]
-    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    opened, tokenizer, _ = open_model(model)
+    opened = opened.float()  # clusters are those of the weights, whatever they are stored in
     corpus = Texts(data).encoded(tokenizer)
     pieces = windows(np.concatenate((corpus.train, corpus.held_out)), length)
     context = opened.config.max_position_embeddings

@@ -60,6 +60,12 @@ class Generation(Answer):
     tolerance: float
     """Top-2 margin below which a token is a near-tie."""
     exact: bool
+    settings: Mapping[str, Any]
+    """Temperature, top_k, top_p, repetition_penalty, seed, and the ids that end a text."""
+    ignored_settings: Mapping[str, Any]
+    """Settings of the checkpoint (generation_config.json) that have no effect here."""
+    dtype: str
+    """Of the weights and the computation."""
     model: str
     layers: int
     perplexity: float | None = None
@@ -149,6 +155,10 @@ class Generation(Answer):
             "near_ties": self.near_ties,
             "tolerance": self.tolerance,
             "exact": self.exact,
+            "dtype": self.dtype,
+            "settings": dict(self.settings),
+            "ignored_settings": dict(self.ignored_settings),
+            "unknown": [part.text for part in self.unknowns()],
             "checked": self.checked,
             "divergences": self.divergences,
             "perplexity": self.perplexity,
@@ -172,9 +182,10 @@ class Generation(Answer):
         """Model, prompts, settings."""
         prompts = sum(text.prompt_tokens for text in self.details)
         return [
-            ("model", f"{self.model}, {self.layers} layers"),
+            ("model", f"{self.model}, {self.layers} layers, {self.dtype}"),
             ("prompts", f"{len(self.details):,}, {prompts:,} tokens"),
             ("speculation", self.requested),
+            ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
             ("exact", "yes" if self.exact else "no"),
         ]
 
@@ -315,15 +326,22 @@ class Generation(Answer):
         return Section("texts", "What was generated?", "", (), [_table(rows, columns)])
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Whether speculation was worth it, where it was switched off."""
+        """Settings that were ignored, and whether speculation was worth it where it was switched off."""
+        unknown = [
+            Unknown(
+                f"What the checkpoint's setting {key} = {value!r} would change: it has no effect here.",
+                "end texts by --stop, or generate with transformers where it matters",
+            )
+            for key, value in self.ignored_settings.items()
+        ]
         if self.requested == "auto" and not self.drafted:
-            return [
+            unknown.append(
                 Unknown(
                     "Acceptance of drafts: no drafter was predicted to be faster than plain decoding.",
                     "train the model for early exits, or name a plan: --speculate early-exit:E,d",
                 )
-            ]
-        return []
+            )
+        return unknown
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:

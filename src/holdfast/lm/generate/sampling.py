@@ -8,8 +8,8 @@ argmax.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,31 +23,23 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.3}
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn; the default is greedy."""
+    """How a token is drawn; None is what the checkpoint says, and greedy where it says nothing."""
 
-    temperature: float = 0.0
+    temperature: float | None = None
     """0 takes the most likely token."""
-    top_k: int = 0
+    top_k: int | None = None
     """Draw among the k most likely tokens; 0: all."""
-    top_p: float = 1.0
+    top_p: float | None = None
     """Draw among the most likely tokens whose probabilities sum to at least this."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float | None = None
     """Divide positive logits of tokens that occurred by this, and multiply negative ones."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, valid, expected in (
-            ("temperature", self.temperature, self.temperature >= 0, "0 or more"),
-            ("top_k", self.top_k, self.top_k >= 0, "0 or more"),
-            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1"),
-            (
-                "repetition_penalty",
-                self.repetition_penalty,
-                self.repetition_penalty > 0,
-                "above 0",
-            ),
-        ):
-            if not valid or value != value or value == float("inf"):
+        for name, (valid, expected) in _VALID.items():
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and value < float("inf")
+            if value is not None and not (number and valid(value)):
                 raise InputError(
                     f"invalid {name}",
                     code="out-of-range",
@@ -56,13 +48,20 @@ class Sampling:
                     expected=expected,
                 )
 
-    @property
-    def greedy(self) -> bool:
-        """Whether tokens are chosen, not drawn."""
-        return self.temperature == 0
+    def over(self, base: Sampling) -> Sampling:
+        """These settings, and those of `base` where they are None."""
+        return replace(
+            base, **{key: value for key, value in vars(self).items() if value is not None}
+        )
 
 
-GREEDY = Sampling()
+_VALID: dict[str, tuple[Callable[[float], bool], str]] = {
+    "temperature": (lambda value: value >= 0, "0 or more"),
+    "top_k": (lambda value: value >= 0, "0 or more"),
+    "top_p": (lambda value: 0 < value <= 1, "above 0, at most 1"),
+    "repetition_penalty": (lambda value: value > 0, "above 0"),
+}
+GREEDY, AS_THE_CHECKPOINT = Sampling(0.0, 0, 1.0, 1.0), Sampling()
 
 
 @dataclass(frozen=True)
@@ -93,18 +92,19 @@ class Chooser:
             TopPLogitsWarper,
         )
 
-        self.greedy, self.tolerance = sampling.greedy, tolerance
+        sampling = sampling.over(GREEDY)
+        self.greedy, self.tolerance = not sampling.temperature, tolerance
         self._random = torch.Generator(device).manual_seed(sampling.seed)
         self._penalty = self._warpers = None
         if sampling.repetition_penalty != 1:
             self._penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
         if not self.greedy:
             self._warpers = LogitsProcessorList(
-                [TemperatureLogitsWarper(float(sampling.temperature))]
+                [TemperatureLogitsWarper(float(sampling.temperature or 1))]
             )
             if sampling.top_k:
                 self._warpers.append(TopKLogitsWarper(sampling.top_k))
-            if sampling.top_p < 1:
+            if sampling.top_p != 1:
                 self._warpers.append(TopPLogitsWarper(sampling.top_p))
 
     def draft(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from holdfast.lm.generate.prompts import spell
 from holdfast.lm.generate.results import Text
 from holdfast.lm.generate.speculation import Round
 
@@ -17,27 +19,29 @@ class Ends:
     Args:
         ids: tokens.
         stop: strings.
-        pieces: bytes of each token id; empty without a tokenizer.
+        tokenizer: of transformers; None without strings to stop at.
         context: positions of the model.
     """
 
     ids: frozenset[int]
     stop: tuple[str, ...]
-    pieces: Sequence[bytes | None]
+    tokenizer: Any
     context: int
 
-    def spelled(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of tokens."""
-        pieces = self.pieces
-        return b"".join(pieces[token] or b"" for token in tokens if token < len(pieces))
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that are a stop string: special tokens, which spell nothing."""
+        added = self.tokenizer.get_added_vocab() if self.stop else {}
+        return frozenset(added[text] for text in self.stop if text in added)
 
-    def stopped(self, tokens: Sequence[int]) -> bool:
-        """Whether the last token completes a stop string: an earlier one has ended the text already."""
+    def stopped(self, text: Sequence[int], first: int) -> bool:
+        """Whether the last token of a continuation, which begins at `first`, completes a stop string."""
         if not self.stop:
             return False
-        longest = max(len(text.encode()) for text in self.stop)
-        tail = self.spelled(tokens[-longest - 8 :])
-        return any(text.encode() in tail for text in self.stop)
+        longest = max(map(len, self.stop))
+        first = max(first, len(text) - 4 * longest - 8)  # a character has at most four tokens
+        tail = spell(self.tokenizer, text[:first], text[first:])
+        return text[-1] in self.stop_ids or any(one in tail for one in self.stop)
 
 
 class Sequences:
@@ -118,7 +122,7 @@ class Sequences:
                 self.near_ties[place].append(len(text) - 1 - first)
             if token in self._ends.ids:
                 self.ended[place] = "end"
-            elif self._ends.stopped(text[first:]):
+            elif self._ends.stopped(text, first):
                 self.ended[place] = "stop"
             elif len(text) >= self.limits[place]:
                 full = self.limits[place] == self._ends.context
@@ -133,10 +137,11 @@ class Sequences:
 
     def _result(self, place: int) -> Text:
         first, ended = self.prompts[place], self.ended[place]
-        tokens = self.texts[place][first:]
-        text = self._ends.spelled(tokens).decode("utf-8", "replace")
+        before, tokens = self.texts[place][:first], self.texts[place][first:]
+        text = spell(self._ends.tokenizer, before, tokens)
         if ended == "stop":
-            text = text[: min(at for at in map(text.find, self._ends.stop) if at >= 0)]
+            places = [at for at in map(text.find, self._ends.stop) if at >= 0]
+            text = text[: min(places, default=len(text))]
         return Text(text, tokens, first, ended, self.near_ties[place])
 
 
