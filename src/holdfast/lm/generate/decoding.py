@@ -149,7 +149,7 @@ class Generator:
             Sequences(texts[first : first + batch], max_new, ends)
             for first in range(0, len(texts), batch)
         ]
-        self._profile.start(sum(state.rounds_left for state in batches))
+        self._profile.start()
         with torch.inference_mode():
             for state in batches:
                 self._decode(state, plan, chooser, totals)
@@ -229,37 +229,52 @@ class Generator:
         drafts = plan.length if plan else max(LENGTHS)
         further = ROWS if self.exact else drafts + 1
         cache = self._cache(decoder, len(texts), max(state.limits) + further)
-        control = None if plan else Controller(self._profile, len(texts), not cache.joins)
+        # Texts of equal length share cheaper passes until drafts make their lengths differ, which would
+        # make all later rounds dearer: such a batch is left as it is.
+        ragged = cache.joins and len(set(map(len, texts))) > 1
+        control = None
+        if plan is None and (ragged or len(texts) == 1):
+            control = Controller(self._profile, len(texts))
         texts, matches = list(texts), [Matches(text) for text in texts]
         begin = now = time.perf_counter()
+        mark = decoder.clock()
         self._prefill(cache, texts)
         now = time.perf_counter()
         totals.prefill_seconds += now - begin
-        mark = decoder.clock()
+        if control:
+            self._profile.spent += decoder.clock() - mark
+        overhead = 0.0  # of choosing and learning: seconds that plain decoding would not spend
         while not all(state.ended):
             growing = [not state.ended[place] for place in state.rows]
             open_matches: list[Matches | None] = [
                 match if open_ else None for match, open_ in zip(matches, growing, strict=True)
             ]
+            # 1. Choose the drafts of the round.
+            mark = decoder.clock()
             round_plan, judged = plan or Plan(), ()
-            if control or round_plan.drafter == "lookup":
+            if control and control.begin():
+                left = state.left
+                rests = [left[place] for place in state.rows if left[place]]
+                round_plan = control.plan([match for match in open_matches if match], rests)
+                judged = control.judged_exits(round_plan)
+            elif round_plan.drafter == "lookup":
                 for match in open_matches:
                     if match:
                         match.find()
-            if control:
-                round_plan = control.plan(
-                    [match for match in open_matches if match], state.rounds_left
-                )
-                judged = control.judged_exits(round_plan)
+            # 2. Draft, verify, append.
+            chosen = decoder.clock()
             done = run_round(decoder, cache, texts, round_plan, chooser, open_matches, judged)
             lengths, reach = state.accept(done)
-            if control:
-                last, mark = mark, decoder.clock()
-                control.observe(done, mark - last, open_matches, lengths, reach)
+            cache.crop([len(text) - 1 for text in texts])
             before, now = now, time.perf_counter()
             totals.count(done, growing, lengths, now - before)
-            cache.crop([len(text) - 1 for text in texts])
-            # Bits depend on the number of rows: exact passes keep those of ended texts.
+            # 3. Learn from it.
+            if control:
+                end = decoder.clock()
+                overhead += chosen - mark
+                control.observe(done, overhead, end - chosen, open_matches, reach)
+                overhead = decoder.clock() - end
+            # 4. Bits depend on the number of rows: exact passes keep those of ended texts.
             if not self.exact and (rows := state.close_rows()):
                 cache.select(rows)
                 texts, matches = [texts[row] for row in rows], [matches[row] for row in rows]

@@ -233,7 +233,7 @@ class Generation(Answer):
             {"d": "drafted tokens", "a": "acceptance of one draft"},
             "LayerSkip, arXiv 2404.16710; expected tokens: Leviathan et al. 2023, equation 1",
             "Costs and acceptance are learned from the rounds; the plan with the highest predicted speed "
-            "is used, and plain decoding where none is 10 % faster (more in a batch).",
+            "is used, and plain decoding where none is 10 % faster.",
         )
         return Section(
             "speed",
@@ -337,7 +337,7 @@ class Generation(Answer):
         if self.requested == "auto" and not self.drafted:
             unknown.append(
                 Unknown(
-                    "Acceptance of drafts: no drafter was predicted to be faster than plain decoding.",
+                    "Acceptance of drafts: none was tried, as none was predicted to pay.",
                     "train the model for early exits, or name a plan: --speculate early-exit:E,d",
                 )
             )

@@ -76,11 +76,6 @@ class Sequences:
             for place, limit in enumerate(self.limits)
         ]
 
-    @property
-    def rounds_left(self) -> int:
-        """Rounds that plain decoding needs at most."""
-        return max(self.left)
-
     def accept(self, done: Round) -> tuple[list[int], int]:
         """Append what a round yielded, cut at the first end.
 

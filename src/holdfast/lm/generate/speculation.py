@@ -36,10 +36,9 @@ class Plan:
     counts: tuple[int, ...] = ()
     """Number of each text of a batch, at most d, where they differ; lookup only."""
 
-    @property
-    def further(self) -> float:
-        """Rows of a verification behind the first, per text."""
-        return sum(self.counts) / len(self.counts) if self.counts else self.length
+    def rows(self, batch: int) -> int:
+        """Drafts of a batch."""
+        return sum(self.counts) if self.counts else self.length * batch
 
     def __str__(self) -> str:
         if self.drafter == "early-exit":
