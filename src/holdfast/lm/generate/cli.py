@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, Options, Positive, Share, option, room
-
-if TYPE_CHECKING:
-    from holdfast.lm.generate.sampling import Sampling
+from holdfast.command import Answer, Positive, option, room
+from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling
 
 app = room(
     "generate", "Continue prompts faster: drafts by early exit, verified by the whole model."
 )
-
-
-@Options
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How tokens are chosen; by default as the checkpoint says (generation_config.json)."""
-
-    temperature: Annotated[float | None, option(metavar="T", at_least=0)] = None
-    """Temperature of sampling; 0 decodes greedily."""
-    top_k: Count | None = None
-    """Sample among the N most likely tokens; 0: all."""
-    top_p: Share | None = None
-    """Sample among the most likely tokens that hold this share of the probability."""
-    repetition_penalty: Annotated[float | None, option(metavar="R", at_least=0)] = None
-    """Divide the logits of tokens that occurred by R (above 1: fewer repetitions)."""
-    seed: Count = 0
-    """Random seed."""
-
-    def build(self) -> Sampling:
-        """The sampling."""
-        from holdfast.lm.generate.sampling import Sampling
-
-        return Sampling(
-            self.temperature, self.top_k, self.top_p, self.repetition_penalty, self.seed
-        )
 
 
 @app.default
@@ -58,7 +30,7 @@ def generate(
     batch: Positive = 1,
     stop: Annotated[tuple[str, ...], option(metavar="TEXT")] = (),
     check: bool = False,
-    sampling: SamplingOptions = SamplingOptions(),
+    sampling: Sampling = AS_THE_CHECKPOINT,
 ) -> Answer:
     """Continue prompts: draft with the first layers of the model, verify with all of them.
 
@@ -96,5 +68,5 @@ def generate(
         batch=batch,
         stop=stop,
         check=check,
-        sampling=sampling.build(),
+        sampling=sampling,
     )

@@ -237,12 +237,10 @@ class Decoder:
         starts: Sequence[int],
         first: int = 0,
         last: int | None = None,
-        states: dict[int, Any] | None = None,
         counts: Sequence[int] = (),
     ) -> Tensor:
         """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1.
 
-        Those after the layers below each key E of `states` become its value, where the pass is not split.
         With `counts`, x [1, N, D] has the rows of all texts in one line, ``counts[b]`` of text b.
         """
         batch, rows, _ = x.shape
@@ -267,8 +265,6 @@ class Decoder:
         for block in self.blocks[first:last]:
             x = block(x, cache, turns)
             self.rows[block.number] += batch * rows
-            if states and block.number + 1 in states:
-                states[block.number + 1] = x
         return x
 
     def logits(self, x: Tensor) -> Tensor:

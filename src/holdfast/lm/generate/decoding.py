@@ -15,11 +15,12 @@ from holdfast.lm.generate.architectures import architecture
 from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exact
-from holdfast.lm.generate.loading import open_model, read_settings
+from holdfast.lm.generate.loading import open_model
 from holdfast.lm.generate.prompts import Prompt, encode
 from holdfast.lm.generate.results import Generation
-from holdfast.lm.generate.sampling import AS_THE_CHECKPOINT, TOLERANCE, Chooser, Sampling
+from holdfast.lm.generate.sampling import TOLERANCE, Chooser
 from holdfast.lm.generate.sequences import Ends, Sequences, Totals
+from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling, read_settings
 from holdfast.lm.generate.speculation import Matches, Plan, parse_plan, run_round
 from holdfast.lm.generate.tuning import LENGTHS, Controller, Profile
 
@@ -251,19 +252,18 @@ class Generator:
             ]
             # 1. Choose the drafts of the round.
             mark = decoder.clock()
-            round_plan, judged = plan or Plan(), ()
+            round_plan = plan or Plan()
             if control and control.begin():
                 left = state.left
                 rests = [left[place] for place in state.rows if left[place]]
                 round_plan = control.plan([match for match in open_matches if match], rests)
-                judged = control.judged_exits(round_plan)
             elif round_plan.drafter == "lookup":
                 for match in open_matches:
                     if match:
                         match.find()
             # 2. Draft, verify, append.
             chosen = decoder.clock()
-            done = run_round(decoder, cache, texts, round_plan, chooser, open_matches, judged)
+            done = run_round(decoder, cache, texts, round_plan, chooser, open_matches)
             lengths, reach = state.accept(done)
             cache.crop([len(text) - 1 for text in texts])
             before, now = now, time.perf_counter()
@@ -284,10 +284,9 @@ class Generator:
         totals.kv_bytes = max(totals.kv_bytes, cache.nbytes())
 
     def _cache(self, decoder: Decoder, batch: int, capacity: int) -> Cache:
-        if self.heads is not None:
-            cache: Cache = self.heads.cache(decoder, batch, capacity)
-            return cache
-        return (ExactArena if self.exact else Arena)(decoder, batch, capacity)
+        kind = ExactArena if self.exact else Arena
+        cache: Cache = (self.heads.cache if self.heads else kind)(decoder, batch, capacity)
+        return cache
 
     def _prefill(self, cache: Cache, texts: Sequence[Sequence[int]]) -> None:
         """Store keys and values of all but the last token of every prompt, padded on the right."""
@@ -341,22 +340,23 @@ class Generator:
             return None
         layers = len(self.decoder.blocks)
         longest = ROWS - 1 if self.exact else LONGEST_DRAFT
-        if plan.drafter == "early-exit" and not 1 <= plan.exit_layer < layers:
-            raise InputError(
+        for what, number, most, used in (
+            (
                 "exit layer outside the model",
-                code="out-of-range",
-                place="speculate",
-                found=str(plan.exit_layer),
-                expected=f"1 to {layers - 1}",
-            )
-        if plan.drafter != "none" and not 1 <= plan.length <= longest:
-            raise InputError(
-                "invalid draft length",
-                code="out-of-range",
-                place="speculate",
-                found=str(plan.length),
-                expected=f"1 to {longest}",
-            )
+                plan.exit_layer,
+                layers - 1,
+                plan.drafter == "early-exit",
+            ),
+            ("invalid draft length", plan.length, longest, plan.drafter != "none"),
+        ):
+            if used and not 1 <= number <= most:
+                raise InputError(
+                    what,
+                    code="out-of-range",
+                    place="speculate",
+                    found=str(number),
+                    expected=f"1 to {most}",
+                )
         return plan
 
 

@@ -35,14 +35,10 @@ class ExactDecoder(Decoder):
         starts: Sequence[int],
         first: int = 0,
         last: int | None = None,
-        states: dict[int, Any] | None = None,
         counts: Sequence[int] = (),
     ) -> Tensor:
         """As `Decoder.run`; the padding's keys are overwritten by the next pass."""
-        out = super().run(_padded(x), cache, starts, first, last, states)
-        for layer, state in (states or {}).items():
-            states[layer] = state[:, : x.shape[1]]  # type: ignore[index]
-        return out[:, : x.shape[1]]
+        return super().run(_padded(x), cache, starts, first, last)[:, : x.shape[1]]
 
     def logits(self, x: Tensor) -> Tensor:
         """As `Decoder.logits`."""

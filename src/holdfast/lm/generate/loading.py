@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,8 @@ from holdfast.lm.generate.prompts import read_prompts
 
 if TYPE_CHECKING:
     from holdfast.lm.generate.results import Generation
-    from holdfast.lm.generate.sampling import Sampling
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "spiece*", "sentencepiece*", "tekken*")
-_TOP_K = 50
-"""What transformers takes for a checkpoint that samples and does not say."""
-_WITHOUT_EFFECT = ("transformers_version", "_from_model_config", "bos_token_id", "pad_token_id")
-_WITHOUT_EFFECT += ("decoder_start_token_id", "return_dict_in_generate", "use_cache")
-"""Settings that change no token here (all whose names begin with output_ neither)."""
 
 
 def open_model(model: Any, tokenizer: Any = None) -> tuple[Any, Any, bool]:
@@ -118,48 +111,6 @@ def _check_folder(folder: Path) -> None:
             ) from error
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a checkpoint says about generation (``generation_config.json``)."""
-
-    ends: frozenset[int]
-    """Tokens that end a text, as in transformers: the tokenizer's own end only where it is named."""
-    sampling: Sampling
-    ignored: dict[str, Any]
-    """Settings that have no effect here, with their values."""
-
-
-def read_settings(model: Any, tokenizer: Any) -> Settings:
-    """The settings of a model of transformers."""
-    from transformers import GenerationConfig
-
-    from holdfast.lm.generate.sampling import Sampling
-
-    neutral = GenerationConfig().to_dict()
-    neutral |= getattr(GenerationConfig, "_get_default_generation_params", dict)()
-    config = getattr(model, "generation_config", None) or GenerationConfig()
-    values = {key: value for key, value in config.to_dict().items() if value is not None}
-    named = values.pop("eos_token_id", [])
-    ends = frozenset([named] if isinstance(named, int) else named)
-    sampling = Sampling(
-        # The file may have a temperature and not sample: then it decodes greedily.
-        temperature=values.pop("temperature", 1.0) if values.get("do_sample") else 0.0,
-        top_k=values.pop("top_k", _TOP_K if values.pop("do_sample", False) else 0),
-        top_p=values.pop("top_p", 1.0),
-        repetition_penalty=values.pop("repetition_penalty", 1.0),
-    )
-    ignored = {
-        key: value
-        for key, value in values.items()
-        if value != neutral.get(key)
-        and key not in (*_WITHOUT_EFFECT, "temperature")
-        and not key.startswith("output_")
-    }
-    if getattr(tokenizer, "eos_token_id", None) not in (None, *ends):
-        ignored["eos_token of the tokenizer"] = tokenizer.eos_token
-    return Settings(ends, sampling, ignored)
-
-
 def generate_file(
     model: str,
     prompt_file: Path | None = None,
@@ -221,4 +172,6 @@ def _policy(heads: str, mode: str, model: str, exact: bool) -> Any:
             return None
     if not path.is_file():
         raise InputError("calibration not found", code="not-found", place="--heads", found=heads)
-    return import_module("holdfast.lm.generate.heads").read_heads(path, mode)
+    from holdfast.lm.generate.heads import read_heads
+
+    return read_heads(path, mode)  # type: ignore[arg-type]

@@ -94,7 +94,8 @@ def read_prompts(path: Path) -> list[Prompt]:
         InputError: ``empty-input`` for a file or line without a prompt, ``invalid-syntax`` for other JSON.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a text of JSON may contain other separators of lines.
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except OSError as error:
         raise InputError(
             "prompts cannot be read", code="not-found", path=path, found=error.strerror
@@ -103,7 +104,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         raise InputError(
             "prompts are not UTF-8", code="invalid-encoding", path=path, place=f"byte {error.start}"
         ) from error
-    if not lines:
+    if lines == [""]:
         raise InputError(
             "no prompts", code="empty-input", path=path, expected="one prompt per line"
         )

@@ -40,7 +40,7 @@ class Generation(Answer):
     """Continuations of prompts, and what they cost."""
 
     texts: tuple[str, ...]
-    details: tuple[Text, ...]
+    details: Sequence[Text]
     seconds: float
     """Prefill and decoding."""
     prefill_seconds: float
@@ -137,36 +137,15 @@ class Generation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of the command."""
-        return {
-            "texts": list(self.texts),
+        document: dict[str, Any] = super().to_dict()
+        del document["details"]
+        return document | {
             "tokens": self.tokens,
             "ends": [text.ended for text in self.details],
             "tokens_per_second": self.tokens_per_second,
-            "seconds": self.seconds,
-            "prefill_seconds": self.prefill_seconds,
-            "acceptance": self.acceptance,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rounds": self.rounds,
-            "plans": [dict(plan) for plan in self.plans],
-            "kv_bytes": self.kv_bytes,
             "speculation": self.speculation,
-            "rows_per_layer": list(self.rows_per_layer),
             "near_ties": self.near_ties,
-            "tolerance": self.tolerance,
-            "exact": self.exact,
-            "dtype": self.dtype,
-            "settings": dict(self.settings),
-            "ignored_settings": dict(self.ignored_settings),
             "unknown": [part.text for part in self.unknowns()],
-            "checked": self.checked,
-            "divergences": self.divergences,
-            "perplexity": self.perplexity,
-            "perplexity_by_exit": {
-                str(exit_layer): value
-                for exit_layer, value in (self.perplexity_by_exit or {}).items()
-            },
-            "perplexity_all_heads": self.perplexity_all_heads,
         }
 
     def values(self) -> Sequence[Value]:

@@ -8,60 +8,18 @@ argmax.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.errors import InputError
+from holdfast.lm.generate.settings import GREEDY, Sampling
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.3}
 """Top-2 margin of logits, by dtype, below which a matrix product of another shape may reverse the order."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a token is drawn; None is what the checkpoint says, and greedy where it says nothing."""
-
-    temperature: float | None = None
-    """0 takes the most likely token."""
-    top_k: int | None = None
-    """Draw among the k most likely tokens; 0: all."""
-    top_p: float | None = None
-    """Draw among the most likely tokens whose probabilities sum to at least this."""
-    repetition_penalty: float | None = None
-    """Divide positive logits of tokens that occurred by this, and multiply negative ones."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, (valid, expected) in _VALID.items():
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and value < float("inf")
-            if value is not None and not (number and valid(value)):
-                raise InputError(
-                    f"invalid {name}",
-                    code="out-of-range",
-                    place=name,
-                    found=str(value),
-                    expected=expected,
-                )
-
-    def over(self, base: Sampling) -> Sampling:
-        """These settings, and those of `base` where they are None."""
-        return replace(
-            base, **{key: value for key, value in vars(self).items() if value is not None}
-        )
-
-
-_VALID: dict[str, tuple[Callable[[float], bool], str]] = {
-    "temperature": (lambda value: value >= 0, "0 or more"),
-    "top_k": (lambda value: value >= 0, "0 or more"),
-    "top_p": (lambda value: 0 < value <= 1, "above 0, at most 1"),
-    "repetition_penalty": (lambda value: value > 0, "above 0"),
-}
-GREEDY, AS_THE_CHECKPOINT = Sampling(0.0, 0, 1.0, 1.0), Sampling()
 
 
 @dataclass(frozen=True)
@@ -164,16 +122,6 @@ class Chooser:
             [row[: n + 1] for row, n in zip(tokens, accepted, strict=True)],
             [row[: n + 1] for row, n in zip(near_ties, accepted, strict=True)],
         )
-
-    def agreement(self, logits: Tensor, guesses: Tensor) -> list[list[float]]:
-        """[B, E]: probability that a draft from `guesses` [B, E, V] is accepted by `logits` [B, 1, V].
-
-        Greedily, whether both choose the same token; else the sum of min(p, q). Penalties are left out.
-        """
-        if self.greedy:
-            return (guesses.argmax(-1) == logits.argmax(-1)).float().tolist()
-        p, q = (self._probabilities(part, (), logits[:0], 0) for part in (logits, guesses))
-        return torch.minimum(p, q).sum(-1).tolist()
 
     def _accept(
         self,

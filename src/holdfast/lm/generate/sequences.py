@@ -172,18 +172,9 @@ class Totals:
 
     def entries(self) -> Mapping[str, Any]:
         """Fields of `Generation`."""
-        return {
+        plans = sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
+        return vars(self) | {
             "texts": tuple(text.text for text in self.details),
-            "details": tuple(self.details),
-            "seconds": self.seconds,
-            "prefill_seconds": self.prefill_seconds,
             "acceptance": self.accepted / self.drafted if self.drafted else None,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rounds": self.rounds,
-            "plans": [
-                {"plan": name, **totals}
-                for name, totals in sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
-            ],
-            "kv_bytes": self.kv_bytes,
+            "plans": [{"plan": name, **totals} for name, totals in plans],
         }

@@ -9,7 +9,7 @@ drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -120,10 +120,6 @@ class Round:
     verdict: Verdict
     drafted: list[int]
     """Drafts of each sequence."""
-    agreement: dict[int, list[float]] = field(default_factory=dict)
-    """Judged exit -> probability that its draft would have been accepted, of each sequence."""
-    judging_s: float = 0.0
-    """Seconds spent on the judgement."""
 
 
 def run_round(
@@ -133,7 +129,6 @@ def run_round(
     plan: Plan,
     chooser: Chooser,
     matches: Sequence[Matches | None] = (),
-    judged: Sequence[int] = (),
 ) -> Round:
     """Extend every text; its last token is not in the cache yet.
 
@@ -144,7 +139,6 @@ def run_round(
         plan: how to draft.
         chooser: greedy, or the distribution.
         matches: of each text, for lookup; None for a text that has ended.
-        judged: exits whose guesses a round without drafts compares with the model's.
     """
     starts = [len(text) - 1 for text in texts]
     latest = torch.tensor([text[-1:] for text in texts], device=decoder.device)  # [B, 1]
@@ -164,20 +158,12 @@ def run_round(
             padded = [copy + [0] * (width - len(copy)) for copy in copies]
             drafts = latest.new_tensor(padded).view(len(texts), width)
         x = decoder.embed(torch.cat((latest, drafts), 1), starts)
-    states: dict[int, Tensor | None] = dict.fromkeys(judged)
     if limits and cache.joins and min(limits) < max(limits):
         logits = _joined_logits(decoder, cache, x, starts, [limit + 1 for limit in limits])
     else:
-        logits = decoder.logits(decoder.run(x, cache, starts, first, states=states))
+        logits = decoder.logits(decoder.run(x, cache, starts, first))
     verdict = chooser.verify(logits, texts, drafts, proposals, limits)
-    drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
-    if not judged:
-        return Round(plan, verdict, drafted)
-    begin = decoder.clock()
-    guesses = decoder.logits(torch.cat([states[layer] for layer in judged], 1))  # [B, E, V]
-    shares = chooser.agreement(logits, guesses)
-    agreement = {layer: [row[i] for row in shares] for i, layer in enumerate(judged)}
-    return Round(plan, verdict, drafted, agreement, decoder.clock() - begin)
+    return Round(plan, verdict, [drafts.shape[1]] * len(texts) if limits is None else limits)
 
 
 def _joined_logits(

@@ -23,7 +23,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     TrainerCallback,
 )
 from transformers.utils import logging
@@ -32,6 +31,7 @@ from holdfast import progress
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import atomic_folder, write_whole
 from holdfast.lm.generate.architectures import check_config
+from holdfast.lm.generate.loading import open_tokenizer
 from holdfast.lm.generate.training_hooks import ExitTraining
 from holdfast.lm.generate.training_recipe import ExitRecipe
 from holdfast.lm.generate.training_report import TrainedExits, evaluate_exits
@@ -295,8 +295,8 @@ def _opened(model: Path, texts: Texts, seed: int) -> tuple[Any, Any]:
             expected="a folder of a model, or config.json of a new one",
         ) from error
     check_config(config)  # before a model of a family that cannot be trained takes the memory
-    if (folder / "tokenizer.json").exists() or (folder / "tokenizer_config.json").exists():
-        return config, AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if (tokenizer := open_tokenizer(folder)) is not None:
+        return config, tokenizer
     if _has_weights(model):
         raise InputError("tokenizer not found", code="not-found", path=folder / "tokenizer.json")
     tokenizer = new_tokenizer(texts, config.vocab_size)

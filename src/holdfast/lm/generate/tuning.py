@@ -4,14 +4,15 @@ The rounds themselves are the measurements. d drafts at exit E take
 
     plain ((d + 1) (1 - h) E / L + d h + 1 - e) + rows (1 - e) further,    e = (1 - h) E / L
 
-seconds: plain is the time of a round without drafts, h the head's share of the weights, rows the number of
-drafts that are verified, and further the time of one of them, as measured in earlier rounds. With acceptance
-a, a text grows by (1 - a^(d+1)) / (1 - a) tokens (Leviathan et al. 2023, equation 1); a batch is done when
-the text that is furthest from its limit is.
+seconds: plain is the time of a round without drafts, h the head's share of the weights, rows the number
+of drafts that are verified, and further the time of one of them, measured in earlier rounds. With
+acceptance a, a text grows by (1 - a^(d+1)) / (1 - a) tokens (Leviathan et al. 2023, equation 1); a batch is
+done when the text that is furthest from its limit is.
 
-What this costs is bounded by an account, in seconds of the clock of rounds: whatever plain decoding would
-not have spent is a loss, what drafts save is a gain. Nothing beyond plain rounds is done unless the account,
-should it yield nothing, stays within `ALLOWANCE` of the time that plain decoding has taken so far.
+What this costs is bounded by an account in seconds: whatever plain decoding would not have spent is a
+loss, what drafts save is a gain. Nothing beyond plain rounds is done while losses exceed `ALLOWANCE` of the
+time that plain decoding would have taken so far, and no draft that could lose more than a plain round
+beyond it.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ class Profile:
     """Batch size -> time of a plain round."""
     further: dict[str, dict[int, Time]] = field(default_factory=dict)
     """Drafter -> number of verified drafts -> time of one."""
-    judging: float = 0.0
-    """Seconds that the latest judgement of an exit took; 0 before the first."""
     rounds: int = 0
     """Plain rounds so far."""
     spent: float = 0.0
     """Seconds that plain decoding takes for what the present request has done so far."""
+    choosing: float = 0.0
+    """Seconds that choosing plans has taken in it."""
     lost: float = 0.0
     """Seconds that the present request has spent beyond that; negative where drafts saved more."""
 
@@ -113,7 +114,7 @@ class Profile:
 
     def start(self) -> None:
         """Begin a request. What was measured once may be of a busy moment: it is measured again."""
-        self.spent = self.lost = 0.0
+        self.spent = self.choosing = self.lost = 0.0
         for drafter, times in self.further.items():
             often = {rows: time for rows, time in times.items() if len(time.latest) > 1}
             self.further[drafter] = often
@@ -152,7 +153,9 @@ class Controller:
     def begin(self) -> bool:
         """Begin a round; whether the account allows more than plain decoding."""
         self._rounds += 1
-        self._looked = self.profile.budget > 0
+        profile = self.profile
+        # At most half of the account goes to choosing: else nothing would be left to try a choice.
+        self._looked = profile.budget > profile.choosing
         return self._looked
 
     def plan(self, matches: Sequence[Matches], left: Sequence[int]) -> Plan:
@@ -173,7 +176,8 @@ class Controller:
         if early.length and self._affordable(early, self._exit_tokens(early)):
             best, speed = early, self._exit_tokens(early) * self.plain / self.seconds(early)
         rates = [self.profile.copies[match.size].rate if match.size else 0.0 for match in matches]
-        return self._best_copy(rates, left, best, speed)
+        best = self._best_copy(rates, left, best, speed)
+        return best if best.length or not self.profile.exits else self._trial(max(left))
 
     def _best_copy(
         self, rates: Sequence[float], left: Sequence[int], best: Plan, speed: float
@@ -197,15 +201,14 @@ class Controller:
                 best, speed = plan, worth
         return best
 
-    def judged_exits(self, plan: Plan) -> Sequence[int]:
-        """Exits whose guesses a plain round compares with the model's: each ever more rarely."""
-        profile = self.profile
-        if plan.length or not self.plain:
-            return ()
-        often = profile.rounds.bit_length()
-        due = [layer for layer, known in profile.exits.items() if known.judged < often]
-        each = profile.judging or profile.head_share * self.plain
-        return due[: int(profile.budget / 2 / each)]  # half is left for drafts
+    def _trial(self, left: int) -> Plan:
+        """One draft by the exit that is known least, ever more rarely; or none."""
+        exits, often = self.profile.exits, self.profile.rounds.bit_length()
+        layer = min(exits, key=lambda layer: exits[layer].judged)
+        if exits[layer].judged >= often or left == 1:
+            return Plan()
+        plan = Plan("early-exit", layer, 1)
+        return plan if self._affordable(plan, self._exit_tokens(plan)) else Plan()
 
     def observe(
         self,
@@ -225,10 +228,8 @@ class Controller:
             reach: tokens by which the text that is furthest from its limit came closer.
         """
         profile, plan = self.profile, done.plan
-        profile.lost += overhead + done.judging_s
-        seconds -= done.judging_s
-        if done.agreement:
-            profile.judging = done.judging_s / len(done.agreement)
+        profile.lost += overhead
+        profile.choosing += overhead
         if plan.length:
             rows = sum(done.drafted)
             verified = seconds - self._base(plan)
@@ -248,8 +249,6 @@ class Controller:
     def _count(self, done: Round, place: int, match: Matches) -> None:
         """Count the drafts of one text, and the first token that lookup would have copied."""
         profile = self.profile
-        for layer, shares in done.agreement.items():
-            profile.exits[layer].add(shares[place], 1)
         row, drafted = done.verdict.tokens[place], done.drafted[place]
         accepted = len(row) - 1
         judged = accepted + (accepted < drafted)
@@ -285,11 +284,15 @@ class Controller:
         """The fastest affordable plan of early exit, or plain decoding."""
         best, speed = Plan(), GAIN
         for layer in self.profile.exits:
+            last = 1.0
             for length in self.profile.lengths:
                 plan = Plan("early-exit", layer, length)
                 tokens = self._exit_tokens(plan)
                 worth = tokens * self.plain / self.seconds(plan)
-                if length < left and worth > speed and self._affordable(plan, tokens):
+                if length >= left or worth <= last:
+                    break
+                last = worth
+                if worth > speed and self._affordable(plan, tokens):
                     best, speed = plan, worth
         return best
 
@@ -298,7 +301,7 @@ class Controller:
         return tokens_per_round(self.profile.exits[plan.exit_layer].rate, plan.length)
 
     def _affordable(self, plan: Plan, tokens: float) -> bool:
-        """Whether the account covers what a round is expected to lose, and but for one plain round its worst.
+        """Whether the account covers the expected loss of a round, and all of its worst but a plain round.
 
         Args:
             plan: of the round.
