@@ -65,15 +65,16 @@ def test_prompts_of_text_and_json_lines(tmp_path: Path) -> None:
     assert read_prompts(text) == ["one", "[1] two", '"three"']
     lines = tmp_path / "prompts.jsonl"
     lines.write_text(
-        '"a\\nb"\n{"prompt": "c"}\n[1, 2]\n{"messages": [{"role": "user"}]}\n', encoding="utf-8"
+        '"a\\nb\u2028"\n{"prompt": "c"}\n[1, 2]\n{"messages": [{"role": "user"}]}\n',
+        encoding="utf-8",
     )
-    assert read_prompts(lines) == ["a\nb", "c", [1, 2], [{"role": "user"}]]
+    assert read_prompts(lines) == ["a\nb\u2028", "c", [1, 2], [{"role": "user"}]]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "code", "place"),
     [
-        ("p.txt", b"", "empty-input", None),
+        ("p.txt", b"", "empty-input", "line 1"),
         ("p.txt", b"one\n\ntwo\n", "empty-input", "line 2"),
         ("p.txt", b"\xff\n", "invalid-encoding", "byte 0"),
         ("p.jsonl", b'"a"\n{"text": "b"}\n', "invalid-syntax", "line 2"),

@@ -70,7 +70,7 @@ class World:
         spent, done, drafting, rounds = 0.0, 0, 0, 0
         while done < new:
             match: Any = Matches([7])
-            match.find = lambda: None
+            match.find = lambda match=match: match
             match.size = 2 if self.random.random() < self.matches else 0
             plan = Plan()
             if control.begin():

@@ -20,7 +20,7 @@ from holdfast.lm.generate.prompts import Prompt, encode
 from holdfast.lm.generate.results import Generation
 from holdfast.lm.generate.sampling import TOLERANCE, Chooser
 from holdfast.lm.generate.sequences import Ends, Sequences, Totals
-from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling, read_settings
+from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling, in_range, read_settings
 from holdfast.lm.generate.speculation import Matches, Plan, parse_plan, run_round
 from holdfast.lm.generate.tuning import LENGTHS, Controller, Profile
 
@@ -119,13 +119,9 @@ class Generator:
         texts = self.encode([*prompts, *messages], chat=chat)
         if not texts:
             raise InputError("no prompts", code="empty-input", place="prompts")
-        if max_new < 1 or batch < 1:
-            raise InputError(
-                "max_new and batch must be at least 1",
-                code="out-of-range",
-                place="max_new" if max_new < 1 else "batch",
-                found=str(min(max_new, batch)),
-            )
+        _within("number of new tokens", "max_new", max_new)
+        _within("number of prompts", "batch", batch)
+        _within("length of a stop string", "stop", min(map(len, stop), default=1))
         if stop and self.tokenizer is None:
             raise InputError("stop strings need a tokenizer", code="conflict", place="stop")
         sampling = sampling.over(self.settings.sampling)
@@ -196,7 +192,6 @@ class Generator:
         """
         layers = sorted({*exits, len(self.decoder.blocks)})
         losses, count = dict.fromkeys(layers, 0.0), 0
-        rows = list(self.decoder.rows)
         with torch.inference_mode():
             for text in self.encode(prompts):
                 tokens = text[:LONGEST_SCORED]
@@ -214,7 +209,6 @@ class Generator:
                         torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
                     )
                 count += len(targets)
-        self.decoder.rows[:] = rows
         return {layer: math.exp(loss / count) for layer, loss in losses.items()} if count else {}
 
     def _decode(
@@ -257,10 +251,6 @@ class Generator:
                 left = state.left
                 rests = [left[place] for place in state.rows if left[place]]
                 round_plan = control.plan([match for match in open_matches if match], rests)
-            elif round_plan.drafter == "lookup":
-                for match in open_matches:
-                    if match:
-                        match.find()
             # 2. Draft, verify, append.
             chosen = decoder.clock()
             done = run_round(decoder, cache, texts, round_plan, chooser, open_matches)
@@ -313,24 +303,10 @@ class Generator:
                 place=where,
                 expected="a text, or at least one token id",
             )
-        arch = self.decoder.arch
-        if bad := [token for token in tokens if not 0 <= token < arch.embedding.weight.shape[0]]:
-            raise InputError(
-                "token without an embedding",
-                code="out-of-range",
-                place=where,
-                found=str(bad[0]),
-                expected=f"0 to {arch.embedding.weight.shape[0] - 1:,}",
-            )
-        if len(tokens) >= arch.context:
-            raise InputError(
-                "the prompt is longer than the model's positions",
-                code="out-of-range",
-                place=where,
-                found=f"{len(tokens):,} tokens",
-                expected=f"at most {arch.context - 1:,}",
-                remedy="shorten the prompt",
-            )
+        last = self.decoder.arch.embedding.weight.shape[0] - 1
+        for token in (min(tokens), max(tokens)):
+            _within("token: it has no embedding", where, token, 0, last)
+        _within("length of the prompt", where, len(tokens), 1, self.decoder.arch.context - 1)
         return tokens
 
     def _plan(self, speculate: str | Plan) -> Plan | None:
@@ -340,24 +316,17 @@ class Generator:
             return None
         layers = len(self.decoder.blocks)
         longest = ROWS - 1 if self.exact else LONGEST_DRAFT
-        for what, number, most, used in (
-            (
-                "exit layer outside the model",
-                plan.exit_layer,
-                layers - 1,
-                plan.drafter == "early-exit",
-            ),
-            ("invalid draft length", plan.length, longest, plan.drafter != "none"),
-        ):
-            if used and not 1 <= number <= most:
-                raise InputError(
-                    what,
-                    code="out-of-range",
-                    place="speculate",
-                    found=str(number),
-                    expected=f"1 to {most}",
-                )
+        if plan.drafter == "early-exit":
+            _within("exit layer", "speculate", plan.exit_layer, 1, layers - 1)
+        if plan.drafter != "none":
+            _within("draft length", "speculate", plan.length, 1, longest)
         return plan
+
+
+def _within(what: str, place: str, number: int, least: int = 1, most: float = math.inf) -> None:
+    """Refuse a number outside a range."""
+    expected = f"{least} to {most:,}" if most < math.inf else f"{least} or more"
+    in_range(place, number, least <= number <= most, expected, what)
 
 
 def generate(model: Any, prompts: Sequence[Prompt] = (), **options: Any) -> Generation:

@@ -68,17 +68,10 @@ class HeadCalibration(Answer):
             mode: replace(self.policy, mode=mode).saved_share
             for mode in ("auto", "static", "online")
         }
-        return {
-            "path": str(self.path),
-            "model": self.policy.model,
-            "level": self.policy.level,
-            "heads": self.policy.most,
-            "layers": self.layers,
-            "perplexity": self.perplexity,
-            "kv_bytes_saved_share": saved,
-            "tolerance": self.tolerance,
-            "samples": self.samples,
-        }
+        document: dict[str, Any] = super().to_dict()
+        del document["policy"]
+        policy = {"model": self.policy.model, "level": self.policy.level, "heads": self.policy.most}
+        return document | policy | {"kv_bytes_saved_share": saved}
 
     def written(self) -> Mapping[str, Path]:
         """The clusters."""

@@ -33,7 +33,7 @@ def open_model(model: Any, tokenizer: Any = None) -> tuple[Any, Any, bool]:
         name = str(model)
         kind, colon, place = name.partition(":")
         if colon and kind != "hf" and not Path(name).exists():
-            raise _not_a_model(name)
+            raise _unsupported("model", name)
         place = place if kind == "hf" and colon else name
         path, options = split_options(place, {"device": str, "dtype": str})
         folder = local_folder(path)
@@ -41,25 +41,19 @@ def open_model(model: Any, tokenizer: Any = None) -> tuple[Any, Any, bool]:
         opened = _open(folder, options.get("device", "cpu"), options.get("dtype", "auto"))
         return opened, open_tokenizer(folder) if tokenizer is None else tokenizer, True
     if not hasattr(model, "config") or not hasattr(model, "get_output_embeddings"):
-        raise _not_a_model(type(model).__name__)
+        raise _unsupported("model", type(model).__name__)
     if tokenizer is not None and not hasattr(tokenizer, "apply_chat_template"):
-        raise InputError(
-            "unknown kind of tokenizer",
-            code="unsupported",
-            place="tokenizer",
-            found=type(tokenizer).__name__,
-            expected="a tokenizer of transformers",
-        )
+        raise _unsupported("tokenizer", type(tokenizer).__name__)
     return model.eval(), tokenizer, False
 
 
-def _not_a_model(name: str) -> InputError:
+def _unsupported(place: str, found: str) -> InputError:
     return InputError(
-        "this kind of model cannot be generated from layer by layer",
+        f"this kind of {place} cannot be used to generate",
         code="unsupported",
-        place="model",
-        found=repr(name),
-        expected="hf:FOLDER, a folder, or a causal model of transformers",
+        place=place,
+        found=found,
+        expected=f"a folder, hf:FOLDER, or a {place} of transformers",
     )
 
 

@@ -29,7 +29,8 @@ def encode(tokenizer: Any, prompt: Prompt, chat: bool, where: str) -> list[int]:
         chat: a text is what a user says.
         where: place that errors name.
     """
-    conversation: Any = [{"role": "user", "content": prompt}] if chat else prompt
+    if chat and isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
     text = isinstance(prompt, str)
     if not text and not any(isinstance(part, Mapping) for part in prompt):
         return [int(token) for token in prompt]  # type: ignore[arg-type]
@@ -37,9 +38,9 @@ def encode(tokenizer: Any, prompt: Prompt, chat: bool, where: str) -> list[int]:
         raise InputError(
             "a text needs a tokenizer", code="conflict", place=where, expected="token ids"
         )
-    if text and not chat:
+    if text:
         return list(tokenizer(prompt, verbose=False).input_ids) if prompt else []
-    return _chat_ids(tokenizer, conversation, where)
+    return _chat_ids(tokenizer, prompt, where)
 
 
 def _chat_ids(tokenizer: Any, messages: Any, where: str) -> list[int]:
@@ -96,18 +97,16 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         # Not splitlines: a text of JSON may contain other separators of lines.
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        missing = isinstance(error, OSError)
         raise InputError(
-            "prompts cannot be read", code="not-found", path=path, found=error.strerror
+            "prompts cannot be read",
+            code="not-found" if missing else "invalid-encoding",
+            path=path,
+            place=None if missing else f"byte {error.start}",
+            found=str(error),
+            expected="text in UTF-8",
         ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "prompts are not UTF-8", code="invalid-encoding", path=path, place=f"byte {error.start}"
-        ) from error
-    if lines == [""]:
-        raise InputError(
-            "no prompts", code="empty-input", path=path, expected="one prompt per line"
-        )
     prompts: list[Prompt] = []
     for number, line in enumerate(lines, 1):
         prompt = _json_prompt(line, path, number) if path.suffix == ".jsonl" else line

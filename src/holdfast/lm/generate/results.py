@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from holdfast.answer import Answer, How, Value
 from holdfast.errors import InputError
 from holdfast.numbers import number, percent
-from holdfast.report import figures
-from holdfast.report.page import ColumnFormat, Section, Table, Tile, Unknown
-
-_ENDS = {
-    "end": "end of text",
-    "stop": "stop string",
-    "length": "max-new",
-    "context": "context full",
-}
+from holdfast.report.page import ColumnFormat, Section, Table, Unknown
 
 
 @dataclass(frozen=True)
@@ -163,24 +156,9 @@ class Generation(Answer):
         return [
             ("model", f"{self.model}, {self.layers} layers, {self.dtype}"),
             ("prompts", f"{len(self.details):,}, {prompts:,} tokens"),
-            ("speculation", self.requested),
+            ("speculation", self.requested + " (exact)" * self.exact),
             ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
-            ("exact", "yes" if self.exact else "no"),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The figures of `values`."""
-        tiles = [
-            Tile("Speed", number(self.tokens_per_second), "tokens/s", section_id="speed"),
-            Tile("Keys and values", number(self.kv_bytes / 1e6), "MB"),
-        ]
-        if self.acceptance is not None:
-            tiles.append(Tile("Accepted drafts", percent(self.acceptance), section_id="speed"))
-        if self.perplexity is not None:
-            tiles.append(
-                Tile("Perplexity of the prompts", number(self.perplexity), section_id="layers")
-            )
-        return tiles
 
     def sections(self) -> Sequence[Section]:
         """Texts, speed, layers, near-ties."""
@@ -228,7 +206,6 @@ class Generation(Answer):
             {
                 "layer": layer,
                 "rows": count,
-                "per_token": count / max(1, self.count),
                 "perplexity": (self.perplexity_by_exit or {}).get(layer + 1),
             }
             for layer, count in enumerate(self.rows_per_layer)
@@ -236,7 +213,6 @@ class Generation(Answer):
         columns = {
             "layer": ColumnFormat("Layer"),
             "rows": ColumnFormat("Rows computed"),
-            "per_token": ColumnFormat("Rows per generated token", digits=2),
             "perplexity": ColumnFormat("Perplexity of an exit after it", digits=2),
         }
         sentence = (
@@ -249,22 +225,8 @@ class Generation(Answer):
                 change = self.perplexity / self.perplexity_all_heads - 1
                 sentence += f", {percent(change)} more than with all heads"
             sentence += "."
-        points = [row for row in rows if row["perplexity"] is not None]
-        figure = figures.lines(
-            points,
-            "layer",
-            "perplexity",
-            "Exit after layer",
-            "Perplexity of the prompts",
-            points=True,
-        )
-        return Section(
-            "layers",
-            "What did each layer compute?",
-            sentence,
-            [figure] if len(points) > 1 else [],
-            [_table(rows, columns)],
-        )
+        table = _table(rows, columns)
+        return Section("layers", "What did each layer compute?", sentence, (), [table])
 
     def _ties(self) -> Section:
         rows = [
@@ -291,9 +253,9 @@ class Generation(Answer):
     def _continuations(self) -> Section:
         rows = [
             {
-                "text": text.text if text.text else " ".join(map(str, text.tokens)),
+                "text": text.text or " ".join(map(str, text.tokens)),
                 "tokens": len(text.tokens),
-                "ended": _ENDS[text.ended],
+                "ended": text.ended,
             }
             for text in self.details[:20_000]
         ]
@@ -313,6 +275,14 @@ class Generation(Answer):
             )
             for key, value in self.ignored_settings.items()
         ]
+        if self.divergences:
+            unknown.append(
+                Unknown(
+                    f"Whether {self.divergences:,} texts are those of plain decoding: they differ from a "
+                    "near-tie on, where rounding decides.",
+                    "decode with --exact",
+                )
+            )
         if self.requested == "auto" and not self.drafted:
             unknown.append(
                 Unknown(
@@ -325,10 +295,8 @@ class Generation(Answer):
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     """Place of the first token that differs; None for equal texts."""
-    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if one != other:
-            return place
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
+    pairs = enumerate(zip_longest(ours, theirs))
+    return next((place for place, (one, other) in pairs if one != other), None)
 
 
 def _table(

@@ -128,16 +128,16 @@ class Sequences:
 
     def results(self) -> list[Text]:
         """The continuations, cut before a stop string."""
-        return [self._result(place) for place in range(len(self.texts))]
-
-    def _result(self, place: int) -> Text:
-        first, ended = self.prompts[place], self.ended[place]
-        before, tokens = self.texts[place][:first], self.texts[place][first:]
-        text = spell(self._ends.tokenizer, before, tokens)
-        if ended == "stop":
-            places = [at for at in map(text.find, self._ends.stop) if at >= 0]
-            text = text[: min(places, default=len(text))]
-        return Text(text, tokens, first, ended, self.near_ties[place])
+        results = []
+        for tokens, first, ended, near in zip(
+            self.texts, self.prompts, self.ended, self.near_ties, strict=True
+        ):
+            text = spell(self._ends.tokenizer, tokens[:first], tokens[first:])
+            if ended == "stop":
+                places = [at for at in map(text.find, self._ends.stop) if at >= 0]
+                text = text[: min(places, default=len(text))]
+            results.append(Text(text, tokens[first:], first, ended, near))
+        return results
 
 
 @dataclass

@@ -11,9 +11,29 @@ from holdfast.errors import InputError
 
 _TOP_K = 50
 """What transformers takes for a checkpoint that samples and does not say."""
-_WITHOUT_EFFECT = ("transformers_version", "_from_model_config", "bos_token_id", "pad_token_id")
-_WITHOUT_EFFECT += ("decoder_start_token_id", "return_dict_in_generate", "use_cache")
+_WITHOUT_EFFECT = {
+    "transformers_version",
+    "_from_model_config",
+    "bos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "return_dict_in_generate",
+    "use_cache",
+    "temperature",
+}
 """Settings that change no token here (all whose names begin with output_ neither)."""
+
+
+def in_range(place: str, value: Any, valid: bool, expected: str, what: str = "") -> None:
+    """Refuse a value that is not valid; `what` it is, where its place does not say."""
+    if not valid:
+        raise InputError(
+            f"invalid {what or place}",
+            code="out-of-range",
+            place=place,
+            found=str(value),
+            expected=expected,
+        )
 
 
 @Options
@@ -36,14 +56,7 @@ class Sampling:
         for name, (valid, expected) in _VALID.items():
             value = getattr(self, name)
             number = isinstance(value, int | float) and value < float("inf")
-            if value is not None and not (number and valid(value)):
-                raise InputError(
-                    f"invalid {name}",
-                    code="out-of-range",
-                    place=name,
-                    found=str(value),
-                    expected=expected,
-                )
+            in_range(name, value, value is None or (number and valid(value)), expected)
 
     def over(self, base: Sampling) -> Sampling:
         """These settings, and those of `base` where they are None."""
@@ -93,7 +106,7 @@ def read_settings(model: Any, tokenizer: Any) -> Settings:
         key: value
         for key, value in values.items()
         if value != neutral.get(key)
-        and key not in (*_WITHOUT_EFFECT, "temperature")
+        and key not in _WITHOUT_EFFECT
         and not key.startswith("output_")
     }
     if getattr(tokenizer, "eos_token_id", None) not in (None, *ends):

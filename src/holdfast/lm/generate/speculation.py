@@ -90,7 +90,7 @@ class Matches:
         self._indexed = 0
         self._place = 0
 
-    def find(self) -> None:
+    def find(self) -> Matches:
         """Match the latest tokens."""
         text, behind = self.text, self._behind
         for end in range(self._indexed + 1, len(text)):
@@ -100,8 +100,9 @@ class Matches:
         for size in range(min(LONGEST_MATCH, len(text)), 0, -1):
             if place := behind.get(tuple(text[-size:])):
                 self.size, self._place = size, place
-                return
+                return self
         self.size = 0
+        return self
 
     def copy(self, length: int) -> list[int]:
         """`length` tokens that followed the match; where the text ends, it continues periodically."""
@@ -151,7 +152,7 @@ def run_round(
         if plan.drafter == "lookup":
             most = plan.counts or [plan.length] * len(matches)
             pairs = zip(matches, most, strict=True)
-            copies = [match.copy(length) if match else [] for match, length in pairs]
+            copies = [match.find().copy(length) if match else [] for match, length in pairs]
             limits = [len(copy) for copy in copies]
             width = max(limits)
             plan = plan if width else Plan()

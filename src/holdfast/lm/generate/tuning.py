@@ -18,7 +18,7 @@ beyond it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.lm.generate.speculation import LONGEST_MATCH, Matches, Plan, Round
@@ -46,8 +46,7 @@ def tokens_per_round(acceptance: float, length: int) -> float:
 
 def candidate_exits(layers: int) -> list[int]:
     """Exit layers that are considered: at most eight, spread over the lower three quarters."""
-    step = max(1, round(0.75 * layers / 8))
-    return sorted({*range(1, max(2, int(0.75 * layers) + 1), step)} & set(range(1, layers)))
+    return list(range(1, layers * 3 // 4 + 1, max(1, round(layers * 3 / 32))))
 
 
 @dataclass
@@ -136,7 +135,7 @@ class Controller:
     def __init__(self, profile: Profile, batch: int) -> None:
         self.profile = profile
         self._rounds = 0
-        self._early = Plan()
+        self._early: list[tuple[Plan, float]] = []
         self._looked = False
         self.shrink(batch)
 
@@ -170,36 +169,58 @@ class Controller:
         if self._rounds % _REVISIT == 0 or not self.plain:
             return Plan()
         if self._rounds % (_REVISIT // 4) == 1:  # a choice among exits takes longer than it changes
-            self._early = self._best_exit(max(left))
-        best, speed = Plan(), GAIN
-        early = self._early
-        if early.length and self._affordable(early, self._exit_tokens(early)):
-            best, speed = early, self._exit_tokens(early) * self.plain / self.seconds(early)
+            found = Plan(), GAIN
+            for layer in self.profile.exits:
+                found = self._better(self._by_exit(layer, max(left)), *found)
+            self._early = [(found[0], self._exit_tokens(found[0]))] if found[0].length else []
+        best, speed = self._better(self._early, Plan(), GAIN)
         rates = [self.profile.copies[match.size].rate if match.size else 0.0 for match in matches]
-        best = self._best_copy(rates, left, best, speed)
+        if any(rates):
+            best, _ = self._better(self._by_lookup(rates, left), best, speed)
         return best if best.length or not self.profile.exits else self._trial(max(left))
 
-    def _best_copy(
-        self, rates: Sequence[float], left: Sequence[int], best: Plan, speed: float
-    ) -> Plan:
-        """The fastest plan of lookup, or `best` of a predicted speed where none is faster."""
-        most, last = max(left), 1.0
-        for length in self.profile.lengths if any(rates) else ():
-            # Drafts are for the texts that may be the last ones to end.
-            gaps = [most - rest for rest in left]
-            behind = [rate if gap < length else 0.0 for rate, gap in zip(rates, gaps, strict=True)]
-            counts = tuple(length if rate else 0 for rate in behind)
-            plan = Plan("lookup", 0, length, counts)
-            tokens = min(
-                tokens_per_round(rate, length) + gap for rate, gap in zip(behind, gaps, strict=True)
-            )
+    def _better(
+        self, plans: Iterable[tuple[Plan, float]], best: Plan, speed: float
+    ) -> tuple[Plan, float]:
+        """The fastest affordable one of plans of growing length, and its speed relative to plain decoding.
+
+        Args:
+            plans: with the tokens that they are expected to yield.
+            best: used where none is faster than `speed`.
+            speed: of `best`.
+        """
+        last = 1.0
+        for plan, tokens in plans:
             worth = tokens * self.plain / self.seconds(plan)
-            if length >= most or worth <= last:  # a further draft gains less than the one before
+            if worth <= last:  # a further draft gains less than the one before
                 break
             last = worth
             if worth > speed and self._affordable(plan, tokens):
                 best, speed = plan, worth
-        return best
+        return best, speed
+
+    def _by_exit(self, layer: int, left: int) -> Iterator[tuple[Plan, float]]:
+        """Plans of early exit, with their expected tokens."""
+        for length in self.profile.lengths:
+            if length < left:
+                plan = Plan("early-exit", layer, length)
+                yield plan, self._exit_tokens(plan)
+
+    def _by_lookup(
+        self, rates: Sequence[float], left: Sequence[int]
+    ) -> Iterator[tuple[Plan, float]]:
+        """Plans of lookup, with the tokens by which the text that ends last is expected to grow."""
+        gaps = [max(left) - rest for rest in left]
+        for length in self.profile.lengths:
+            if length < max(left):
+                # Drafts are for the texts that may be the last ones to end.
+                behind = [
+                    rate if gap < length else 0.0 for rate, gap in zip(rates, gaps, strict=True)
+                ]
+                counts = tuple(length if rate else 0 for rate in behind)
+                pairs = zip(behind, gaps, strict=True)
+                tokens = min(tokens_per_round(rate, length) + gap for rate, gap in pairs)
+                yield Plan("lookup", 0, length, counts), tokens
 
     def _trial(self, left: int) -> Plan:
         """One draft by the exit that is known least, ever more rarely; or none."""
@@ -279,22 +300,6 @@ class Controller:
     def _early_share(self, plan: Plan) -> float:
         """Share of the layers below the exit in a plain round."""
         return plan.exit_layer / self.profile.layers * (1 - self.profile.head_share)
-
-    def _best_exit(self, left: int) -> Plan:
-        """The fastest affordable plan of early exit, or plain decoding."""
-        best, speed = Plan(), GAIN
-        for layer in self.profile.exits:
-            last = 1.0
-            for length in self.profile.lengths:
-                plan = Plan("early-exit", layer, length)
-                tokens = self._exit_tokens(plan)
-                worth = tokens * self.plain / self.seconds(plan)
-                if length >= left or worth <= last:
-                    break
-                last = worth
-                if worth > speed and self._affordable(plan, tokens):
-                    best, speed = plan, worth
-        return best
 
     def _exit_tokens(self, plan: Plan) -> float:
         """Expected tokens of a plan of early exit."""
