@@ -4,12 +4,18 @@
     python benchmarks/lm_generate.py --models OUT --billion    # OUT of lm_small_models.py
 
 Everything runs in one process on the same prompts, interleaved; the figure of a contender is the median
-CPU time of its runs, with one thread, trial rounds included. With ``--models`` the twins are measured on
-text that they did not learn: code, documentation, legal text. Without, the weights are random (Llama, 12
-layers of width 192, 6.9 million weights), and late layers are damped so that drafts are accepted: such
-models are labelled "damped", and say nothing about a trained one. ``--billion`` adds a model of the shapes
-of Llama 3.2 1B with random, damped weights in bfloat16, and the share of the memory's bandwidth at which
-plain decoding reads its weights. Writes `benchmarks/results/lm_generate.json` after every row.
+CPU time of its runs, with one thread, trial rounds included. Each part of the speed has a row of its own:
+the plain loop beside Hugging Face's; beside the plain loop, copying alone (lookup), exits alone, and the
+choice between them (auto). What the training recipe is worth is the gain of exits alone on a model trained
+with it, over the gain on its twin trained without. Of batches, auto is also measured on prompts of
+different lengths, as texts of equal length are decoded plainly.
+
+With ``--models`` the twins are measured on text that they did not learn: code, documentation, legal text.
+Without, the weights are random (Llama, 12 layers of width 192, 6.9 million weights), and late layers are
+damped so that drafts are accepted: such models are labelled "damped", and say nothing about a trained one.
+``--billion`` adds a model of the shapes of Llama 3.2 1B with random, damped weights in bfloat16, and the
+share of the memory's bandwidth at which plain decoding reads its weights. Writes
+`benchmarks/results/lm_generate.json` after every row.
 """
 
 from __future__ import annotations
@@ -33,10 +39,17 @@ from measuring import compared, limited, machine
 
 RESULT = Path(__file__).resolve().parent / "results" / "lm_generate.json"
 PLAIN_TARGET, SPECULATION_TARGET, PEER_TARGET = 1.5, 1.6, 1.3
-HF_EXITS = ((2, 3), (4, 4))
-"""(exit layer, drafts) that Hugging Face's early exit is tried with; its best one counts."""
+EXITS = ((2, 1), (2, 3), (4, 4), (6, 4))
+"""(exit layer, drafts) that our exits alone and Hugging Face's are tried with; the best one counts."""
+COPIES = (4, 8)
+"""Drafts that lookup alone is tried with, ours and Hugging Face's; the best one counts."""
+MOST_AUTO = 1.05
+"""CPU time of auto, relative to plain decoding, that is allowed."""
 LARGE = 100_000_000
 """Parameters."""
+KINDS = ("ours plain", "ours auto", "ours lookup", "ours exits", "uneven plain", "uneven auto")
+KINDS += ("HF greedy", "HF early exit", "HF prompt lookup")
+"""Contenders; of those with several settings the best one counts."""
 
 
 SMALL = {"vocab_size": 4096, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 12}
@@ -76,7 +89,12 @@ def prompts_of(
     result = {}
     for name, files in split(held_out=True).items():
         data = "\n".join(files.values()).encode()[:200_000]
-        ids = list(data) if tokenizer is None else tokenizer.encode(data)
+        text = data.decode(errors="ignore")
+        ids = (
+            list(data)
+            if tokenizer is None
+            else tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        )
         result[name] = windows([token % vocabulary for token in ids], count, length)
     return result
 
@@ -104,7 +122,7 @@ def peers(
     calls: dict[str, Callable[[], list[list[int]]]] = {"HF greedy": decode}
     if len(prompts) == 1:
         large = model.num_parameters() > LARGE
-        for exit_layer, drafts in HF_EXITS[large:]:
+        for exit_layer, drafts in EXITS[2 * large : 3 if large else None]:
             if exit_layer < model.config.num_hidden_layers:
                 calls[f"HF early exit {exit_layer},{drafts}"] = lambda e=exit_layer, d=drafts: (
                     decode(
@@ -113,7 +131,7 @@ def peers(
                         num_assistant_tokens_schedule="constant",
                     )
                 )
-        for drafts in () if large else (4, 8):
+        for drafts in () if large else COPIES:
             calls[f"HF prompt lookup {drafts}"] = lambda d=drafts: decode(
                 prompt_lookup_num_tokens=d
             )
@@ -125,21 +143,31 @@ def measure(
 ) -> dict[str, Any]:
     """Tokens per second of every contender on one batch."""
     details: dict[str, Any] = {}
-    decoding: dict[str, list[float]] = {"off": [], "auto": []}
+    decoding: dict[str, list[float]] = {}
+    ragged = [prompt[5 * place % 23 :] for place, prompt in enumerate(prompts)]
 
-    def ours(plan: str) -> list[list[int]]:
+    def ours(plan: str, texts: list[list[int]], name: str) -> list[list[int]]:
         result = generator.generate(
-            prompts, max_new=new, speculate=plan, batch=len(prompts), ignore_end=True
+            texts, max_new=new, speculate=plan, batch=len(texts), ignore_end=True
         )
-        details[plan] = result
-        decoding[plan].append((result.seconds - result.prefill_seconds) / new)
+        details[name] = result
+        decoding.setdefault(name, []).append((result.seconds - result.prefill_seconds) / new)
         return result.tokens
 
+    layers = len(generator.decoder.blocks)
+    plans = {"ours plain": "off", "ours auto": "auto"}
+    plans |= {f"ours lookup {drafts}": f"lookup:{drafts}" for drafts in COPIES}
+    exits = [f"{layer},{drafts}" for layer, drafts in EXITS if layer < layers]
+    plans |= {f"ours exits {place}": f"early-exit:{place}" for place in exits}
+    if model.num_parameters() > LARGE:
+        plans = dict(list(plans.items())[:3]) | {"ours exits 4,4": "early-exit:4,4"}
     calls = {
-        "ours plain": lambda: ours("off"),
-        "ours speculative": lambda: ours("auto"),
-        **peers(model, prompts, new),
+        name: lambda name=name, plan=plan: ours(plan, prompts, name) for name, plan in plans.items()
     }
+    if len(prompts) > 1:
+        calls["uneven plain"] = lambda: ours("off", ragged, "uneven plain")
+        calls["uneven auto"] = lambda: ours("auto", ragged, "uneven auto")
+    calls |= peers(model, prompts, new)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     tokens: dict[str, list[list[int]]] = {}
     for repeat in range(repeats + 1):
@@ -148,32 +176,31 @@ def measure(
             tokens[name] = call()
             if repeat:  # the first run warms up, and learns what rounds cost
                 seconds[name].append(time.process_time() - begin)
-    details["auto"].check_against(details["off"])
+    for name in plans:
+        details[name].check_against(details["ours plain"])
     middle = {name: statistics.median(times) for name, times in seconds.items()}
-    kinds = {}
-    for kind in (
-        "ours plain",
-        "ours speculative",
-        "HF greedy",
-        "HF early exit",
-        "HF prompt lookup",
-    ):
+    best = {}
+    for kind in KINDS:
         names = [name for name in middle if name.startswith(kind)]
         if names:
-            kinds[kind] = min(middle[name] for name in names)
+            best[kind] = min(names, key=middle.__getitem__)
+    times = {kind: middle[name] for kind, name in best.items()}
     return {
-        "seconds": {kind: round(value, 4) for kind, value in kinds.items()},
+        "seconds": {kind: round(value, 4) for kind, value in times.items()},
+        "best": {kind: name for kind, name in best.items() if name != kind},
         "tokens_per_second": {
-            kind: round(new * len(prompts) / value, 1) for kind, value in kinds.items()
+            kind: round(new * len(prompts) / value, 1) for kind, value in times.items()
         },
         "ratio_to_our_plain": {
-            kind: round(kinds["ours plain"] / value, 3) for kind, value in kinds.items()
+            kind: round(times["ours plain"] / value, 3) for kind, value in times.items()
         },
-        "plain_seconds_per_token": round(min(decoding["off"]), 5),
-        "acceptance": details["auto"].acceptance,
-        "plans": [plan["plan"] for plan in details["auto"].plans[:3]],
+        "plain_seconds_per_token": round(min(decoding["ours plain"]), 5),
+        "acceptance": {
+            kind: details[name].acceptance for kind, name in best.items() if name in plans
+        },
+        "plans": [plan["plan"] for plan in details["ours auto"].plans[:3]],
         "equal_to_HF_greedy": tokens["ours plain"] == tokens["HF greedy"],
-        "near_ties": len(details["auto"].near_ties),
+        "near_ties": len(details["ours auto"].near_ties),
     }
 
 
@@ -252,35 +279,45 @@ def report(
                 f"plain, {what}", times["ours plain"], "HF greedy", times["HF greedy"], PLAIN_TARGET
             )
         )
-        comparisons.append(
-            compared(
-                f"speculative, {what}",
-                times["ours speculative"],
-                "our plain decoding",
-                times["ours plain"],
-                SPECULATION_TARGET if row["corpus"] == "code" else None,
-            )
-        )
+        for part in ("auto", "lookup", "exits"):
+            # The goal is the paper's, of self-speculation on code.
+            goal = SPECULATION_TARGET if row["corpus"] == "code" and part != "lookup" else None
+            name = part if part == "auto" else f"{part} alone"
+            mine = times[f"ours {part}"]
+            plain = times["ours plain"]
+            comparisons.append(compared(f"{name}, {what}", mine, "our plain decoding", plain, goal))
         rivals = {
             kind: times[kind] for kind in ("HF early exit", "HF prompt lookup") if kind in times
         }
         if rivals:
             best = min(rivals, key=rivals.__getitem__)
             comparisons.append(
-                compared(
-                    f"speculative, {what}",
-                    times["ours speculative"],
-                    best,
-                    rivals[best],
-                    PEER_TARGET,
-                )
+                compared(f"auto, {what}", times["ours auto"], best, rivals[best], PEER_TARGET)
             )
+        for kind, text in (("ours", "equal lengths"), ("uneven", "different lengths")):
+            if f"{kind} auto" in times:
+                share = times[f"{kind} auto"] / times[f"{kind} plain"]
+                where = f"{what}, {text}" if row["batch"] > 1 else what
+                limits.append(
+                    limited(f"CPU time of auto beside off, {where}", share, "", MOST_AUTO)
+                )
         if "share_of_bandwidth" in row:
             limits.append(
                 limited(f"share of the read bandwidth, {what}", row["share_of_bandwidth"], "")
             )
-        if row["acceptance"] is not None:
-            limits.append(limited(f"acceptance, {what}", row["acceptance"], ""))
+        if row["acceptance"]["ours exits"] is not None:
+            limits.append(
+                limited(f"acceptance of exits, {what}", row["acceptance"]["ours exits"], "")
+            )
+    gains = {
+        (row["model"], row["corpus"], row["batch"]): row["ratio_to_our_plain"]["ours exits"]
+        for row in rows
+    }
+    for (model, corpus, batch), gain in gains.items():
+        twin = gains.get((model.replace("-exits", "-plain"), corpus, batch))
+        if model.endswith("-exits") and twin:
+            what = f"gain of exits alone with the recipe, over without, {corpus}, batch {batch}"
+            limits.append(limited(what, gain / twin, ""))
     return {
         "name": "lm_generate",
         "title": "Generation by early exit",
@@ -296,8 +333,8 @@ def report(
             "rounds count.",
             f"Load before {host['load_before']}, after {os.getloadavg()[0]:.1f}.",
             "'damped' models have random weights: their acceptance is set, not learned.",
-            "Hugging Face's early exit and prompt lookup count with the best of several settings; both "
-            "refuse batches.",
+            "Lookup and exits alone, and Hugging Face's, count with the best of several settings; both of "
+            "Hugging Face's refuse batches.",
         ],
     }
 
@@ -307,7 +344,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", type=Path, default=Path("none"), help="of lm_small_models.py")
     parser.add_argument("--billion", action="store_true", help="a model of 1B shapes; 10 GB")
     parser.add_argument("--damping", type=float, nargs="*")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
     parser.add_argument("--new", type=int, default=64, help="new tokens")
     parser.add_argument("--repeats", type=int, default=7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,21 @@ def test_divergence_that_is_no_near_tie_is_an_error() -> None:
     assert raised.value.code == "divergence"
 
 
+def test_whether_a_text_is_that_of_plain_decoding_has_three_answers() -> None:
+    generator = Generator(tiny("llama"))
+    plain = generator.generate([[3, 4, 5]], max_new=8, speculate="off", ignore_end=True)
+    yes = plain.check_against(plain)
+    assert (yes.checked, yes.divergences, yes.unknowns()) == (True, 0, [])
+    other = generator.generate([[3, 4, 6]], max_new=8, speculate="off", ignore_end=True)
+    first = first_difference(other.tokens[0], plain.tokens[0])
+    assert first is not None
+    # Rounding could have decided where they part: nobody can tell which is right.
+    tie = replace(other, details=[replace(other.details[0], near_ties=[first])])
+    unclear = tie.check_against(plain)
+    assert (unclear.checked, unclear.divergences, len(unclear.unknowns())) == (True, 1, 1)
+    assert len(unclear.to_dict()["unknown"]) == 1
+
+
 def test_each_layer_computes_only_what_it_must() -> None:
     generator = Generator(tiny("llama"))
     rows: Counter[int] = Counter()
@@ -268,6 +284,7 @@ def test_speculation_is_off_where_no_draft_is_accepted() -> None:
         ({"max_new": 0}, "out-of-range", "max_new"),
         ({"batch": 0}, "out-of-range", "batch"),
         ({"stop": ["x"]}, "conflict", "stop"),
+        ({"stop": ["x", ""]}, "out-of-range", "stop"),
         ({"check": True, "sampling": Sampling(1.0)}, "conflict", "check"),
     ],
 )

@@ -99,16 +99,6 @@ def test_equal_distributions_accept_every_draft() -> None:
         assert chooser.verify(logits, [[0]], drafts, q).tokens[0][:3] == drafts[0].tolist()
 
 
-def test_agreement_is_the_probability_that_a_draft_is_accepted() -> None:
-    logits = torch.tensor([[[0.0, 1.0, 2.0]], [[3.0, 0.0, 0.0]]])
-    guesses = torch.tensor([[[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]], [[1.0, 0.0, 0.0], [3.0, 0.0, 0.0]]])
-    greedy = Chooser(Sampling(), 1e-3, "cpu")
-    assert greedy.agreement(logits, guesses) == [[1, 0], [1, 1]]
-    p, q = (part.div(0.5).softmax(-1) for part in (logits, guesses))
-    sampled = Chooser(Sampling(0.5), 1e-3, "cpu").agreement(logits, guesses)
-    torch.testing.assert_close(torch.tensor(sampled), torch.minimum(p, q).sum(-1))
-
-
 def test_same_seed_same_text() -> None:
     generator = Generator(tiny("llama"))
     sampling = Sampling(temperature=1.0, top_p=0.9, seed=5)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, Trainer, TrainingArguments
 
 from holdfast.errors import HoldfastError, InputError
+from holdfast.lm.generate import calibrate_heads
 from holdfast.lm.generate.training import ExitCallback, Schedule, _Loop, train_exits
 from holdfast.lm.generate.training_hooks import ExitTraining
 from holdfast.lm.generate.training_recipe import ExitRecipe
@@ -357,3 +358,13 @@ def test_processes_of_ddp_stay_equal_while_they_skip_different_layers(tmp_path: 
     (first, rows), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert rows != others
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    tiny("llama").save_pretrained(tmp_path / "model")
+    text = tmp_path / "text.txt"
+    text.write_text("some words\n" * 200)
+    for run in (train_exits, calibrate_heads):
+        with pytest.raises(InputError) as raised:
+            run(tmp_path / "model", text, tmp_path / "out")
+        assert (raised.value.code, raised.value.place) == ("not-found", "tokenizer")

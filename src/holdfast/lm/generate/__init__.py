@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.lm.generate.heads import HeadPolicy, read_heads
     from holdfast.lm.generate.heads_calibration import calibrate_heads
     from holdfast.lm.generate.results import Generation, Text
-    from holdfast.lm.generate.sampling import Sampling
+    from holdfast.lm.generate.settings import Sampling
     from holdfast.lm.generate.speculation import Plan
     from holdfast.lm.generate.training import ExitCallback, Schedule, train_exits
     from holdfast.lm.generate.training_hooks import ExitTraining
@@ -39,7 +39,7 @@ _HOMES = {
     "Generator": "decoding",
     "HeadPolicy": "heads",
     "Plan": "speculation",
-    "Sampling": "sampling",
+    "Sampling": "settings",
     "Schedule": "training",
     "Text": "results",
     "architecture": "architectures",

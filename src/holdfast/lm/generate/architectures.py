@@ -39,13 +39,9 @@ class Architecture:
     """Final norm."""
     head: Any
     """Linear map to logits, perhaps tied to the embedding."""
-    hidden: int
-    """Width D of the residual stream."""
     query_heads: int
     kv_heads: int
     head_size: int
-    vocabulary: int
-    """Number of logits V."""
     context: int
     """Largest number of positions."""
 
@@ -144,7 +140,6 @@ def architecture(model: Any) -> Architecture:
         base = model.model
         embedding, layers, norm, rotary = base.embed_tokens, base.layers, base.norm, base.rotary_emb
     heads = config.num_attention_heads
-    head = model.get_output_embeddings()
     return Architecture(
         model=model,
         name=name,
@@ -154,12 +149,10 @@ def architecture(model: Any) -> Architecture:
         rotary=rotary,
         layers=layers,
         norm=norm,
-        head=head,
-        hidden=config.hidden_size,
+        head=model.get_output_embeddings(),
         query_heads=heads,
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        vocabulary=head.weight.shape[0],
         context=config.max_position_embeddings,
     )
 

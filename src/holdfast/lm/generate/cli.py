@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, Options, Positive, Share, option, room
-
-if TYPE_CHECKING:
-    from holdfast.lm.generate.sampling import Sampling
+from holdfast.command import Answer, Positive, option, room
+from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling
 
 app = room(
     "generate", "Continue prompts faster: drafts by early exit, verified by the whole model."
 )
-
-
-@Options
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How tokens are chosen."""
-
-    temperature: Annotated[float, option(metavar="T", at_least=0)] = 0.0
-    """Temperature of sampling; 0 decodes greedily."""
-    top_k: Count = 0
-    """Sample among the N most likely tokens; 0: all."""
-    top_p: Share = 1.0
-    """Sample among the most likely tokens that hold this share of the probability."""
-    repetition_penalty: Annotated[float, option(metavar="R", at_least=0)] = 1.0
-    """Divide the logits of tokens that occurred by R (above 1: fewer repetitions)."""
-    seed: Count = 0
-    """Random seed."""
-
-    def build(self) -> Sampling:
-        """The sampling."""
-        from holdfast.lm.generate.sampling import Sampling
-
-        return Sampling(
-            self.temperature, self.top_k, self.top_p, self.repetition_penalty, self.seed
-        )
 
 
 @app.default
@@ -48,23 +20,26 @@ def generate(
     *,
     prompt_file: Annotated[Path | None, option(metavar="FILE")] = None,
     prompt: Annotated[tuple[str, ...], option(metavar="TEXT")] = (),
+    chat: bool = False,
     max_new: Positive = 128,
     speculate: Annotated[str, option(metavar="PLAN")] = "auto",
     heads: Annotated[str, option(metavar="FILE")] = "auto",
     heads_mode: Literal["auto", "static", "online"] = "auto",
     exact: bool = False,
+    low_memory: bool = False,
     batch: Positive = 1,
     stop: Annotated[tuple[str, ...], option(metavar="TEXT")] = (),
     check: bool = False,
-    sampling: SamplingOptions = SamplingOptions(),
+    sampling: Sampling = AS_THE_CHECKPOINT,
 ) -> Answer:
     """Continue prompts: draft with the first layers of the model, verify with all of them.
 
     Args:
         model: Folder of a model of Hugging Face, or hf:FOLDER?dtype=bfloat16&device=cuda.
         prompt_file: File with one prompt per line; in a .jsonl file each line is a JSON text, an object
-            with the key prompt, or a list of token ids.
+            with the key prompt or messages, or a list of token ids.
         prompt: Prompt; may be given several times.
+        chat: Prompts are messages of a user, written by the chat template.
         max_new: Largest number of new tokens per prompt.
         speculate: auto (measured on this machine), off, early-exit:E,D (D drafts by the first E layers),
             lookup or lookup:D (drafts copied from the text).
@@ -72,6 +47,7 @@ def generate(
         heads_mode: Clusters within the calibrated perplexity, per prompt (auto) or of the calibration
             (static), or those of the elbow per prompt (online).
         exact: Pad every pass, so that drafts do not change a bit of the result (slower).
+        low_memory: Hold the weights once, without a copy for faster products.
         batch: Number of prompts that are decoded together.
         stop: End a text before TEXT; may be given several times.
         check: Decode again without drafts; fail on a difference that is not a near-tie.
@@ -82,13 +58,15 @@ def generate(
         model,
         prompt_file,
         prompt,
+        chat=chat,
         heads=heads,
         heads_mode=heads_mode,
         exact=exact,
+        low_memory=low_memory,
         max_new=max_new,
         speculate=speculate,
         batch=batch,
         stop=stop,
         check=check,
-        sampling=sampling.build(),
+        sampling=sampling,
     )

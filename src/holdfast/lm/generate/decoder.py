@@ -40,9 +40,12 @@ class Linear:
         pack: keep a second copy of a large matrix in the order of oneDNN's kernels, for passes of several
             rows on a CPU: four rows of 2,048 x 16,384 weights then cost 1.2 times as much as one, not 4.
             In bfloat16, where a CPU has instructions for it, also for one row of several threads.
+        shared: keep the storage as it is, which others read too.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, pack: bool = False) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, pack: bool = False, shared: bool = False
+    ) -> None:
         self.bias, self._packed, self._least_rows = bias, None, 2
         if pack and weight.numel() >= PACKED_WEIGHTS and _packable(weight):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(
@@ -50,7 +53,8 @@ class Linear:
             )
             self._least_rows = 2 if weight.dtype == torch.float32 else 1
         self._streamed_rows = _streamed_rows(weight)
-        self.weight = weight.contiguous() if self._streamed_rows else weight.t().contiguous().t()
+        rows_first = shared or self._streamed_rows
+        self.weight = weight.contiguous() if rows_first else weight.t().contiguous().t()
         """[N, D]."""
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -167,9 +171,10 @@ class Decoder:
         arch: of `architecture`.
         release: drop the weights of the model's own layers once they are joined here, so that a large
             model is not held twice; the model itself can then no longer be used.
+        copies: hold large matrices a second time, in the order of oneDNN's kernels.
     """
 
-    def __init__(self, arch: Architecture, release: bool = False) -> None:
+    def __init__(self, arch: Architecture, release: bool = False, copies: bool = True) -> None:
         self.arch = arch
         table = arch.embedding.weight
         self.dtype, self.device = table.dtype, table.device
@@ -183,10 +188,9 @@ class Decoder:
         self._norm = _norm(arch.norm)
         bias = getattr(arch.head, "bias", None)
         weights = [arch.head.weight, *(p for layer in arch.layers for p in layer.parameters())]
-        pack = sum(weight.numel() * weight.element_size() for weight in weights) <= PACKED_BYTES
-        self._head = Linear(
-            arch.head.weight.detach(), None if bias is None else bias.detach(), pack
-        )
+        pack = copies and sum(weight.nbytes for weight in weights) <= PACKED_BYTES
+        bias = None if bias is None else bias.detach()
+        self._head = Linear(arch.head.weight.detach(), bias, pack, shared=not copies)
         self._columns = torch.arange(arch.context + 1, device=self.device)
         with torch.inference_mode():
             rotated = None if arch.rotary is None else self._measure_rotary()
@@ -233,12 +237,10 @@ class Decoder:
         starts: Sequence[int],
         first: int = 0,
         last: int | None = None,
-        states: dict[int, Any] | None = None,
         counts: Sequence[int] = (),
     ) -> Tensor:
         """Hidden states [B, M, D] at positions from `starts` on, after layers `first` to `last` - 1.
 
-        Those after the layers below each key E of `states` become its value, where the pass is not split.
         With `counts`, x [1, N, D] has the rows of all texts in one line, ``counts[b]`` of text b.
         """
         batch, rows, _ = x.shape
@@ -263,8 +265,6 @@ class Decoder:
         for block in self.blocks[first:last]:
             x = block(x, cache, turns)
             self.rows[block.number] += batch * rows
-            if states and block.number + 1 in states:
-                states[block.number + 1] = x
         return x
 
     def logits(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from holdfast.lm.generate.architectures import architecture
 from holdfast.lm.generate.arena import Arena, Cache
 from holdfast.lm.generate.decoder import Decoder
 from holdfast.lm.generate.exact import ROWS, ExactArena, ExactDecoder, check_exact
-from holdfast.lm.generate.loading import end_ids, open_model
+from holdfast.lm.generate.loading import open_model
+from holdfast.lm.generate.prompts import Prompt, encode
 from holdfast.lm.generate.results import Generation
-from holdfast.lm.generate.sampling import GREEDY, TOLERANCE, Chooser, Sampling
+from holdfast.lm.generate.sampling import TOLERANCE, Chooser
 from holdfast.lm.generate.sequences import Ends, Sequences, Totals
+from holdfast.lm.generate.settings import AS_THE_CHECKPOINT, Sampling, in_range, read_settings
 from holdfast.lm.generate.speculation import Matches, Plan, parse_plan, run_round
 from holdfast.lm.generate.tuning import LENGTHS, Controller, Profile
 
@@ -34,21 +36,29 @@ class Generator:
         generator.generate(["def area("], max_new=64).texts
 
     Args:
-        model: ``hf:FOLDER`` or a folder; a `HuggingFaceModel`; or a causal model of transformers in
-            memory.
-        tokenizer: of transformers or `load_tokenizer`; None takes that of the folder. A model in memory
-            works without one, on prompts of token ids.
+        model: ``hf:FOLDER`` or a folder, computed in the dtype of its checkpoint or that of
+            ``hf:FOLDER?dtype=float32&device=cpu``; or a causal model of transformers in memory.
+        tokenizer: of transformers; None takes that of the folder. A model in memory works without one, on
+            prompts of token ids.
         exact: pad every pass so that plain and speculative decoding agree bit by bit (slower).
         heads: policy for fewer heads, from `read_heads`; None computes every head.
+        low_memory: hold the weights once: no copies in the order that products of several rows read
+            fastest. The layers of a model in memory are taken over: it can no longer be used itself.
 
     Raises:
         InputError: ``unsupported`` for a model that cannot be run layer by layer.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, exact: bool = False, heads: Any = None
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        exact: bool = False,
+        heads: Any = None,
+        low_memory: bool = False,
     ) -> None:
-        loaded, self.tokenizer, self.begin, release = open_model(model, tokenizer)
+        loaded, self.tokenizer, release = open_model(model, tokenizer)
         arch = architecture(loaded)
         self.name = str(model) if isinstance(model, str | Path) else f"{arch.name} in memory"
         if heads is not None:
@@ -60,22 +70,26 @@ class Generator:
                     remedy="leave out --exact or --heads",
                 )
             heads.check(arch)
-        self.decoder = (ExactDecoder if exact else Decoder)(arch, release=release)
+        kind = ExactDecoder if exact else Decoder
+        self.decoder = kind(arch, release=release or low_memory, copies=not low_memory)
         if isinstance(self.decoder, ExactDecoder):
             check_exact(self.decoder)
         self.exact, self.heads = exact, heads
         self.tolerance = TOLERANCE.get(str(self.decoder.dtype).removeprefix("torch."), 0.3)
         lengths = [length for length in LENGTHS if not exact or length < ROWS]
         self._profile = Profile(len(arch.layers), self.decoder.head_share, lengths)
-        self._end_ids = end_ids(loaded, self.tokenizer)
+        self.settings = read_settings(loaded, self.tokenizer)
+        """What the checkpoint says about generation."""
 
     def generate(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[Prompt] = (),
         *,
+        messages: Sequence[Any] = (),
+        chat: bool = False,
         max_new: int = 128,
         speculate: str | Plan = "auto",
-        sampling: Sampling = GREEDY,
+        sampling: Sampling = AS_THE_CHECKPOINT,
         stop: Sequence[str] = (),
         batch: int = 1,
         check: bool = False,
@@ -84,10 +98,12 @@ class Generator:
         """Continue every prompt.
 
         Args:
-            prompts: texts, or token ids (used as they are, without a beginning token).
+            prompts: texts, encoded as by ``tokenizer(text)``; token ids as they are; or conversations.
+            messages: a further conversation, or several: lists of ``{"role": ..., "content": ...}``.
+            chat: texts are messages of a user, written by the chat template.
             max_new: most new tokens per prompt.
             speculate: ``auto``, ``off``, ``lookup``, ``lookup:D`` or ``early-exit:E,D``.
-            sampling: greedy by default.
+            sampling: as the checkpoint says where a setting is None.
             stop: strings that end a text; the text is cut before the first.
             batch: number of prompts that are decoded together.
             check: decode again without drafts, and fail on a divergence that is not a near-tie.
@@ -98,34 +114,39 @@ class Generator:
                 not numbers, or a divergence (``divergence``).
         """
         plan = self._plan(speculate)
-        texts = [self._tokens(prompt, place) for place, prompt in enumerate(prompts)]
+        if messages and isinstance(messages[0], Mapping):
+            messages = [messages]
+        texts = self.encode([*prompts, *messages], chat=chat)
         if not texts:
             raise InputError("no prompts", code="empty-input", place="prompts")
-        if max_new < 1 or batch < 1:
-            raise InputError(
-                "max_new and batch must be at least 1",
-                code="out-of-range",
-                place="max_new" if max_new < 1 else "batch",
-                found=str(min(max_new, batch)),
-            )
+        _within("number of new tokens", "max_new", max_new)
+        _within("number of prompts", "batch", batch)
+        _within("length of a stop string", "stop", min(map(len, stop), default=1))
         if stop and self.tokenizer is None:
             raise InputError("stop strings need a tokenizer", code="conflict", place="stop")
-        if check and not sampling.greedy:
-            raise InputError("only greedy decoding can be checked", code="conflict", place="check")
+        sampling = sampling.over(self.settings.sampling)
+        if check and sampling.temperature:
+            raise InputError(
+                "only greedy decoding can be checked",
+                code="conflict",
+                place="check",
+                found=f"temperature {sampling.temperature:g}",
+                remedy="set the temperature to 0",
+            )
         chooser = Chooser(sampling, self.tolerance, self.decoder.device)
         totals = Totals()
         before = list(self.decoder.rows)
         ends = Ends(
-            frozenset() if ignore_end else self._end_ids,
+            frozenset() if ignore_end else self.settings.ends,
             tuple(stop),
-            () if self.tokenizer is None else self.tokenizer.pieces,
+            self.tokenizer,
             self.decoder.arch.context,
         )
         batches = [
             Sequences(texts[first : first + batch], max_new, ends)
             for first in range(0, len(texts), batch)
         ]
-        self._profile.start(sum(state.rounds_left for state in batches))
+        self._profile.start()
         with torch.inference_mode():
             for state in batches:
                 self._decode(state, plan, chooser, totals)
@@ -137,12 +158,15 @@ class Generator:
             rows_per_layer=tuple(rows),
             tolerance=self.tolerance,
             exact=self.exact,
+            settings={**vars(sampling), "ends": sorted(ends.ids)},
+            ignored_settings=self.settings.ignored,
+            dtype=str(self.decoder.dtype).removeprefix("torch."),
             model=self.name,
             layers=len(rows),
         )
         if check:
             plain = self.generate(
-                [list(text) for text in texts],
+                texts,
                 max_new=max_new,
                 speculate="off",
                 stop=stop,
@@ -155,7 +179,7 @@ class Generator:
 
     def perplexity(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[Prompt],
         exits: Sequence[int] = (),
         all_heads: bool = False,
     ) -> dict[int, float]:
@@ -168,10 +192,9 @@ class Generator:
         """
         layers = sorted({*exits, len(self.decoder.blocks)})
         losses, count = dict.fromkeys(layers, 0.0), 0
-        rows = list(self.decoder.rows)
         with torch.inference_mode():
-            for place, prompt in enumerate(prompts):
-                tokens = self._tokens(prompt, place)[:LONGEST_SCORED]
+            for text in self.encode(prompts):
+                tokens = text[:LONGEST_SCORED]
                 targets = torch.tensor(tokens[1:], device=self.decoder.device)
                 if not len(targets):
                     continue
@@ -186,7 +209,6 @@ class Generator:
                         torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
                     )
                 count += len(targets)
-        self.decoder.rows[:] = rows
         return {layer: math.exp(loss / count) for layer, loss in losses.items()} if count else {}
 
     def _decode(
@@ -202,37 +224,47 @@ class Generator:
         drafts = plan.length if plan else max(LENGTHS)
         further = ROWS if self.exact else drafts + 1
         cache = self._cache(decoder, len(texts), max(state.limits) + further)
-        control = None if plan else Controller(self._profile, len(texts), not cache.joins)
+        # Texts of equal length share cheaper passes until drafts make their lengths differ, which would
+        # make all later rounds dearer: such a batch is left as it is.
+        ragged = cache.joins and len(set(map(len, texts))) > 1
+        control = None
+        if plan is None and (ragged or len(texts) == 1):
+            control = Controller(self._profile, len(texts))
         texts, matches = list(texts), [Matches(text) for text in texts]
         begin = now = time.perf_counter()
+        mark = decoder.clock()
         self._prefill(cache, texts)
         now = time.perf_counter()
         totals.prefill_seconds += now - begin
-        mark = decoder.clock()
+        if control:
+            self._profile.spent += decoder.clock() - mark
+        overhead = 0.0  # of choosing and learning: seconds that plain decoding would not spend
         while not all(state.ended):
             growing = [not state.ended[place] for place in state.rows]
             open_matches: list[Matches | None] = [
                 match if open_ else None for match, open_ in zip(matches, growing, strict=True)
             ]
-            round_plan, judged = plan or Plan(), ()
-            if control or round_plan.drafter == "lookup":
-                for match in open_matches:
-                    if match:
-                        match.find()
-            if control:
-                round_plan = control.plan(
-                    [match for match in open_matches if match], state.rounds_left
-                )
-                judged = control.judged_exits(round_plan)
-            done = run_round(decoder, cache, texts, round_plan, chooser, open_matches, judged)
+            # 1. Choose the drafts of the round.
+            mark = decoder.clock()
+            round_plan = plan or Plan()
+            if control and control.begin():
+                left = state.left
+                rests = [left[place] for place in state.rows if left[place]]
+                round_plan = control.plan([match for match in open_matches if match], rests)
+            # 2. Draft, verify, append.
+            chosen = decoder.clock()
+            done = run_round(decoder, cache, texts, round_plan, chooser, open_matches)
             lengths, reach = state.accept(done)
-            if control:
-                last, mark = mark, decoder.clock()
-                control.observe(done, mark - last, open_matches, lengths, reach)
+            cache.crop([len(text) - 1 for text in texts])
             before, now = now, time.perf_counter()
             totals.count(done, growing, lengths, now - before)
-            cache.crop([len(text) - 1 for text in texts])
-            # Bits depend on the number of rows: exact passes keep those of ended texts.
+            # 3. Learn from it.
+            if control:
+                end = decoder.clock()
+                overhead += chosen - mark
+                control.observe(done, overhead, end - chosen, open_matches, reach)
+                overhead = decoder.clock() - end
+            # 4. Bits depend on the number of rows: exact passes keep those of ended texts.
             if not self.exact and (rows := state.close_rows()):
                 cache.select(rows)
                 texts, matches = [texts[row] for row in rows], [matches[row] for row in rows]
@@ -242,10 +274,9 @@ class Generator:
         totals.kv_bytes = max(totals.kv_bytes, cache.nbytes())
 
     def _cache(self, decoder: Decoder, batch: int, capacity: int) -> Cache:
-        if self.heads is not None:
-            cache: Cache = self.heads.cache(decoder, batch, capacity)
-            return cache
-        return (ExactArena if self.exact else Arena)(decoder, batch, capacity)
+        kind = ExactArena if self.exact else Arena
+        cache: Cache = (self.heads.cache if self.heads else kind)(decoder, batch, capacity)
+        return cache
 
     def _prefill(self, cache: Cache, texts: Sequence[Sequence[int]]) -> None:
         """Store keys and values of all but the last token of every prompt, padded on the right."""
@@ -258,19 +289,13 @@ class Generator:
             self.decoder.run(x, cache, starts)
         cache.crop([len(text) - 1 for text in texts])
 
-    def _tokens(self, prompt: str | Sequence[int], place: int) -> list[int]:
+    def encode(self, prompts: Sequence[Prompt], *, chat: bool = False) -> list[list[int]]:
+        """The ids of prompts, checked; arguments as of `generate`."""
+        return [self._tokens(prompt, chat, f"prompt {n}") for n, prompt in enumerate(prompts, 1)]
+
+    def _tokens(self, prompt: Prompt, chat: bool, where: str) -> list[int]:
         """The ids of a prompt, checked."""
-        where = f"prompt {place + 1}"
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise InputError(
-                    "a text needs a tokenizer", code="conflict", place=where, expected="token ids"
-                )
-            tokens = self.tokenizer.encode(prompt.encode())
-            if tokens and tokens[: len(self.begin)] != self.begin:
-                tokens = [*self.begin, *tokens]
-        else:
-            tokens = [int(token) for token in prompt]
+        tokens = encode(self.tokenizer, prompt, chat, where)
         if not tokens:
             raise InputError(
                 "empty prompt",
@@ -278,24 +303,10 @@ class Generator:
                 place=where,
                 expected="a text, or at least one token id",
             )
-        arch = self.decoder.arch
-        if bad := [token for token in tokens if not 0 <= token < arch.embedding.weight.shape[0]]:
-            raise InputError(
-                "token without an embedding",
-                code="out-of-range",
-                place=where,
-                found=str(bad[0]),
-                expected=f"0 to {arch.embedding.weight.shape[0] - 1:,}",
-            )
-        if len(tokens) >= arch.context:
-            raise InputError(
-                "the prompt is longer than the model's positions",
-                code="out-of-range",
-                place=where,
-                found=f"{len(tokens):,} tokens",
-                expected=f"at most {arch.context - 1:,}",
-                remedy="shorten the prompt",
-            )
+        last = self.decoder.arch.embedding.weight.shape[0] - 1
+        for token in (min(tokens), max(tokens)):
+            _within("token: it has no embedding", where, token, 0, last)
+        _within("length of the prompt", where, len(tokens), 1, self.decoder.arch.context - 1)
         return tokens
 
     def _plan(self, speculate: str | Plan) -> Plan | None:
@@ -305,32 +316,27 @@ class Generator:
             return None
         layers = len(self.decoder.blocks)
         longest = ROWS - 1 if self.exact else LONGEST_DRAFT
-        if plan.drafter == "early-exit" and not 1 <= plan.exit_layer < layers:
-            raise InputError(
-                "exit layer outside the model",
-                code="out-of-range",
-                place="speculate",
-                found=str(plan.exit_layer),
-                expected=f"1 to {layers - 1}",
-            )
-        if plan.drafter != "none" and not 1 <= plan.length <= longest:
-            raise InputError(
-                "invalid draft length",
-                code="out-of-range",
-                place="speculate",
-                found=str(plan.length),
-                expected=f"1 to {longest}",
-            )
+        if plan.drafter == "early-exit":
+            _within("exit layer", "speculate", plan.exit_layer, 1, layers - 1)
+        if plan.drafter != "none":
+            _within("draft length", "speculate", plan.length, 1, longest)
         return plan
 
 
-def generate(model: Any, prompts: Sequence[str | Sequence[int]], **options: Any) -> Generation:
+def _within(what: str, place: str, number: int, least: int = 1, most: float = math.inf) -> None:
+    """Refuse a number outside a range."""
+    expected = f"{least} to {most:,}" if most < math.inf else f"{least} or more"
+    in_range(place, number, least <= number <= most, expected, what)
+
+
+def generate(model: Any, prompts: Sequence[Prompt] = (), **options: Any) -> Generation:
     """Continue prompts with a model: `Generator` for one call.
 
     Args:
         model: as of `Generator`.
         prompts: as of `Generator.generate`.
-        options: tokenizer, exact, heads of `Generator`; the others of `Generator.generate`.
+        options: tokenizer, exact, heads, low_memory of `Generator`; the others of `Generator.generate`.
     """
-    own = {key: options.pop(key) for key in ("tokenizer", "exact", "heads") if key in options}
+    names = "tokenizer", "exact", "heads", "low_memory"
+    own = {key: options.pop(key) for key in names if key in options}
     return Generator(model, **own).generate(prompts, **options)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.errors import InputError
-from holdfast.lm.generate.arena import Arena, Cache
+from holdfast.lm.generate.arena import Arena
 from holdfast.lm.generate.decoder import Decoder
 
 ROWS = 8
@@ -28,21 +28,9 @@ SPLIT = 64
 class ExactDecoder(Decoder):
     """A decoder that pads every pass of fewer than `ROWS` rows."""
 
-    def run(
-        self,
-        x: Tensor,
-        cache: Cache,
-        starts: Sequence[int],
-        first: int = 0,
-        last: int | None = None,
-        states: dict[int, Any] | None = None,
-        counts: Sequence[int] = (),
-    ) -> Tensor:
+    def run(self, x: Tensor, *place: Any, **more: Any) -> Tensor:
         """As `Decoder.run`; the padding's keys are overwritten by the next pass."""
-        out = super().run(_padded(x), cache, starts, first, last, states)
-        for layer, state in (states or {}).items():
-            states[layer] = state[:, : x.shape[1]]  # type: ignore[index]
-        return out[:, : x.shape[1]]
+        return super().run(_padded(x), *place, **more)[:, : x.shape[1]]
 
     def logits(self, x: Tensor) -> Tensor:
         """As `Decoder.logits`."""
@@ -98,7 +86,7 @@ def check_exact(decoder: ExactDecoder) -> None:
         InputError: ``unsupported`` if the rows of a product depend on where they stand, as with odd widths.
     """
     first = min(SPLIT - ROWS // 2, decoder.arch.context - ROWS)
-    tokens = torch.arange(first + ROWS, device=decoder.device) % decoder.arch.vocabulary
+    tokens = torch.arange(first + ROWS, device=decoder.device) % len(decoder.arch.embedding.weight)
     results = []
     with torch.inference_mode():
         for step in (1, ROWS):

@@ -224,7 +224,6 @@ class ClusteredArena(Arena):
         self._online = policy.mode != "static" and any(self.assignments)
         self._by_request = [self._online] * batch
         self._first = False
-        self._first_rows: dict[int, tuple[Tensor, Tensor]] = {}
         self._plans: dict[int, _Plan] = {}
 
     def expect(self, lengths: Sequence[int]) -> None:
@@ -256,7 +255,6 @@ class ClusteredArena(Arena):
         if self._online and rows < FIRST and not any(starts):
             self.expect([rows] * self.batch)  # no prompt was announced
         self._first = self._online and rows == FIRST and not any(starts) and any(self._by_request)
-        self._overwrites = self._online and min(starts) < FIRST and not self._first
 
     def project(self, layer: int, block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of the representatives, all values."""
@@ -275,13 +273,6 @@ class ClusteredArena(Arena):
             self.v[layer][:, :, :FIRST] = v
             return
         super().append(layer, k, v)
-        if self._overwrites and layer in self._first_rows:
-            # A repeated pass has computed the first tokens with clusters: their own states stay.
-            rows = torch.tensor(self._by_request, device=k.device)
-            for stored, first in zip(
-                (self.k[layer], self.v[layer]), self._first_rows[layer], strict=True
-            ):
-                stored[: self.batch][rows, :, :FIRST] = first[rows]
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Attention of all heads by the scores of the representatives."""
@@ -338,7 +329,6 @@ class ClusteredArena(Arena):
             self.k[layer][sequence, :, :FIRST] = k[sequence, one.keys]
         self.assignments[layer] = updated
         self._plans.pop(layer, None)
-        self._first_rows[layer] = (self.k[layer][:, :, :FIRST].clone(), v.clone())
         return (p.reshape(batch, groups, -1, rows) @ v).view(batch, heads, rows, size)
 
     def select(self, rows: Sequence[int]) -> None:
@@ -348,7 +338,6 @@ class ClusteredArena(Arena):
                 self.assignments[layer] = [assignments[row] for row in rows]
         super().select(rows)
         self._by_request = [self._by_request[row] for row in rows]
-        self._first_rows = {layer: (k[rows], v[rows]) for layer, (k, v) in self._first_rows.items()}
         self._plans.clear()
         self.batch = len(rows)
 

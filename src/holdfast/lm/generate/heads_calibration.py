@@ -68,17 +68,10 @@ class HeadCalibration(Answer):
             mode: replace(self.policy, mode=mode).saved_share
             for mode in ("auto", "static", "online")
         }
-        return {
-            "path": str(self.path),
-            "model": self.policy.model,
-            "level": self.policy.level,
-            "heads": self.policy.most,
-            "layers": self.layers,
-            "perplexity": self.perplexity,
-            "kv_bytes_saved_share": saved,
-            "tolerance": self.tolerance,
-            "samples": self.samples,
-        }
+        document: dict[str, Any] = super().to_dict()
+        del document["policy"]
+        policy = {"model": self.policy.model, "level": self.policy.level, "heads": self.policy.most}
+        return document | policy | {"kv_bytes_saved_share": saved}
 
     def written(self) -> Mapping[str, Path]:
         """The clusters."""
@@ -152,12 +145,10 @@ def calibrate_heads(
     Raises:
         InputError: for a model or data that cannot be used; ``invalid-value`` for attention with NaN.
     """
-    from transformers import AutoTokenizer
-
     from holdfast.lm.generate.loading import open_model
 
-    opened = open_model(str(model), None)[0]
-    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    opened, tokenizer, _ = open_model(model)
+    opened = opened.float()  # clusters are those of the weights, whatever they are stored in
     corpus = Texts(data).encoded(tokenizer)
     pieces = windows(np.concatenate((corpus.train, corpus.held_out)), length)
     context = opened.config.max_position_embeddings

@@ -1,149 +1,108 @@
-"""Opening a model to generate from, and reading prompts."""
+"""Opening a model to generate from, and the settings that its checkpoint ships."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InputError
 from holdfast.lm.generate.architectures import check_config
+from holdfast.lm.generate.prompts import read_prompts
 
 if TYPE_CHECKING:
     from holdfast.lm.generate.results import Generation
-    from holdfast.lm.models.huggingface import HuggingFaceModel
+
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "spiece*", "sentencepiece*", "tekken*")
 
 
-def open_model(model: Any, tokenizer: Any) -> tuple[Any, Any, list[int], bool]:
-    """(model of transformers, tokenizer, tokens before a text, whether its weights may be released).
+def open_model(model: Any, tokenizer: Any = None) -> tuple[Any, Any, bool]:
+    """(model of transformers, tokenizer of transformers or None, whether its weights may be released).
+
+    A folder is opened in the dtype of its checkpoint, or in that of ``?dtype=``.
 
     Raises:
         InputError: ``unsupported`` for other kinds of models, before any weights are read.
     """
-    from holdfast.lm.models.huggingface import HuggingFaceModel, open_huggingface
-    from holdfast.lm.tokenizers.loading import of_transformers
-    from holdfast.lm.tokenizers.tokenizer import Tokenizer
-
     if isinstance(model, str | Path):
+        from holdfast.lm.models.huggingface import _open
+        from holdfast.lm.models.naming import split_options
+        from holdfast.lm.tokenizers.loading import local_folder
+
         name = str(model)
         kind, colon, place = name.partition(":")
         if colon and kind != "hf" and not Path(name).exists():
-            raise InputError(
-                "this kind of model cannot be generated from layer by layer",
-                code="unsupported",
-                place="model",
-                found=repr(name),
-                expected="hf:FOLDER or a folder",
-            )
+            raise _unsupported("model", name)
         place = place if kind == "hf" and colon else name
-        _check_folder(place.partition("?")[0])
-        opened = open_huggingface(place)
-        begin = _as_ids(opened.bos) if "bos=" in place else _begin(opened)
-        return opened.model, opened.tokenizer, begin, True
-    if isinstance(model, HuggingFaceModel):
-        return model.model, model.tokenizer, _as_ids(model.bos), False
-    if tokenizer is None or isinstance(tokenizer, Tokenizer):
-        return model.eval(), tokenizer, _as_ids(None if tokenizer is None else tokenizer.bos), False
-    return model.eval(), of_transformers(tokenizer), _added(tokenizer), False
+        path, options = split_options(place, {"device": str, "dtype": str})
+        folder = local_folder(path)
+        _check_folder(folder)
+        opened = _open(folder, options.get("device", "cpu"), options.get("dtype", "auto"))
+        return opened, open_tokenizer(folder) if tokenizer is None else tokenizer, True
+    if not hasattr(model, "config") or not hasattr(model, "get_output_embeddings"):
+        raise _unsupported("model", type(model).__name__)
+    if tokenizer is not None and not hasattr(tokenizer, "apply_chat_template"):
+        raise _unsupported("tokenizer", type(tokenizer).__name__)
+    return model.eval(), tokenizer, False
 
 
-def _begin(opened: HuggingFaceModel) -> list[int]:
-    """What the tokenizer of a folder puts before a text; else the beginning token."""
+def _unsupported(place: str, found: str) -> InputError:
+    return InputError(
+        f"this kind of {place} cannot be used to generate",
+        code="unsupported",
+        place=place,
+        found=found,
+        expected=f"a folder, hf:FOLDER, or a {place} of transformers",
+    )
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer of transformers in a folder; None where the folder has none.
+
+    Raises:
+        InputError: ``unreadable`` if its files are damaged.
+    """
+    if not any(path for pattern in _TOKENIZER_FILES for path in folder.glob(pattern)):
+        return None
     import transformers
 
     try:
-        place = opened.model.name_or_path
-        return _added(transformers.AutoTokenizer.from_pretrained(place, local_files_only=True))
-    except (OSError, ValueError, KeyError):
-        return _as_ids(opened.bos)
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the libraries raise whatever their parsers do
+        raise InputError(
+            "this tokenizer cannot be opened",
+            code="unreadable",
+            path=folder,
+            found=f"{type(error).__name__}: {error}"[:200],
+            expected="a tokenizer of transformers",
+            remedy="save it again with save_pretrained",
+        ) from error
 
 
-def _added(tokenizer: Any) -> list[int]:
-    """What a tokenizer of transformers puts before a text: nothing in GPT-2, one token in Llama."""
-    bare = tokenizer("a", add_special_tokens=False).input_ids
-    ids = tokenizer("a").input_ids
-    count = next((n for n in range(len(ids)) if ids[n : n + len(bare)] == bare), 0)
-    return list(ids[:count])
-
-
-def _as_ids(token: int | None) -> list[int]:
-    return [] if token is None else [token]
-
-
-def _check_folder(place: str) -> None:
+def _check_folder(folder: Path) -> None:
     """Refuse an unsupported model by its configuration, before its weights are read."""
-    if not (Path(place) / "config.json").is_file():
+    if not (folder / "config.json").is_file():
         return  # opening it says what is missing
     import transformers
 
     try:
-        config = transformers.AutoConfig.from_pretrained(place, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError):
         return
     check_config(config)
-
-
-def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a text, by tokenizer and configurations."""
-    ids = set() if tokenizer is None else set(tokenizer.ends)
-    if not ids:
-        for config in (model.config, getattr(model, "generation_config", None)):
-            ends = getattr(config, "eos_token_id", None)
-            ids |= {
-                token for token in (ends if isinstance(ends, list) else [ends]) if token is not None
-            }
-    return frozenset(ids)
-
-
-def read_prompts(path: Path) -> list[str | list[int]]:
-    """One prompt per line: a text, or in a ``.jsonl`` file JSON (text, ``{"prompt": text}``, token ids).
-
-    Raises:
-        InputError: ``empty-input`` for a file or line without a prompt, ``invalid-syntax`` for other JSON.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(
-            "prompts cannot be read", code="not-found", path=path, found=error.strerror
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "prompts are not UTF-8", code="invalid-encoding", path=path, place=f"byte {error.start}"
-        ) from error
-    if not lines:
-        raise InputError(
-            "no prompts", code="empty-input", path=path, expected="one prompt per line"
-        )
-    prompts: list[str | list[int]] = []
-    for number, line in enumerate(lines, 1):
-        prompt = _json_prompt(line, path, number) if path.suffix == ".jsonl" else line
-        if not prompt or (isinstance(prompt, str) and not prompt.strip()):
-            raise InputError("empty prompt", code="empty-input", path=path, place=f"line {number}")
-        prompts.append(prompt)
-    return prompts
-
-
-def _json_prompt(line: str, path: Path, number: int) -> str | list[int]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        value = None
-    value = value.get("prompt") if isinstance(value, dict) else value
-    ids = isinstance(value, list) and all(type(token) is int for token in value)
-    if not isinstance(value, str) and not ids:
-        raise InputError(
-            "invalid prompt",
-            code="invalid-syntax",
-            path=path,
-            place=f"line {number}",
-            found=line[:60],
-            expected='"text", {"prompt": "text"} or [1, 2, 3]',
-        )
-    return value
+    path = folder / "generation_config.json"
+    if path.is_file():
+        try:  # with the weights, a damaged file would be left out silently
+            transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
+        except Exception as error:
+            raise InputError(
+                "the settings of generation cannot be read",
+                code="unreadable",
+                path=path,
+                found=f"{type(error).__name__}: {error}"[:200],
+                expected="settings of transformers, in JSON",
+            ) from error
 
 
 def generate_file(
@@ -151,9 +110,11 @@ def generate_file(
     prompt_file: Path | None = None,
     prompts: Sequence[str] = (),
     *,
+    chat: bool = False,
     heads: str = "auto",
     heads_mode: str = "auto",
     exact: bool = False,
+    low_memory: bool = False,
     **options: Any,
 ) -> Generation:
     """Continue the prompts of a file, and measure the perplexity of the prompts.
@@ -162,9 +123,11 @@ def generate_file(
         model: as of `Generator`.
         prompt_file: of `read_prompts`.
         prompts: further prompts.
+        chat: as of `Generator.generate`.
         heads: a calibration file, ``off``, or ``auto``: ``chai.json`` in the model's folder, if it exists.
         heads_mode: as of `read_heads`.
         exact: as of `Generator`.
+        low_memory: as of `Generator`.
         options: of `Generator.generate`.
     """
     from holdfast.lm.generate.decoding import Generator
@@ -178,10 +141,12 @@ def generate_file(
             place="--prompt-file",
             remedy="name a file, or --prompt TEXT",
         )
-    generator = Generator(model, exact=exact, heads=_policy(heads, heads_mode, model, exact))
-    result = generator.generate(texts, **options)
-    by_exit = generator.perplexity(texts, candidate_exits(result.layers))
-    everything = generator.perplexity(texts, all_heads=True) if generator.heads else {}
+    policy = _policy(heads, heads_mode, model, exact)
+    generator = Generator(model, exact=exact, heads=policy, low_memory=low_memory)
+    tokens = generator.encode(texts, chat=chat)
+    result = generator.generate(tokens, **options)
+    by_exit = generator.perplexity(tokens, candidate_exits(result.layers))
+    everything = generator.perplexity(tokens, all_heads=True) if generator.heads else {}
     return replace(
         result,
         perplexity=by_exit.get(result.layers),
@@ -201,4 +166,6 @@ def _policy(heads: str, mode: str, model: str, exact: bool) -> Any:
             return None
     if not path.is_file():
         raise InputError("calibration not found", code="not-found", place="--heads", found=heads)
-    return import_module("holdfast.lm.generate.heads").read_heads(path, mode)
+    from holdfast.lm.generate.heads import read_heads
+
+    return read_heads(path, mode)  # type: ignore[arg-type]

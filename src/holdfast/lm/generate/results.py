@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from holdfast.answer import Answer, How, Value
 from holdfast.errors import InputError
 from holdfast.numbers import number, percent
-from holdfast.report import figures
-from holdfast.report.page import ColumnFormat, Section, Table, Tile, Unknown
-
-_ENDS = {
-    "end": "end of text",
-    "stop": "stop string",
-    "length": "max-new",
-    "context": "context full",
-}
+from holdfast.report.page import ColumnFormat, Section, Table, Unknown
 
 
 @dataclass(frozen=True)
@@ -40,7 +33,7 @@ class Generation(Answer):
     """Continuations of prompts, and what they cost."""
 
     texts: tuple[str, ...]
-    details: tuple[Text, ...]
+    details: Sequence[Text]
     seconds: float
     """Prefill and decoding."""
     prefill_seconds: float
@@ -60,6 +53,12 @@ class Generation(Answer):
     tolerance: float
     """Top-2 margin below which a token is a near-tie."""
     exact: bool
+    settings: Mapping[str, Any]
+    """Temperature, top_k, top_p, repetition_penalty, seed, and the ids that end a text."""
+    ignored_settings: Mapping[str, Any]
+    """Settings of the checkpoint (generation_config.json) that have no effect here."""
+    dtype: str
+    """Of the weights and the computation."""
     model: str
     layers: int
     perplexity: float | None = None
@@ -131,32 +130,15 @@ class Generation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of the command."""
-        return {
-            "texts": list(self.texts),
+        document: dict[str, Any] = super().to_dict()
+        del document["details"]
+        return document | {
             "tokens": self.tokens,
             "ends": [text.ended for text in self.details],
             "tokens_per_second": self.tokens_per_second,
-            "seconds": self.seconds,
-            "prefill_seconds": self.prefill_seconds,
-            "acceptance": self.acceptance,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rounds": self.rounds,
-            "plans": [dict(plan) for plan in self.plans],
-            "kv_bytes": self.kv_bytes,
             "speculation": self.speculation,
-            "rows_per_layer": list(self.rows_per_layer),
             "near_ties": self.near_ties,
-            "tolerance": self.tolerance,
-            "exact": self.exact,
-            "checked": self.checked,
-            "divergences": self.divergences,
-            "perplexity": self.perplexity,
-            "perplexity_by_exit": {
-                str(exit_layer): value
-                for exit_layer, value in (self.perplexity_by_exit or {}).items()
-            },
-            "perplexity_all_heads": self.perplexity_all_heads,
+            "unknown": [part.text for part in self.unknowns()],
         }
 
     def values(self) -> Sequence[Value]:
@@ -172,25 +154,11 @@ class Generation(Answer):
         """Model, prompts, settings."""
         prompts = sum(text.prompt_tokens for text in self.details)
         return [
-            ("model", f"{self.model}, {self.layers} layers"),
+            ("model", f"{self.model}, {self.layers} layers, {self.dtype}"),
             ("prompts", f"{len(self.details):,}, {prompts:,} tokens"),
-            ("speculation", self.requested),
-            ("exact", "yes" if self.exact else "no"),
+            ("speculation", self.requested + " (exact)" * self.exact),
+            ("settings", ", ".join(f"{key} {value}" for key, value in self.settings.items())),
         ]
-
-    def tiles(self) -> Sequence[Tile]:
-        """The figures of `values`."""
-        tiles = [
-            Tile("Speed", number(self.tokens_per_second), "tokens/s", section_id="speed"),
-            Tile("Keys and values", number(self.kv_bytes / 1e6), "MB"),
-        ]
-        if self.acceptance is not None:
-            tiles.append(Tile("Accepted drafts", percent(self.acceptance), section_id="speed"))
-        if self.perplexity is not None:
-            tiles.append(
-                Tile("Perplexity of the prompts", number(self.perplexity), section_id="layers")
-            )
-        return tiles
 
     def sections(self) -> Sequence[Section]:
         """Texts, speed, layers, near-ties."""
@@ -222,7 +190,7 @@ class Generation(Answer):
             {"d": "drafted tokens", "a": "acceptance of one draft"},
             "LayerSkip, arXiv 2404.16710; expected tokens: Leviathan et al. 2023, equation 1",
             "Costs and acceptance are learned from the rounds; the plan with the highest predicted speed "
-            "is used, and plain decoding where none is 10 % faster (more in a batch).",
+            "is used, and plain decoding where none is 10 % faster.",
         )
         return Section(
             "speed",
@@ -238,7 +206,6 @@ class Generation(Answer):
             {
                 "layer": layer,
                 "rows": count,
-                "per_token": count / max(1, self.count),
                 "perplexity": (self.perplexity_by_exit or {}).get(layer + 1),
             }
             for layer, count in enumerate(self.rows_per_layer)
@@ -246,7 +213,6 @@ class Generation(Answer):
         columns = {
             "layer": ColumnFormat("Layer"),
             "rows": ColumnFormat("Rows computed"),
-            "per_token": ColumnFormat("Rows per generated token", digits=2),
             "perplexity": ColumnFormat("Perplexity of an exit after it", digits=2),
         }
         sentence = (
@@ -259,22 +225,8 @@ class Generation(Answer):
                 change = self.perplexity / self.perplexity_all_heads - 1
                 sentence += f", {percent(change)} more than with all heads"
             sentence += "."
-        points = [row for row in rows if row["perplexity"] is not None]
-        figure = figures.lines(
-            points,
-            "layer",
-            "perplexity",
-            "Exit after layer",
-            "Perplexity of the prompts",
-            points=True,
-        )
-        return Section(
-            "layers",
-            "What did each layer compute?",
-            sentence,
-            [figure] if len(points) > 1 else [],
-            [_table(rows, columns)],
-        )
+        table = _table(rows, columns)
+        return Section("layers", "What did each layer compute?", sentence, (), [table])
 
     def _ties(self) -> Section:
         rows = [
@@ -301,9 +253,9 @@ class Generation(Answer):
     def _continuations(self) -> Section:
         rows = [
             {
-                "text": text.text if text.text else " ".join(map(str, text.tokens)),
+                "text": text.text or " ".join(map(str, text.tokens)),
                 "tokens": len(text.tokens),
-                "ended": _ENDS[text.ended],
+                "ended": text.ended,
             }
             for text in self.details[:20_000]
         ]
@@ -315,23 +267,36 @@ class Generation(Answer):
         return Section("texts", "What was generated?", "", (), [_table(rows, columns)])
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Whether speculation was worth it, where it was switched off."""
-        if self.requested == "auto" and not self.drafted:
-            return [
+        """Settings that were ignored, and whether speculation was worth it where it was switched off."""
+        unknown = [
+            Unknown(
+                f"What the checkpoint's setting {key} = {value!r} would change: it has no effect here.",
+                "end texts by --stop, or generate with transformers where it matters",
+            )
+            for key, value in self.ignored_settings.items()
+        ]
+        if self.divergences:
+            unknown.append(
                 Unknown(
-                    "Acceptance of drafts: no drafter was predicted to be faster than plain decoding.",
+                    f"Whether {self.divergences:,} texts are those of plain decoding: they differ from a "
+                    "near-tie on, where rounding decides.",
+                    "decode with --exact",
+                )
+            )
+        if self.requested == "auto" and not self.drafted:
+            unknown.append(
+                Unknown(
+                    "Acceptance of drafts: none was tried, as none was predicted to pay.",
                     "train the model for early exits, or name a plan: --speculate early-exit:E,d",
                 )
-            ]
-        return []
+            )
+        return unknown
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     """Place of the first token that differs; None for equal texts."""
-    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if one != other:
-            return place
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
+    pairs = enumerate(zip_longest(ours, theirs))
+    return next((place for place, (one, other) in pairs if one != other), None)
 
 
 def _table(

@@ -16,53 +16,10 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import InputError
+from holdfast.lm.generate.settings import GREEDY, Sampling
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.05, "bfloat16": 0.3}
 """Top-2 margin of logits, by dtype, below which a matrix product of another shape may reverse the order."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a token is drawn; the default is greedy."""
-
-    temperature: float = 0.0
-    """0 takes the most likely token."""
-    top_k: int = 0
-    """Draw among the k most likely tokens; 0: all."""
-    top_p: float = 1.0
-    """Draw among the most likely tokens whose probabilities sum to at least this."""
-    repetition_penalty: float = 1.0
-    """Divide positive logits of tokens that occurred by this, and multiply negative ones."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value, valid, expected in (
-            ("temperature", self.temperature, self.temperature >= 0, "0 or more"),
-            ("top_k", self.top_k, self.top_k >= 0, "0 or more"),
-            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1"),
-            (
-                "repetition_penalty",
-                self.repetition_penalty,
-                self.repetition_penalty > 0,
-                "above 0",
-            ),
-        ):
-            if not valid or value != value or value == float("inf"):
-                raise InputError(
-                    f"invalid {name}",
-                    code="out-of-range",
-                    place=name,
-                    found=str(value),
-                    expected=expected,
-                )
-
-    @property
-    def greedy(self) -> bool:
-        """Whether tokens are chosen, not drawn."""
-        return self.temperature == 0
-
-
-GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -93,18 +50,19 @@ class Chooser:
             TopPLogitsWarper,
         )
 
-        self.greedy, self.tolerance = sampling.greedy, tolerance
+        sampling = sampling.over(GREEDY)
+        self.greedy, self.tolerance = not sampling.temperature, tolerance
         self._random = torch.Generator(device).manual_seed(sampling.seed)
         self._penalty = self._warpers = None
         if sampling.repetition_penalty != 1:
             self._penalty = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
         if not self.greedy:
             self._warpers = LogitsProcessorList(
-                [TemperatureLogitsWarper(float(sampling.temperature))]
+                [TemperatureLogitsWarper(float(sampling.temperature or 1))]
             )
             if sampling.top_k:
                 self._warpers.append(TopKLogitsWarper(sampling.top_k))
-            if sampling.top_p < 1:
+            if sampling.top_p != 1:
                 self._warpers.append(TopPLogitsWarper(sampling.top_p))
 
     def draft(
@@ -164,16 +122,6 @@ class Chooser:
             [row[: n + 1] for row, n in zip(tokens, accepted, strict=True)],
             [row[: n + 1] for row, n in zip(near_ties, accepted, strict=True)],
         )
-
-    def agreement(self, logits: Tensor, guesses: Tensor) -> list[list[float]]:
-        """[B, E]: probability that a draft from `guesses` [B, E, V] is accepted by `logits` [B, 1, V].
-
-        Greedily, whether both choose the same token; else the sum of min(p, q). Penalties are left out.
-        """
-        if self.greedy:
-            return (guesses.argmax(-1) == logits.argmax(-1)).float().tolist()
-        p, q = (self._probabilities(part, (), logits[:0], 0) for part in (logits, guesses))
-        return torch.minimum(p, q).sum(-1).tolist()
 
     def _accept(
         self,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from holdfast.lm.generate.prompts import spell
 from holdfast.lm.generate.results import Text
 from holdfast.lm.generate.speculation import Round
 
@@ -17,27 +19,29 @@ class Ends:
     Args:
         ids: tokens.
         stop: strings.
-        pieces: bytes of each token id; empty without a tokenizer.
+        tokenizer: of transformers; None without strings to stop at.
         context: positions of the model.
     """
 
     ids: frozenset[int]
     stop: tuple[str, ...]
-    pieces: Sequence[bytes | None]
+    tokenizer: Any
     context: int
 
-    def spelled(self, tokens: Sequence[int]) -> bytes:
-        """The bytes of tokens."""
-        pieces = self.pieces
-        return b"".join(pieces[token] or b"" for token in tokens if token < len(pieces))
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that are a stop string: special tokens, which spell nothing."""
+        added = self.tokenizer.get_added_vocab() if self.stop else {}
+        return frozenset(added[text] for text in self.stop if text in added)
 
-    def stopped(self, tokens: Sequence[int]) -> bool:
-        """Whether the last token completes a stop string: an earlier one has ended the text already."""
+    def stopped(self, text: Sequence[int], first: int) -> bool:
+        """Whether the last token of a continuation, which begins at `first`, completes a stop string."""
         if not self.stop:
             return False
-        longest = max(len(text.encode()) for text in self.stop)
-        tail = self.spelled(tokens[-longest - 8 :])
-        return any(text.encode() in tail for text in self.stop)
+        longest = max(map(len, self.stop))
+        first = max(first, len(text) - 4 * longest - 8)  # a character has at most four tokens
+        tail = spell(self.tokenizer, text[:first], text[first:])
+        return text[-1] in self.stop_ids or any(one in tail for one in self.stop)
 
 
 class Sequences:
@@ -71,11 +75,6 @@ class Sequences:
             0 if self.ended[place] else limit - len(self.texts[place])
             for place, limit in enumerate(self.limits)
         ]
-
-    @property
-    def rounds_left(self) -> int:
-        """Rounds that plain decoding needs at most."""
-        return max(self.left)
 
     def accept(self, done: Round) -> tuple[list[int], int]:
         """Append what a round yielded, cut at the first end.
@@ -118,7 +117,7 @@ class Sequences:
                 self.near_ties[place].append(len(text) - 1 - first)
             if token in self._ends.ids:
                 self.ended[place] = "end"
-            elif self._ends.stopped(text[first:]):
+            elif self._ends.stopped(text, first):
                 self.ended[place] = "stop"
             elif len(text) >= self.limits[place]:
                 full = self.limits[place] == self._ends.context
@@ -129,15 +128,16 @@ class Sequences:
 
     def results(self) -> list[Text]:
         """The continuations, cut before a stop string."""
-        return [self._result(place) for place in range(len(self.texts))]
-
-    def _result(self, place: int) -> Text:
-        first, ended = self.prompts[place], self.ended[place]
-        tokens = self.texts[place][first:]
-        text = self._ends.spelled(tokens).decode("utf-8", "replace")
-        if ended == "stop":
-            text = text[: min(at for at in map(text.find, self._ends.stop) if at >= 0)]
-        return Text(text, tokens, first, ended, self.near_ties[place])
+        results = []
+        for tokens, first, ended, near in zip(
+            self.texts, self.prompts, self.ended, self.near_ties, strict=True
+        ):
+            text = spell(self._ends.tokenizer, tokens[:first], tokens[first:])
+            if ended == "stop":
+                places = [at for at in map(text.find, self._ends.stop) if at >= 0]
+                text = text[: min(places, default=len(text))]
+            results.append(Text(text, tokens[first:], first, ended, near))
+        return results
 
 
 @dataclass
@@ -172,18 +172,9 @@ class Totals:
 
     def entries(self) -> Mapping[str, Any]:
         """Fields of `Generation`."""
-        return {
+        plans = sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
+        return vars(self) | {
             "texts": tuple(text.text for text in self.details),
-            "details": tuple(self.details),
-            "seconds": self.seconds,
-            "prefill_seconds": self.prefill_seconds,
             "acceptance": self.accepted / self.drafted if self.drafted else None,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "rounds": self.rounds,
-            "plans": [
-                {"plan": name, **totals}
-                for name, totals in sorted(self.plans.items(), key=lambda item: -item[1]["rounds"])
-            ],
-            "kv_bytes": self.kv_bytes,
+            "plans": [{"plan": name, **totals} for name, totals in plans],
         }

@@ -9,7 +9,7 @@ drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,10 +36,9 @@ class Plan:
     counts: tuple[int, ...] = ()
     """Number of each text of a batch, at most d, where they differ; lookup only."""
 
-    @property
-    def further(self) -> float:
-        """Rows of a verification behind the first, per text."""
-        return sum(self.counts) / len(self.counts) if self.counts else self.length
+    def rows(self, batch: int) -> int:
+        """Drafts of a batch."""
+        return sum(self.counts) if self.counts else self.length * batch
 
     def __str__(self) -> str:
         if self.drafter == "early-exit":
@@ -91,7 +90,7 @@ class Matches:
         self._indexed = 0
         self._place = 0
 
-    def find(self) -> None:
+    def find(self) -> Matches:
         """Match the latest tokens."""
         text, behind = self.text, self._behind
         for end in range(self._indexed + 1, len(text)):
@@ -101,8 +100,9 @@ class Matches:
         for size in range(min(LONGEST_MATCH, len(text)), 0, -1):
             if place := behind.get(tuple(text[-size:])):
                 self.size, self._place = size, place
-                return
+                return self
         self.size = 0
+        return self
 
     def copy(self, length: int) -> list[int]:
         """`length` tokens that followed the match; where the text ends, it continues periodically."""
@@ -121,10 +121,6 @@ class Round:
     verdict: Verdict
     drafted: list[int]
     """Drafts of each sequence."""
-    agreement: dict[int, list[float]] = field(default_factory=dict)
-    """Judged exit -> probability that its draft would have been accepted, of each sequence."""
-    judging_s: float = 0.0
-    """Seconds spent on the judgement."""
 
 
 def run_round(
@@ -134,7 +130,6 @@ def run_round(
     plan: Plan,
     chooser: Chooser,
     matches: Sequence[Matches | None] = (),
-    judged: Sequence[int] = (),
 ) -> Round:
     """Extend every text; its last token is not in the cache yet.
 
@@ -145,7 +140,6 @@ def run_round(
         plan: how to draft.
         chooser: greedy, or the distribution.
         matches: of each text, for lookup; None for a text that has ended.
-        judged: exits whose guesses a round without drafts compares with the model's.
     """
     starts = [len(text) - 1 for text in texts]
     latest = torch.tensor([text[-1:] for text in texts], device=decoder.device)  # [B, 1]
@@ -158,27 +152,19 @@ def run_round(
         if plan.drafter == "lookup":
             most = plan.counts or [plan.length] * len(matches)
             pairs = zip(matches, most, strict=True)
-            copies = [match.copy(length) if match else [] for match, length in pairs]
+            copies = [match.find().copy(length) if match else [] for match, length in pairs]
             limits = [len(copy) for copy in copies]
             width = max(limits)
             plan = plan if width else Plan()
             padded = [copy + [0] * (width - len(copy)) for copy in copies]
             drafts = latest.new_tensor(padded).view(len(texts), width)
         x = decoder.embed(torch.cat((latest, drafts), 1), starts)
-    states: dict[int, Tensor | None] = dict.fromkeys(judged)
     if limits and cache.joins and min(limits) < max(limits):
         logits = _joined_logits(decoder, cache, x, starts, [limit + 1 for limit in limits])
     else:
-        logits = decoder.logits(decoder.run(x, cache, starts, first, states=states))
+        logits = decoder.logits(decoder.run(x, cache, starts, first))
     verdict = chooser.verify(logits, texts, drafts, proposals, limits)
-    drafted = [drafts.shape[1]] * len(texts) if limits is None else limits
-    if not judged:
-        return Round(plan, verdict, drafted)
-    begin = decoder.clock()
-    guesses = decoder.logits(torch.cat([states[layer] for layer in judged], 1))  # [B, E, V]
-    shares = chooser.agreement(logits, guesses)
-    agreement = {layer: [row[i] for row in shares] for i, layer in enumerate(judged)}
-    return Round(plan, verdict, drafted, agreement, decoder.clock() - begin)
+    return Round(plan, verdict, [drafts.shape[1]] * len(texts) if limits is None else limits)
 
 
 def _joined_logits(

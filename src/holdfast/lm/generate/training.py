@@ -23,7 +23,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     TrainerCallback,
 )
 from transformers.utils import logging
@@ -32,6 +31,8 @@ from holdfast import progress
 from holdfast.errors import HoldfastError, InputError
 from holdfast.files import atomic_folder, write_whole
 from holdfast.lm.generate.architectures import check_config
+from holdfast.lm.generate.loading import open_tokenizer
+from holdfast.lm.generate.settings import in_range
 from holdfast.lm.generate.training_hooks import ExitTraining
 from holdfast.lm.generate.training_recipe import ExitRecipe
 from holdfast.lm.generate.training_report import TrainedExits, evaluate_exits
@@ -295,10 +296,9 @@ def _opened(model: Path, texts: Texts, seed: int) -> tuple[Any, Any]:
             expected="a folder of a model, or config.json of a new one",
         ) from error
     check_config(config)  # before a model of a family that cannot be trained takes the memory
-    if (folder / "tokenizer.json").exists() or (folder / "tokenizer_config.json").exists():
-        return config, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    if _has_weights(model):
-        raise InputError("tokenizer not found", code="not-found", path=folder / "tokenizer.json")
+    tokenizer = open_tokenizer(folder)
+    if tokenizer is not None or _has_weights(model):
+        return config, tokenizer
     tokenizer = new_tokenizer(texts, config.vocab_size)
     config.bos_token_id = config.pad_token_id = None
     config.eos_token_id = tokenizer.eos_token_id
@@ -342,14 +342,7 @@ def _check(corpus: Corpus, schedule: Schedule, config: Any, tokens: int, data: P
         ("save_every", schedule.save_every >= 1, "1 or more"),
         ("learning_rate", 0 < schedule.learning_rate < math.inf, "above 0"),
     ):
-        if not valid:
-            raise InputError(
-                f"invalid {place}",
-                code="out-of-range",
-                place=place,
-                found=str(getattr(schedule, place)),
-                expected=expected,
-            )
+        in_range(place, getattr(schedule, place), valid, expected)
     if min(len(corpus.train), len(corpus.held_out)) < schedule.length:
         raise InputError(
             "the text has fewer tokens than a window",

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from holdfast.errors import InputError
+from holdfast.lm.generate.settings import in_range
 
 PAPER = "Elhoushi et al.: LayerSkip, ACL 2024 (arXiv 2404.16710)"
 
@@ -58,14 +58,7 @@ class ExitRecipe:
             ("every", self.every >= 1, "1 or more"),
             ("seed", self.seed >= 0, "0 or more"),
         ):
-            if not valid:
-                raise InputError(
-                    f"invalid {name}",
-                    code="out-of-range",
-                    place=name,
-                    found=str(getattr(self, name)),
-                    expected=expected,
-                )
+            in_range(name, getattr(self, name), valid, expected)
 
     def drop_rates(self, step: int, steps: int, layers: int) -> np.ndarray:
         """Probability that a sample skips each layer at a step: [L]."""

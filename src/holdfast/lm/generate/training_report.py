@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.lm.generate.architectures import architecture
@@ -35,29 +35,24 @@ def evaluate_exits(model: Any, pieces: np.ndarray) -> list[dict[str, Any]]:
         token is that of the last layer).
     """
     arch = architecture(model)
-    layers, norm, head = arch.layers, arch.norm, arch.head
-    states: list[Tensor] = []
-    hooks = [layer.register_forward_hook(lambda *call: states.append(call[-1])) for layer in layers]
-    training = model.training
+    count, training = len(arch.layers), model.training
     model.eval()
-    nll, agreed = torch.zeros(len(layers), dtype=torch.float64), torch.zeros(len(layers))
+    nll, agreed = torch.zeros(count, dtype=torch.float64), torch.zeros(count)
     device = next(model.parameters()).device
-    try:
-        for first in range(0, len(pieces), _BATCH):
-            ids = torch.from_numpy(pieces[first : first + _BATCH]).long().to(device)
-            states.clear()
-            choice = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)  # [B, T - 1]
-            for place, state in enumerate(states):
-                logits = head(norm(state))[:, :-1]
-                losses = nn.functional.cross_entropy(
-                    logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="sum"
-                )
-                nll[place] += float(losses)
-                agreed[place] += int((logits.argmax(-1) == choice).sum())
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
+    for first in range(0, len(pieces), _BATCH):
+        ids = torch.from_numpy(pieces[first : first + _BATCH]).long().to(device)
+        out = model(input_ids=ids, use_cache=False, output_hidden_states=True)
+        choice = out.logits[:, :-1].argmax(-1)  # [B, T - 1]
+        for place, state in enumerate(out.hidden_states[1:]):
+            # The last state is behind the norm already.
+            logits = out.logits if place == count - 1 else arch.head(arch.norm(state))
+            logits = logits[:, :-1]
+            losses = nn.functional.cross_entropy(
+                logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="sum"
+            )
+            nll[place] += float(losses)
+            agreed[place] += int((logits.argmax(-1) == choice).sum())
+    model.train(training)
     positions = pieces.shape[0] * (pieces.shape[1] - 1)
     return [
         {
@@ -65,7 +60,7 @@ def evaluate_exits(model: Any, pieces: np.ndarray) -> list[dict[str, Any]]:
             "perplexity": math.exp(min(700.0, float(nll[place]) / positions)),
             "agreement": float(agreed[place]) / positions,
         }
-        for place in range(len(layers))
+        for place in range(count)
     ]
 
 

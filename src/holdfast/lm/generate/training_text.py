@@ -85,7 +85,13 @@ class Texts:
             )
 
     def encoded(self, tokenizer: Any) -> Corpus:
-        """The tokens of the documents, by a fast tokenizer of transformers."""
+        """The tokens of the documents, by a tokenizer of transformers.
+
+        Raises:
+            InputError: ``not-found`` for a model without one.
+        """
+        if tokenizer is None:
+            raise InputError("the model has no tokenizer", code="not-found", place="tokenizer")
         train, held_out = (self._tokens(side, tokenizer) for side in (self.train, self.held_out))
         return Corpus(train, held_out, len(self.train) + len(self.held_out), self.skipped)
 
