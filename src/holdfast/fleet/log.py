@@ -79,6 +79,7 @@ class FleetLog:
         self.assumptions = assumptions or Assumptions()
         self.engine = connect(engine)
         self.named: set[str] = set()
+        self.found: dict[str, Any] = {}  # What is no table and computed once, by name
 
     def table(self, name: str) -> str:
         """A table of the store (`holdfast.fleet.schema`).
