@@ -127,6 +127,7 @@ class FleetReport(Answer):
         text = "Nothing ran, so there is no failure rate."
         if fitted is not None:
             text = f"{fitted.rate_text()}; {self._between_failures(fitted)}."
+            text = f"{fitted.rate_text()}." if fitted.blind else text
         if fitted is not None and fitted.model.failures_:
             text += f" {timeline.drift(analysis.trend)}"
             if new := len(analysis.new_checks):
@@ -208,6 +209,8 @@ class FleetReport(Answer):
             failed = {row["node"] for row in outages.rows}
             note = f"on {len(failed):,} of {counted(outages.nodes, 'node')}"
             yield Tile("Node failures", f"{len(outages.rows):,}", note=note, section_id="causes")
+        elif ran and goodput.verdict == "unknown":
+            yield Tile("Lost to failures", "unknown", section_id="loss")
         elif ran and goodput.total_hours:
             note = f"{percent(lost / goodput.total_hours)} of {brief(goodput.total_hours)}"
             yield Tile("Lost to failures", brief(lost), goodput.unit, note=note, section_id="loss")
@@ -220,6 +223,8 @@ class FleetReport(Answer):
         named = analysis.lemons.lemons
         count, of, note = "unknown", "", "no NodeList in the log"
         if analysis.nodes_known:
+            note = "too little to tell"
+        if analysis.lemons.verdict != "unknown":
             count, of = f"{len(named):,}", f"of {analysis.log.count('nodes'):,}"
             note = listed(named, 3) if named else ""
         yield Tile("Lemon nodes", count, of, note=note, section_id="lemons")
@@ -235,12 +240,13 @@ class FleetReport(Answer):
             yield Tile(at, value, note=note, section_id="ettr")
 
     def _rate_tiles(self, fitted: Mttf) -> Iterator[Tile]:
+        if fitted.blind:
+            yield Tile("Failure rate", "unknown", section_id="rate")
+            return
         model, drift = fitted.model, self.analysis.trend
         value, low, high = self._largest_job_mttf(fitted)
-        trend: Trend | None = None
-        if drift.p_value is not None and drift.rate_ratio is not None:
-            rises: Trend = "rising" if drift.rate_ratio > 1 else "falling"
-            trend = rises if drift.p_value < 0.05 else "steady"
+        words: dict[str, Trend] = {"rises": "rising", "falls": "falling", "none": "steady"}
+        trend = words.get(drift.verdict)
         rate = brief(model.rate_per_1000_node_days_ if model.failures_ else model.ci95_[1])
         interval = f"{brief_interval(*model.ci95_)} at 95 %" if model.failures_ else "at 95 %"
         text = rate if model.failures_ else f"≤ {rate}"
