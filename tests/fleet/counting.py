@@ -74,14 +74,21 @@ def incidents_by_loops(log: Log) -> list[set[Attempt]]:
 def node_use(
     log: Log, since: int = 0, min_gpus: int = 0
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """(node, GPUs of the largest job on it) -> spans, each moment of a node once."""
-    held = defaultdict(list)
+    """(node, GPUs of the largest job on it) -> spans, each moment of a node once.
+
+    Jobs with all GPUs of their nodes, where an inventory tells, have them for themselves.
+    """
+    held, found = defaultdict(list), defaultdict(list)
+    most = max(log.nodes.values(), default=0)
     for a in log.attempts:
         if a.start is None or a.stop <= since or (min_gpus and a.gpu_count <= min_gpus):
             continue
         for node in a.nodes:
-            held[node].append((max(a.stop - a.ran_s, since), a.stop, a.gpu_count))
-    found = defaultdict(list)
+            span = max(a.stop - a.ran_s, since), a.stop
+            if most and a.gpu_count >= most * len(a.nodes):
+                found[node, a.gpu_count].append(span)
+            else:
+                held[node].append((*span, a.gpu_count))
     for node, spans in held.items():
         edges = sorted({edge for low, high, _ in spans for edge in (low, high)})
         for low, high in pairwise(edges):

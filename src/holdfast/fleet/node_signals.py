@@ -16,7 +16,7 @@ from holdfast.fleet.incidents import node_incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
-from holdfast.fleet.node_time import node_time
+from holdfast.fleet.node_time import has_whole_nodes, node_time
 from holdfast.tables import literal
 
 TICKET = "ticket"
@@ -75,12 +75,17 @@ def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
     since = literal(float(log.end_s - log.assumptions.lemon_window_s))
     mine = node_incidents(log)
-    log.engine.load("node_use", node_time(log, 0).by_node)
+    log.engine.load("shared_use", node_time(log, 0).shared)
+    days = f"CAST(exposed_s AS DOUBLE) / {DAY_S}"
     # A failed attempt takes time, also one that accounting gives none.
     shortest = literal(SHORTEST_S / DAY_S)
     used = log.keep(
         "node_exposure",
-        f"""SELECT node, node_count, node_days, attempt_days FROM node_use
+        f"""SELECT node, node_count, sum(days) AS node_days, sum(days) AS attempt_days FROM (
+            SELECT unnest(nodes) AS node, node_count, {days} AS days
+            FROM {log.executions} WHERE node_count > 0 AND {has_whole_nodes(log)}
+        ) AS whole GROUP BY node, node_count
+        UNION ALL SELECT node, node_count, node_days, attempt_days FROM shared_use
         UNION ALL SELECT node, node_count, {shortest}, {shortest} FROM {mine}""",
     )
     counts = {

@@ -1,8 +1,8 @@
 """How long nodes were in use: the exposure of every failure rate.
 
-A node that eight jobs share is one node, and fails once for all of them: each moment of a node counts
-once, for the largest job that was on it then. Where nodes are not shared this is the sum of
-runtime x nodes over the attempts.
+A node that eight jobs share is one node, and fails once for all of them: each moment of a shared node
+counts once, for the largest job that was on it then. An attempt with all the GPUs of its nodes has them
+for itself; so the exposure of such attempts is the sum of runtime x nodes.
 """
 
 from __future__ import annotations
@@ -13,28 +13,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.fleet.job_sizes import bucket_top
+from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_top
 from holdfast.fleet.log import DAY_S, FleetLog
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-NO_NODE = -1
+Times = npt.NDArray[np.int32]  # Seconds after `NodeTime.base_s`
 
 
 @dataclass(frozen=True)
 class NodeTime:
     """The use of nodes by attempts above a size."""
 
-    base_s: int  # Of `begin_s` and `end_s`
-    begin_s: npt.NDArray[
-        np.int32
-    ]  # Spans in which `nodes` were in use, none of them twice, shape [m]
-    end_s: npt.NDArray[np.int32]
+    base_s: int
+    begin_s: Times  # Spans in which so many `nodes` were in use, shape [m]
+    end_s: Times
     nodes: npt.NDArray[np.int32]
     by_size: dict[int, float]  # Largest job of a bucket -> node-days
-    # node, node_count (of the attempts), node_days; and attempt_days, in which attempts that overlap
-    # count each
-    by_node: pa.Table
+    # Of nodes that attempts share: node, node_count (of the attempts), node_days; and attempt_days,
+    # in which attempts that overlap count each
+    shared: pa.Table
 
     def until(self, at_s: npt.ArrayLike) -> Floats:
         """Node-days from the beginning up to moments, shape [n]."""
@@ -58,6 +55,12 @@ def larger_than(min_gpus: int) -> str:
     return "TRUE" if min_gpus == 0 else f"gpus > {min_gpus}"
 
 
+def has_whole_nodes(log: FleetLog) -> str:
+    """SQL: whether an attempt shares its nodes with no other, as far as an inventory tells."""
+    most = log.value(f"SELECT max(gpus) FROM {log.table('nodes')} WHERE NOT inferred")
+    return f"(gpus >= {most} * node_count)" if most else "FALSE"
+
+
 def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     """The use of nodes by attempts with more GPUs than `min_gpus`; 0: by all."""
     name = f"node_time_{min_gpus}"
@@ -68,11 +71,6 @@ def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
 
 
 def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
-    numbers = log.keep(
-        "node_numbers",
-        "SELECT node AS numbered, row_number() OVER (ORDER BY node) - 1 AS number "
-        f"FROM (SELECT DISTINCT node FROM {log.table('nodes')}) AS known",
-    )
     base = int(log.begin_s)
     columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
         CAST(stop_s - {base} AS INTEGER) AS end_s, CAST({bucket_top()} AS INTEGER) AS gpus_max,
@@ -80,59 +78,43 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     ran = (
         f"FROM {log.executions} WHERE {larger_than(min_gpus)} AND exposed_s > 0 AND node_count > 0"
     )
-    rows = log.arrow(
-        f"""SELECT begin_s, end_s, gpus_max, node_count, CAST(number AS INTEGER) AS node
-        FROM (SELECT {columns}, unnest(nodes) AS node {ran}) AS held
-        JOIN {numbers} AS numbers ON held.node = numbered
-        UNION ALL
-        SELECT {columns}, {NO_NODE} {ran} AND coalesce(array_length(nodes), 0) = 0"""
-    )
-    begin, end, top, size, node = (rows[name].to_numpy() for name in rows.column_names)
-    # 1. All nodes on one line, far apart, each row after those that began before it on its node.
+    whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
+    # 1. Attempts that have their nodes for themselves (or on nodes that the log does not tell).
+    apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
+    begin, end, top, nodes = (apart[name].to_numpy() for name in apart.column_names)
+    tops = np.array(BUCKET_TOPS)
+    seconds = np.bincount(np.searchsorted(tops, top), (end - begin) * nodes, tops.size + 1)
+    spans = [(begin, end, nodes)]
+    # 2. The others, node by node: one line of all nodes, far apart, in order of time.
+    held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
+    names = held["node"].combine_chunks().dictionary_encode()
+    begin, end, top = (held[name].to_numpy() for name in held.column_names[:3])
     span = int(end.max(initial=0)) - int(begin.min(initial=0)) + 1
-    place = node.astype(np.int64) * (2 * span)
-    order = np.argsort(place + begin)
-    starts, stops = (place + begin)[order], (place + end)[order]
-    new = (starts >= _reach(stops)) | (node[order] == NO_NODE)  # the node is free when it starts
-    group = np.cumsum(new) - 1
-    shared = np.bincount(group, minlength=1)[group] > 1
-    shared &= node[order] != NO_NODE
-    # 2. What overlaps nothing counts as it is ...
-    nodes = np.where(node == NO_NODE, size, 1)
-    apart = order[~shared]
-    tops, of_top = np.unique(top, return_inverse=True)
-    alone_s = (end - begin).astype(np.float64)[apart] * nodes[apart]
-    by_size = np.bincount(of_top[apart], alone_s, tops.size)
-    # ... of the others, what jobs of a size or above use, less what larger ones use.
-    used, first, larger_s = order[:0], begin[:0], 0.0
-    for bucket in np.unique(of_top[order[shared]])[::-1]:
-        chosen = np.flatnonzero(shared & (of_top[order] >= bucket))
-        fresh = np.maximum(starts[chosen], _reach(stops[chosen]))
-        left = fresh < stops[chosen]
-        used = order[chosen[left]]
-        first = (fresh[left] - place[used]).astype(np.int32)
-        seconds = float((end[used] - first).sum(dtype=np.int64))
-        by_size[bucket] += seconds - larger_s
-        larger_s = seconds
-    # 3. The union of all sizes, by node.
-    row, first = np.concatenate([apart, used]), np.concatenate([begin[apart], first])
-    names = log.arrow(f"SELECT numbered FROM {numbers} ORDER BY numbered")["numbered"]
-    most = int(size.max(initial=0)) + 1
-    pairs, of_pair = np.unique(node.astype(np.int64) * most + size, return_inverse=True)
-    union_s = np.bincount(of_pair[row], end[row] - first, pairs.size)
-    each_s = np.bincount(of_pair, end - begin, pairs.size)
-    on = pairs >= 0  # the others have no node
-    by_node = {
-        "node": names.take(pa.array(pairs[on] // most)),
-        "node_count": pairs[on] % most,
-        "node_days": union_s[on] / DAY_S,
-        "attempt_days": each_s[on] / DAY_S,
-    }
-    sizes = dict(zip(tops.tolist(), (by_size / DAY_S).tolist(), strict=True))
-    return NodeTime(base, first, end[row], nodes[row].astype(np.int32), sizes, pa.table(by_node))
-
-
-def _reach(stops: Ints) -> Ints:
-    """The latest end before each row, the first having none, shape [h]."""
-    none = np.full(1, np.iinfo(np.int64).min)
-    return np.concatenate([none, np.maximum.accumulate(stops)[:-1]])[: stops.size]
+    line = names.indices.to_numpy().astype(np.int64) * span
+    order = np.argsort(line + begin, kind="stable")
+    line, begin, end, top = line[order], begin[order], end[order], top[order]
+    first, larger_s = begin[:0], 0
+    chosen = last = np.arange(0)
+    # 3. What jobs of a size or above use, each moment once; less what larger ones use is the size's.
+    for bucket in np.unique(top)[::-1].tolist():
+        chosen = np.flatnonzero(top >= bucket)
+        stops = line[chosen] + end[chosen]
+        before = np.maximum.accumulate(np.concatenate([[-span], stops]))[:-1]
+        begins = np.maximum(begin[chosen], before - line[chosen])
+        last, first = chosen[begins < end[chosen]], begins[begins < end[chosen]].astype(np.int32)
+        used_s = int((end[last] - first).sum(dtype=np.int64))
+        seconds[np.searchsorted(tops, bucket)] += used_s - larger_s
+        larger_s = used_s
+    spans.append((first, end[last], np.ones(last.size, np.int32)))
+    # 4. By node; the last size was the smallest, so its spans are those of all.
+    of_node = held.select(["node", "node_count"]).take(order)
+    union_s = np.zeros(end.size, np.int64)
+    union_s[last] = end[last] - first
+    of_node = of_node.append_column("node_days", pa.array(union_s / DAY_S))
+    of_node = of_node.append_column("attempt_days", pa.array((end - begin) / DAY_S))
+    sums = [("node_days", "sum"), ("attempt_days", "sum")]
+    shared = of_node.group_by(["node", "node_count"], use_threads=False).aggregate(sums)
+    shared = shared.rename_columns(["node", "node_count", "node_days", "attempt_days"])
+    by_size = {top: s / DAY_S for top, s in zip(BUCKET_TOPS, seconds.tolist(), strict=False) if s}
+    begin, end, nodes = (np.concatenate(each) for each in zip(*spans, strict=True))
+    return NodeTime(base, begin, end, nodes, by_size, shared)
