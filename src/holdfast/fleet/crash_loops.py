@@ -43,9 +43,7 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
                 SELECT key FROM {infrastructure_failures(log)} WHERE run = {literal(worst["run"])})"""
         )
         if len(nodes) == 1:
-            sentence += (
-                f" Each time {nodes[0]['node']} was blamed: the job and the node share the doubt."
-            )
+            sentence += f" Each time on {nodes[0]['node']}: the reason may be the job or the node."
         sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
     size = "gpus " if any(loops["gpus"].to_pylist()) else ""
     caption = "One row per run in a crash loop, most requeues first. Lost: both orders."

@@ -134,7 +134,7 @@ class Mttf(Answer):
             bound = brief(self.model.ci95_[1])
             sentence = f"No failures: the rate is at most {bound} {RATE_UNIT} (95 %)."
         figure = self._figure(by_size, largest, in_nodes)
-        tables = [_size_table(by_size)] if self.source == "attempts" else []
+        tables = [_size_table(by_size)] if self.source == "attempts" and not self.blind else []
         if project and not self.blind:
             tables.append(self._projection_table(project, in_nodes))
         parameters = {
@@ -297,27 +297,23 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
         node_days; the smallest size first.
     """
     days = node_time(log, min_gpus).by_size
-    found: dict[int, list[dict[str, Any]]] = {top: [] for top in days}
-    for row in log.rows(
-        f"""SELECT {bucket_top()} AS gpus_max, count(*) AS failures, sum(attempts) AS attempts
-        FROM {incidents(log)} WHERE {larger_than(min_gpus)}
-        GROUP BY 1, cluster ORDER BY gpus_max, failures"""
-    ):
-        found.setdefault(row["gpus_max"], []).append(row)
-    sizes = []
-    for top, rows in sorted(found.items()):
-        bottom = bucket_bottom(top)
-        weights = np.array([row["failures"] for row in rows], np.float64)
-        # A failed attempt takes time, also one that accounting gives none.
-        shortest = weights.sum() * SHORTEST_S / DAY_S if any(days.values()) else 0.0
-        sizes.append(
-            {
-                "gpus_min": max(bottom, min_gpus + 1) if min_gpus else bottom,
-                "gpus_max": top,
-                "failures": int(weights.sum()),
-                "attempts": sum(row["attempts"] for row in rows),
-                "clusters": weights,
-                "node_days": max(days.get(top, 0.0), shortest),
-            }
-        )
-    return sizes
+    counted = log.rows(
+        f"""SELECT gpus_max, sum(n) AS failures, sum(attempts) AS attempts, array_agg(n) AS clusters
+        FROM (
+            SELECT {bucket_top()} AS gpus_max, count(*) AS n, sum(attempts) AS attempts
+            FROM {incidents(log)} WHERE {larger_than(min_gpus)} GROUP BY 1, cluster ORDER BY n
+        ) AS of_clusters GROUP BY gpus_max"""
+    )
+    none = {"failures": 0, "attempts": 0, "clusters": []}
+    found = dict.fromkeys(days, none) | {row["gpus_max"]: row for row in counted}
+    # A failed attempt takes time, also one that accounting gives none.
+    shortest = SHORTEST_S / DAY_S if any(days.values()) else 0.0
+    return [
+        {
+            **row,
+            "gpus_min": max(bucket_bottom(top), min_gpus + 1) if min_gpus else bucket_bottom(top),
+            "gpus_max": top,
+            "node_days": max(days.get(top, 0.0), row["failures"] * shortest),
+        }
+        for top, row in sorted(found.items())
+    ]

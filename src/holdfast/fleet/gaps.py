@@ -8,6 +8,7 @@ failures, and no answer may turn its silence into an all-clear.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.answer import Unknown
@@ -21,9 +22,9 @@ UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log m
 SLURM = ("sacct", "sacct-json", "slurmctld")  # Formats with the states NODE_FAIL and PREEMPTED
 
 
-def gap(name: str, /, **words: str) -> Unknown:
+def gap(kind: str, /, **words: str) -> Unknown:
     """A gap of the log, as ``unknowns.toml`` says it."""
-    of = UNKNOWNS[name]
+    of = UNKNOWNS[kind]
     return Unknown(of["text"].format(**words), of["remedy"].format(**words), of.get("doubt", False))
 
 
@@ -41,10 +42,11 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         zone = f"{hours:+g}{example}"
         yield gap("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
     if log.unplaced:
-        yield gap("unplaced", attempts=_unplaced(log))
+        yield gap("unplaced", attempts=unplaced(log))
     if not log.nodes_known:
-        name, consequence = KNOWABLE["nodes"]
-        yield Unknown(*_column(name, "", consequence), doubt=True)
+        yield replace(
+            gap("column", name="NodeList", of="", consequence=KNOWABLE["nodes"][1]), doubt=True
+        )
     if only_outages(log) and not all_nodes_known(log):
         yield NODES_UNKNOWN
 
@@ -56,12 +58,7 @@ def missing_columns(log: FleetLog) -> Iterator[Unknown]:
     for column, (name, consequence) in KNOWABLE.items():
         if (n := missing[column]) and (column != "nodes" or log.nodes_known):
             of = "" if n == ran else f" for {n:,} of {counted(ran, 'attempt')}"
-            yield Unknown(*_column(name, of, consequence))
-
-
-def _column(name: str, of: str, consequence: str) -> tuple[str, str]:
-    found = gap("column", name=name, of=of, consequence=consequence)
-    return found.text, found.remedy
+            yield gap("column", name=name, of=of, consequence=consequence)
 
 
 def why_blind(log: FleetLog) -> str:
@@ -72,7 +69,7 @@ def why_blind(log: FleetLog) -> str:
     if hides_attempts(log):
         return "earlier attempts of requeued jobs are hidden"
     if log.unplaced:
-        return f"{_unplaced(log)} at an unknown time"
+        return f"{unplaced(log)} at an unknown time"
     if clock_lag(log) is not None:
         return "the clocks of jobs and health events differ"
     watched = log.nodes_known and log.count("health") > 0
@@ -96,7 +93,7 @@ def hides_attempts(log: FleetLog) -> bool:
     return bool(log.store.facts.get("duplicates_flag") == "missing")
 
 
-def _unplaced(log: FleetLog) -> str:
-    """Such as ``3 attempts failed (2 of them NODE_FAIL)``."""
+def unplaced(log: FleetLog) -> str:
+    """What cannot be placed in time: ``3 attempts failed (2 of them NODE_FAIL)``."""
     every, nodes = sum(log.unplaced.values()), log.unplaced.get(NODE_FAIL, 0)
     return f"{counted(every, 'attempt')} failed ({nodes:,} of them NODE_FAIL)"

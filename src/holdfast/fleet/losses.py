@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
-from holdfast.fleet.gaps import doubts, why_blind
+from holdfast.fleet.gaps import doubts, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
@@ -148,7 +148,7 @@ class Goodput(Answer):
 
     def _loss_sentence(self) -> str:
         total, lost, since = self.total_hours, self.lost_hours, minute(self.log.begin_s)
-        failures = counted(self.failures, "infrastructure failure")
+        failures = f"{counted(self.failures, 'attempt')} that the infrastructure ended"
         if not self.failures:
             work = f"in {brief(total)} {self.unit} " if total else ""
             seen = f"no infrastructure failure {work}since {since}"
@@ -158,10 +158,10 @@ class Goodput(Answer):
                 f"Cannot tell what failures cost: the log shows {seen}, but {why_blind(self.log)}."
             )
         if not total:
-            unknown = "The log records no GPUs and no nodes, so their cost is unknown."
-            return f"{failures} since {since}. {unknown}"
+            unknown = "the log records no GPUs and no nodes, so their cost is unknown."
+            return f"{failures} since {since}: {unknown}"
         text = (
-            f"{brief(lost)} {self.unit} were lost since {since} to {failures} ({percent(lost / total)} "
+            f"{brief(lost)} {self.unit} were lost since {since} in {failures} ({percent(lost / total)} "
             f"of {brief(total)}; a checkpoint every {duration(self._checkpoint_s)} is assumed)."
         )
         causes = {
@@ -175,6 +175,8 @@ class Goodput(Answer):
             where = f", on {counted(nodes, 'node')}" if nodes else ""
             share = percent(causes[cause] / lost)
             text += f" The largest share ({share}) is due to {cause}{where}."
+        if self.log.unplaced:
+            text += f" Beside these {unplaced(self.log)} at a time that the log does not tell."
         if self.lost_second_order:
             share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")
@@ -207,13 +209,14 @@ class Goodput(Answer):
         return sum(row["failures"] for row in rows if row["cause"] == UNATTRIBUTED)
 
     def _cause_sentence(self) -> str:
-        none, failures = self.unattributed, counted(self.failures, "infrastructure failure")
+        none = self.unattributed
+        failures = f"{counted(self.failures, 'attempt')} that the infrastructure ended"
         if not self.failures:
             if self.verdict == "none":
                 return "No attempt was ended by the infrastructure."
             return f"Cannot tell why attempts failed: {why_blind(self.log)}."
         if none and not self.log.store.facts.get("counts", {}).get("health_events"):
-            missing = "the store has no health events that could explain its"
+            missing = "the store has no health events that could explain the"
             return f"No failure has a cause: {missing} {failures}."
         known = [row for row in self.by_cause.to_pylist() if row["cause"] != UNATTRIBUTED]
         known = sorted(known, key=lambda row: -row["failures"])[:4]
