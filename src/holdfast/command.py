@@ -369,6 +369,9 @@ def emit(answer: Answer, common: Common) -> int:
         if isinstance(data, dict) and "html" in data:
             data["html"] = common.html
     if common.as_json:
+        doubts = [f"{each.text} {each.remedy}".rstrip() for each in answer.unknowns() if each.doubt]
+        if doubts and isinstance(data, dict):
+            data = {"doubts": doubts, **data}
         print(json.dumps(plain(data), indent=2, allow_nan=False))
     else:
         from holdfast.report import terminal

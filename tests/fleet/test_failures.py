@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from counting import incidents_by_loops, node_days
 from logs import Attempt, Log, names, stamp
 from test_attribution import infrastructure_by_loops
 from test_losses import SIZES
@@ -19,25 +20,23 @@ from holdfast.stats import poisson_interval
 @pytest.mark.parametrize("min_gpus", [0, 7, 8, 16])
 def test_counts_by_size(random_fleet: RandomFleet, min_gpus: int) -> None:
     log, rows = random_fleet.log, random_fleet.rows
-    counted = [
-        a
-        for a in rows.attempts
-        if a.start is not None and (min_gpus == 0 or a.gpu_count > min_gpus)
-    ]
-    failed = [
-        a for a, _, _ in infrastructure_by_loops(rows) if min_gpus == 0 or a.gpu_count > min_gpus
-    ]
-    model = fleet.mttf(log, min_gpus=min_gpus).model
+    ended = [max(a.gpu_count for a in each) for each in incidents_by_loops(rows)]
+    failed = [gpus for gpus in ended if min_gpus == 0 or gpus > min_gpus]
+    days = node_days(rows, 0, min_gpus)
+    answer = fleet.mttf(log, min_gpus=min_gpus)
+    model = answer.model
     assert model.failures_ == len(failed) > 0
+    attempts = [a for a, _, _ in infrastructure_by_loops(rows)]
+    if not min_gpus:
+        assert answer.failed_attempts == len(attempts)
+    assert model.clusters_ <= model.failures_ <= answer.failed_attempts
     # A failure within its first second ran for less than that: half a second is counted.
-    node_days = sum(len(a.nodes) * a.ran_s for a in counted) / 86_400
-    assert model.node_days_ == pytest.approx(node_days, rel=1e-6)
+    assert model.node_days_ == pytest.approx(days.total(), rel=1e-6)
     for bucket in model.buckets_:
-        low, high = bucket.gpus_min, bucket.gpus_max
+        low, high = bucket.gpus_min, bucket.gpus_max or 0
         assert high in {top for _, top in SIZES}
-        inside = [a for a in counted if low <= a.gpu_count <= (high or 0)]
-        assert bucket.failures == sum(low <= a.gpu_count <= (high or 0) for a in failed)
-        expected = sum(len(a.nodes) * a.ran_s for a in inside) / 86_400
+        assert bucket.failures == sum(low <= gpus <= high for gpus in failed)
+        expected = sum(n for (_, gpus), n in days.items() if low <= gpus <= high)
         assert bucket.node_days == pytest.approx(expected, rel=1e-6)
     assert sum(bucket.failures for bucket in model.buckets_) == len(failed)
 
@@ -47,8 +46,8 @@ def test_the_threshold_is_more_than_not_at_least(tmp_path: Path) -> None:
     log = Log(
         [
             Attempt(1, nodes[:16], 0, 86_400, "NODE_FAIL"),  # 128 GPUs
-            Attempt(2, nodes[:17], 0, 86_400, "NODE_FAIL"),  # 136 GPUs
-            Attempt(3, nodes[:1], 0, 86_400, "NODE_FAIL"),
+            Attempt(2, names(40)[20:37], 0, 86_400, "NODE_FAIL"),  # 136 GPUs
+            Attempt(3, ("m1",), 0, 86_400, "NODE_FAIL"),
         ]
     ).open(tmp_path)
     assert fleet.mttf(log).min_gpus == 128
@@ -130,7 +129,8 @@ def test_a_window_on_a_log_of_node_failures(tmp_path: Path) -> None:
 def test_the_trend_takes_the_same_counts(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
     frame, unit = rate_over_time(log, 0)
-    assert sum(row["failures"] for row in frame) == len(list(infrastructure_by_loops(rows)))
+    assert sum(row["failures"] for row in frame) == len(incidents_by_loops(rows))
     drift = failure_trend(frame, unit)
+    assert drift.failures == fleet.mttf(log, min_gpus=0).model.clusters_
     assert drift.p_value is not None
     assert 0 <= drift.p_value <= 1

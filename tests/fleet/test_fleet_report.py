@@ -117,7 +117,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_no_failures(tmp_path: Path) -> None:
-    week = [Attempt(job, ("n1", "n2"), 0, 7 * 24 * HOUR) for job in (1, 2)]
+    week = [Attempt(job, (f"n{job}", f"m{job}"), 0, 7 * 24 * HOUR) for job in (1, 2)]
     _, html = written(Log(week).open(tmp_path), tmp_path)
     text = body(html)
     assert "Nothing to do:" in text
@@ -163,7 +163,8 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
     source.write_text("\n".join(["node,start,end,cause", *rows]) + "\n")
     fleet.ingest([source], tmp_path / "store")
     _, html = written(fleet.open(tmp_path / "store"), tmp_path)
-    assert re.findall(r'<section id="([a-z]+)" aria', html) == ["causes", "rate", "mttf", "unknown"]
+    assert re.findall(r'<section id="([a-z]+)" aria', html) == ["causes", "rate", "mttf"]
+    assert html.index('id="doubts"') < html.index('id="findings"')
     assert "<img src=x" not in html
     assert "Job size (nodes), log scale" in html
     assert "Nodes that never failed are not in the log" in body(html)
@@ -177,13 +178,14 @@ def test_an_empty_window(testbed_store_told: Path, tmp_path: Path) -> None:
 
 def test_hidden_attempts_come_first(testbed: Path, tmp_path: Path) -> None:
     fleet.ingest([testbed / "sacct_all.psv.gz"], tmp_path / "store")
-    first = sentences(fleet.open(tmp_path / "store"))[0]
-    assert first.startswith("This log was written without sacct -D")
-    assert "too low" in first
+    made = fleet.report(tmp_path / "store")
+    first = made.unknowns()[0]
+    assert first.doubt
+    assert "--duplicates" in first.text
 
 
 def test_no_failure_is_a_finding_and_an_upper_bound(tmp_path: Path) -> None:
-    week = [Attempt(job, ("n1", "n2"), 0, 7 * 24 * HOUR) for job in (1, 2)]
+    week = [Attempt(job, (f"n{job}", f"m{job}"), 0, 7 * 24 * HOUR) for job in (1, 2)]
     texts = sentences(Log(week).open(tmp_path))
     assert texts[0].startswith("Nothing to do: no infrastructure failure in 5,376 GPU-hours since")
     assert texts[1] == "Pull no node: no node failed."

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from counting import blamed, incidents_by_loops, node_days
 from logs import Attempt, Check, Log, Outage, random_log
-from test_attribution import AFTER, BEFORE, blame_by_loops, causes_by_loops
 
 from conftest import RandomFleet
 from holdfast.fleet import Assumptions
@@ -17,62 +16,42 @@ from holdfast.fleet.node_signals import node_signals
 DAY = 86_400
 
 
-def exposure_by_loops(log: Log, since: float = 0) -> dict[str, float]:
-    """Node-days in use: the share of its GPUs that was taken, or its time where none ever was."""
-    used: Counter[str] = Counter()
-    gpu_s: Counter[str] = Counter()
-    gpus = dict(log.nodes)
-    for attempt in log.attempts:
-        if attempt.start is None or attempt.stop < since:
-            continue
-        seconds = min(attempt.ran_s, attempt.stop - since)
-        for node in attempt.nodes:
-            used[node] += seconds
-            gpu_s[node] += seconds * attempt.gpu_count / len(attempt.nodes)
-    most: dict[str, float] = defaultdict(float)  # without an inventory: the most that one job had
-    for attempt in log.attempts:
-        for node in attempt.nodes:
-            most[node] = max(most[node], attempt.gpu_count / len(attempt.nodes))
-    days = {}
-    for node in {*used, *log.nodes}:
-        size = gpus.get(node) or most[node]
-        busy = gpu_s[node] / size if gpu_s[node] and size else used[node]
-        days[node] = busy / DAY
+def use_by_node(log: Log, since: int = 0) -> dict[str, float]:
+    """Node-days in use; every node of the inventory is there."""
+    days = dict.fromkeys(log.nodes, 0.0)
+    for (node, _), n in node_days(log, since).items():
+        days[node] = days.get(node, 0.0) + n
     return days
 
 
-def incidents_by_loops(log: Log, gap_s: float = 60) -> dict[str, list[float]]:
-    """Node -> the blame of each of its incidents."""
-    by_node: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for attempt, node, blame in blame_by_loops(log):
-        signs = [
-            (abs(cause.offset), cause.offset)
-            for cause in causes_by_loops(log, attempt, BEFORE, AFTER)
-            if cause.check.rated == "HIGH" and cause.check.node == node
-        ]
-        by_node[node].append((attempt.stop + (min(signs)[1] if signs else 0), blame))
-    incidents: dict[str, list[float]] = {}
-    for node, failures in by_node.items():
-        failures.sort()
-        groups = [[failures[0]]]
-        for before, this in pairwise(failures):
-            if this[0] - before[0] > gap_s:
-                groups.append([])
-            groups[-1].append(this)
-        incidents[node] = [max(blame for _, blame in group) for group in groups]
-    return incidents
+def blame_of(log: Log) -> dict[str, dict[int, float]]:
+    """Node -> each of its incidents with a new witness -> blame."""
+    failed, found = blamed(log), defaultdict(dict)
+    rows = []
+    for number, ended in enumerate(incidents_by_loops(log)):
+        votes = Counter(node for a in ended for node in failed[a])
+        sure = {node for a in ended if len(failed[a]) == 1 for node in failed[a]}
+        best = sure or {node for node, n in votes.items() if n == max(votes.values())}
+        rows += [(-1 / len(best), min(a.stop for a in ended), node, number, ended) for node in best]
+    seen = set()
+    for blame, _, node, number, ended in sorted(rows, key=lambda each: each[:2]):
+        jobs = {(node, a.job) for a in ended if node in failed[a]}
+        if jobs - seen:
+            found[node][number] = -blame
+        seen |= jobs
+    return found
 
 
 def test_exposure_and_failures(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
     frame = node_signals(log).table.to_pandas().set_index("node")
-    days = exposure_by_loops(rows)
+    days = use_by_node(rows)
     assert set(frame.index) == set(days)
     for node, expected in days.items():
         assert frame.loc[node, "node_days"] == pytest.approx(expected, abs=0.01)
-    incidents = incidents_by_loops(rows)
+    incidents = blame_of(rows)
     for node in days:
-        blames = incidents.get(node, [])
+        blames = incidents.get(node, {}).values()
         assert frame.loc[node, "failures"] == pytest.approx(sum(blames))
         assert frame.loc[node, "touched"] == len(blames)
         assert frame.loc[node, "known_failures"] == sum(blame == 1 for blame in blames)
@@ -82,7 +61,8 @@ def test_the_seven_signals(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
     frame = node_signals(log).table.to_pandas().set_index("node")
     attempts = rows.attempts
-    fails = [(a, node, blame) for a, node, blame in blame_by_loops(rows) if a.state == "NODE_FAIL"]
+    ended = incidents_by_loops(rows)
+    failed, incidents = blamed(rows), blame_of(rows)
     for node in frame.index:
         row = frame.loc[node]
         excluding = {a.job for a in attempts if node in a.exclude.split(",")}
@@ -90,8 +70,14 @@ def test_the_seven_signals(random_fleet: RandomFleet) -> None:
         xids = {c.check for c in rows.checks if c.node == node and c.check.startswith("xid")}
         assert row["xid_cnt"] == len(xids)
         assert row["out_count"] == sum(o.node == node for o in rows.outages)
-        multi = sum(blame for a, n, blame in fails if n == node and len(a.nodes) > 1)
-        single = sum(blame for a, n, blame in fails if n == node and len(a.nodes) == 1)
+        multi = single = 0.0
+        for number, blame in incidents.get(node, {}).items():
+            mine = [a for a in ended[number] if node in failed[a]]
+            slurm = any(a.state == "NODE_FAIL" for a in mine)
+            if max(len(a.nodes) for a in mine) > 1:
+                multi += blame * slurm
+            else:
+                single += blame * slurm
         ran = sum(a.nodes == (node,) and a.start is not None for a in attempts)
         assert row["multi_node_node_fails"] == pytest.approx(multi)
         assert row["single_node_node_fails"] == pytest.approx(single)
@@ -102,7 +88,7 @@ def test_exposure_in_a_window(tmp_path: Path) -> None:
     rows = random_log(7, jobs=60)
     log = rows.open(tmp_path, since="2026-01-05T05:33:20")
     frame = node_signals(log).table.to_pandas().set_index("node")
-    for node, expected in exposure_by_loops(rows, since=20_000).items():
+    for node, expected in use_by_node(rows, since=20_000).items():
         assert frame.loc[node, "node_days"] == pytest.approx(expected, abs=0.01)
 
 
@@ -136,7 +122,7 @@ def test_one_outage_that_ends_many_jobs_is_one_incident(tmp_path: Path) -> None:
     attempts.append(Attempt(9, ("n1",), 2000, 9000, "NODE_FAIL"))
     frame = node_signals(Log(attempts).open(tmp_path)).table.to_pandas().set_index("node")
     assert frame.loc["n1", "failures"] == 2
-    assert frame.loc["n1", "single_node_node_fails"] == 9
+    assert frame.loc["n1", "single_node_node_fails"] == 2
 
 
 def test_an_idle_node_of_the_inventory_is_there(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_hostile_text_is_inert() -> None:
 def test_a_page_without_figures_carries_no_runtime() -> None:
     html = render(Page("Empty", sections=[section()]))
     assert len(html) < 40_000
-    assert "Nothing to do." in html
+    assert "No findings." in html
     assert len(read(html).texts["script"]) == 1
 
 

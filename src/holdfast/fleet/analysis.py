@@ -151,8 +151,8 @@ class Analysis:
 
     @cached_property
     def expected_ettr(self) -> float | None:
-        """Expected ETTR of the largest job under the assumptions; None without a failure model."""
-        if self.mttf is None or not self.largest_job_nodes:
+        """Expected ETTR of the largest job under the assumptions; None without a failure rate."""
+        if self.mttf is None or self.mttf.blind or not self.largest_job_nodes:
             return None
         return expected_ettr(**self.ettr_setting)
 

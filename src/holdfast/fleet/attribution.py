@@ -411,6 +411,14 @@ class ClockLag:
 
 
 def clock_lag(log: FleetLog) -> ClockLag | None:
+    """What `_clock_lag` finds, computed once for a log."""
+    if "clock_lag" not in log.found:
+        log.found["clock_lag"] = _clock_lag(log)
+    lag: ClockLag | None = log.found["clock_lag"]
+    return lag
+
+
+def _clock_lag(log: FleetLog) -> ClockLag | None:
     """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
 
     `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to

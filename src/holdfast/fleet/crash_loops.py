@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast.answer import Section
-from holdfast.fleet.attribution import attribute
+from holdfast.fleet.attribution import attribute, blamed_nodes, infrastructure_failures
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.wording import MOST_ROWS, how, table
 from holdfast.numbers import brief, counted, duration
@@ -24,7 +24,10 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
     if job_id is None:
         return None
     assumed = log.assumptions
-    sentence = f"No job looped. Job {job_id} had the costliest failure; these are its attempts."
+    looped = "No job looped."
+    if log.store.facts.get("duplicates_flag") != "present":
+        looped = "Cannot tell whether a job looped: the log shows no second attempt of any job."
+    sentence = f"{looped} Job {job_id} had the costliest failure; these are its attempts."
     if len(loops):
         worst = loops.slice(0, 1).to_pylist()[0]
         gpus = f" on {counted(int(worst['gpus']), 'GPU')}" if worst["gpus"] > 0 else ""
@@ -35,6 +38,12 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
             f"failures within {duration(worst['last_s'] - worst['first_s'])}{gpus}{victims}; it cost "
             f"{brief(float(worst['gpu_hours_lost']))} {unit}."
         )
+        nodes = log.rows(
+            f"""SELECT DISTINCT node FROM {blamed_nodes(log)} WHERE blame = 1 AND key IN (
+                SELECT key FROM {infrastructure_failures(log)} WHERE run = {literal(worst["run"])})"""
+        )
+        if len(nodes) == 1:
+            sentence += f" Each time on {nodes[0]['node']}: the reason may be the job or the node."
         sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
     size = "gpus " if any(loops["gpus"].to_pylist()) else ""
     caption = "One row per run in a crash loop, most requeues first. Lost: both orders."

@@ -30,7 +30,9 @@ def section(analysis: Analysis) -> Section:
     """How much of a large run's time is productive?"""
     computed = _how(analysis)
     if analysis.expected_ettr is None:
-        sentence = "Nothing ran: there is no failure rate to expect an ETTR from."
+        blind = "" if analysis.mttf is None else analysis.mttf.blind
+        why = f"the log shows no failure, but {blind}" if blind else "nothing ran"
+        sentence = f"Cannot tell what ETTR to expect: {why}."
         return Section("ettr", QUESTION, sentence, how=computed)
     job = size(analysis, analysis.largest_job_nodes)
     per_node, measured = analysis.log.gpus_per_node, analysis.measured

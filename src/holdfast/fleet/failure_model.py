@@ -2,7 +2,9 @@
 
 Kokolis et al., arXiv 2410.21680v2: nodes in series that each fail r_f times a node-day give a job of N
 nodes an MTTF of 1 / (N r_f). The interval is Garwood's (1936, Biometrika 28): n failures in T node-days
-have a rate in [chi2(a/2; 2n), chi2(1 - a/2; 2n + 2)] / 2T, which is exact for a Poisson count.
+have a rate in [chi2(a/2; 2n), chi2(1 - a/2; 2n + 2)] / 2T, which is exact for a Poisson count. Failures
+that come in clusters (`holdfast.fleet.incidents`) have Fay and Feuer's interval instead, which is Garwood's
+where each cluster is one failure (`holdfast.stats.weighted_poisson_interval`).
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ import numpy.typing as npt
 from holdfast.errors import InputError
 from holdfast.numbers import brief
 from holdfast.plain import plain
-from holdfast.stats import poisson_interval
+from holdfast.stats import weighted_poisson_interval
 
 FloatArray = npt.NDArray[np.float64]
 
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
-MONTE_CARLO_TABLES = 20_000
+MONTE_CARLO_TABLES, FEWEST_TABLES, MOST_CELLS = 20_000, 999, 20_000_000
 SEED = 20241
 _RATE, _MTTF = ("rate_per_1000_node_days", "ci95"), ("mttf_node_days", "mttf_node_days_ci95")
-FITTED = ("failures", "node_days", *_RATE, *_MTTF)
+FITTED = ("failures", "clusters", "node_days", *_RATE, *_MTTF)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class Dispersion:
     p_value: float | None
     degrees_of_freedom: int
     method: str  # "chi-square", or "Monte Carlo multinomial" where an expected count is below 5
+    # Variance over mean of the counts, 1 where one rate explains them: statistic / degrees of freedom
+    variance_over_mean: float | None = None
+    between: str = "job sizes"  # or "nodes"
 
 
 class FailureModel:
@@ -60,6 +65,7 @@ class FailureModel:
 
     Attributes:
         failures_: count, 0 or more.
+        clusters_: independent events behind them.
         node_days_: exposure in node-days.
         rate_per_1000_node_days_: 1000 r_f.
         ci95_: its exact interval (Garwood 1936); with no failures (0, upper bound).
@@ -80,8 +86,13 @@ class FailureModel:
         self.buckets_: list[RateBucket] = []
         self.dispersion_: Dispersion | None = None
 
-    def fit(self, failures: int, node_days: float) -> Self:
+    def fit(self, failures: int, node_days: float, clusters: npt.ArrayLike | None = None) -> Self:
         """Fit the rate to one count and its exposure.
+
+        Args:
+            failures: count.
+            node_days: exposure.
+            clusters: failures of each independent event, shape (n,); None: each is one.
 
         Raises:
             InputError: a negative or fractional count, or no exposure.
@@ -91,7 +102,14 @@ class FailureModel:
             remedy = "lower the minimum number of GPUs, or widen the time range"
             raise InputError("no node-days to take a rate of", code="no-data", remedy=remedy)
         self.failures_, self.node_days_ = int(count[0]), float(exposure[0])
-        low, high = poisson_interval(self.failures_, self.node_days_)
+        weights = np.ones(self.failures_) if clusters is None else np.asarray(clusters)
+        if weights.sum() != self.failures_:
+            found = f"{weights.sum():g} of {self.failures_}"
+            raise InputError(
+                "the clusters do not add up to the failures", code="conflict", found=found
+            )
+        self.clusters_ = int(weights.size)
+        low, high = weighted_poisson_interval(weights, self.node_days_)
         self.rate_per_1000_node_days_ = 1000 * self.failures_ / self.node_days_
         self.ci95_ = (1000 * low, 1000 * high)
         self.mttf_node_days_ = self.node_days_ / self.failures_ if self.failures_ else None
@@ -104,11 +122,13 @@ class FailureModel:
         gpus_max: Sequence[int | None],
         failures: npt.ArrayLike,
         node_days: npt.ArrayLike,
+        clusters: Sequence[npt.ArrayLike] | None = None,
     ) -> Self:
         """Fit a rate per bucket of job sizes and test whether one rate explains them all.
 
         Fits the pooled rate to the sums too, unless `fit` has been called before. The four arguments
-        are parallel, one entry a bucket; `gpus_max` is inclusive, None for no limit.
+        are parallel, one entry a bucket; `gpus_max` is inclusive, None for no limit. `clusters` has the
+        failures of each independent event in each bucket; None: each failure is one.
 
         Raises:
             InputError: failures where nothing ran, a negative or fractional count.
@@ -118,16 +138,19 @@ class FailureModel:
         if not smallest.shape == counts.shape == (len(gpus_max),):
             raise InputError("the columns of the buckets differ in length", code="conflict")
         self.buckets_ = []
-        for low, high, count, days in zip(smallest, gpus_max, counts, exposure, strict=True):
+        weights = clusters or [np.ones(int(count)) for count in counts]
+        columns = (smallest, gpus_max, counts, exposure, weights)
+        for low, high, count, days, each in zip(*columns, strict=True):
             rate = interval = None
             if days > 0:
                 rate = 1000 * float(count) / float(days)
-                interval = poisson_interval(int(count), float(days) / 1000)
+                interval = weighted_poisson_interval(each, float(days) / 1000)
             bucket = RateBucket(int(low), high, int(count), float(days), rate, interval)
             self.buckets_.append(bucket)
-        self.dispersion_ = dispersion_test(counts, exposure)
+        every = np.concatenate([np.zeros(0), *map(np.asarray, weights)])
+        self.dispersion_ = dispersion_test(counts, exposure, every)
         if not hasattr(self, "failures_"):
-            self.fit(int(counts.sum()), float(exposure.sum()))
+            self.fit(int(counts.sum()), float(exposure.sum()), every)
         return self
 
     def mttf_hours(
@@ -150,9 +173,12 @@ class FailureModel:
         """Whether "independent nodes in series" fits the buckets, in words."""
         test = self.dispersion_
         if test is None or test.p_value is None or test.statistic is None:
-            need = "it takes failures and two or more job sizes"
+            between = "nodes" if test is not None and test.between == "nodes" else "job sizes"
+            need = f"it takes failures and two or more {between}"
             return f"Whether nodes fail independently cannot be tested: {need}."
         numbers = f"{test.method}, statistic {test.statistic:.1f}, p = {test.p_value:.2g}"
+        if test.between == "nodes":
+            return self._between_nodes(test, numbers)
         if test.p_value >= 0.05:
             return f"One failure rate per node-day fits all job sizes ({numbers})."
         ran = [bucket for bucket in self.buckets_ if bucket.rate_per_1000_node_days is not None]
@@ -164,6 +190,15 @@ class FailureModel:
             f"{brief(least.rate_per_1000_node_days)} times. Use the rate of the size in question; the "
             "1/N line from another size misleads."
         )
+
+    def _between_nodes(self, test: Dispersion, numbers: str) -> str:
+        index = f"the variance of their failures is {brief(test.variance_over_mean)} times the mean"
+        if test.p_value is not None and test.p_value < 0.05:
+            return (
+                f"Nodes do not fail alike: {index} ({numbers}). The interval takes each node's failures "
+                "as one event, and the rate of an average node is that of few."
+            )
+        return f"No sign that some nodes fail more than others: {index} ({numbers})."
 
     def to_dict(self, project: Sequence[int] = (), gpus_per_node: int = 8) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``; bounds that do not exist are null."""
@@ -179,35 +214,50 @@ class FailureModel:
         }
 
 
-def dispersion_test(failures: npt.ArrayLike, exposure: npt.ArrayLike) -> Dispersion:
+def dispersion_test(
+    failures: npt.ArrayLike, exposure: npt.ArrayLike, clusters: npt.ArrayLike | None = None
+) -> Dispersion:
     """Test that counts follow their exposure: X^2 = sum (O - E)^2 / E with E = total * share.
 
     Given their total, Poisson counts of one common rate are multinomial with the shares of the
     exposure. X^2 is then chi-square with k - 1 degrees of freedom if every E is at least 5; else its
-    p-value is (1 + #{X^2 simulated >= X^2}) / (1 + 20,000) over multinomial tables (fixed seed).
+    p-value is (1 + #{X^2 simulated >= X^2}) / (1 + tables) over multinomial tables (fixed seed). What
+    comes in clusters falls together: the tables deal out clusters, and the chi-square is that of X^2
+    over sum w^2 / sum w (quasi-Poisson).
 
     Args:
         failures: counts, shape (k,).
         exposure: in any unit, shape (k,); entries without exposure are left out.
+        clusters: failures of each independent event, w, shape (n,); None: each is one.
     """
     counts, days = checked_counts(failures, exposure)
     counts, days = counts[days > 0], days[days > 0]
-    total = counts.sum()
-    if counts.size < 2 or total == 0:
-        return Dispersion(None, None, max(int(counts.size) - 1, 0), "none: too little data")
+    total, freedom = counts.sum(), max(int(counts.size) - 1, 0)
+    if not freedom or total == 0:
+        return Dispersion(None, None, freedom, "none: too little data")
+    weights = np.ones(int(total)) if clusters is None else np.asarray(clusters, np.float64)
     share = days / days.sum()
     expected = total * share
     statistic = float(((counts - expected) ** 2 / expected).sum())
-    freedom = int(counts.size) - 1
-    if expected.min() >= SMALL_EXPECTED_COUNT:
+    index = statistic / freedom
+    scale = float((weights**2).sum() / weights.sum())
+    if expected.min() >= SMALL_EXPECTED_COUNT * scale:
         from scipy.special import chdtrc
 
-        return Dispersion(statistic, float(chdtrc(freedom, statistic)), freedom, "chi-square")
-    tables = np.random.default_rng(SEED).multinomial(int(total), share, size=MONTE_CARLO_TABLES)
-    simulated = ((tables - expected) ** 2 / expected).sum(axis=1)
-    as_extreme = int((simulated >= statistic * (1 - 1e-9)).sum())
-    p_value = (1 + as_extreme) / (1 + MONTE_CARLO_TABLES)
-    return Dispersion(statistic, p_value, freedom, "Monte Carlo multinomial")
+        p_value = float(chdtrc(freedom, statistic / scale))
+        return Dispersion(statistic, p_value, freedom, "chi-square", index)
+    rng = np.random.default_rng(SEED)
+    tables = min(max(MOST_CELLS // counts.size, FEWEST_TABLES), MONTE_CARLO_TABLES)
+    sizes, of_size = np.unique(weights, return_counts=True)
+    as_extreme = 0
+    for left in range(tables, 0, -1000):  # a few at a time: there may be many nodes
+        dealt = np.zeros((min(left, 1000), counts.size))
+        for size, count in zip(sizes, of_size, strict=True):
+            dealt += size * rng.multinomial(int(count), share, size=len(dealt))
+        simulated = ((dealt - expected) ** 2 / expected).sum(axis=1)
+        as_extreme += int((simulated >= statistic * (1 - 1e-9)).sum())
+    p_value = (1 + as_extreme) / (1 + tables)
+    return Dispersion(statistic, p_value, freedom, "Monte Carlo multinomial", index)
 
 
 def checked_counts(

@@ -1,33 +1,41 @@
 """The failure rate and the MTTF of a log: what `FailureModel` needs, counted in the store.
 
-r_f = (NODE_FAIL + FAILED with a HIGH check) / node-days, over attempts above a size (Kokolis et al.,
-arXiv 2410.21680v2). A store of a node-failure log has no attempts: there every outage marked as a
-failure counts, and the exposure is the time that the nodes were up.
+r_f = incidents behind NODE_FAIL, and FAILED with a HIGH check, / node-days in use, over attempts above a
+size (Kokolis et al., arXiv 2410.21680v2, which counts attempts). An incident counts for the largest
+attempt that it ended, as a node's time does for the largest job on it: `holdfast.fleet.incidents`,
+`holdfast.fleet.node_time`. A store of a node-failure log has no attempts: there the outages marked as
+failures are the incidents, and the exposure is the time that the nodes were up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.failure_model import FailureModel
+from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_test
+from holdfast.fleet.gaps import doubts, why_blind
+from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
+from holdfast.fleet.node_time import larger_than, node_time
+from holdfast.fleet.outage_log import outage_failures
 from holdfast.fleet.store import Store
-from holdfast.fleet.timeline import larger_than
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, how, table
-from holdfast.numbers import brief, duration, number
+from holdfast.numbers import brief, counted, duration, number
 from holdfast.report.figures import lines
 
+_MTTF = ("mttf_node_days", "mttf_node_days_ci95")
 BEYOND = 32  # A projection reaches this many times the largest job
 
 
@@ -40,13 +48,25 @@ class Mttf(Answer):
     gpus_per_node: int
     project: tuple[int, ...]  # Job sizes (GPUs) to project to
     source: str  # "attempts" or "node_outages"
+    failed_attempts: int  # That the counted failures ended
+    log: FleetLog = field(repr=False, compare=False)
     # False: nodes that never failed are not counted, so the rate is too high.
     nodes_known: bool = True
 
+    @cached_property
+    def blind(self) -> str:
+        """Why no rate can be told: there is no failure, and the log could not have shown one."""
+        return "" if self.model.failures_ else why_blind(self.log)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``."""
+        fitted = self.model.to_dict(self.project, self.gpus_per_node)
+        if self.blind:
+            fitted |= dict.fromkeys(("rate_per_1000_node_days", "ci95", "projections", *_MTTF))
         return {
-            **self.model.to_dict(self.project, self.gpus_per_node),
+            **fitted,
+            "failed_attempts": self.failed_attempts,
+            "verdict": "unknown" if self.blind else "measured",
             "min_gpus": self.min_gpus,
             "gpus_per_node": self.gpus_per_node,
             "counted": self.source,
@@ -55,13 +75,14 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        name, rate = "failures_per_1000_node_days", self.model.rate_per_1000_node_days_
-        how = "failures / node-days, exact Poisson interval"
-        return [Value(name, rate, RATE_UNIT, self.model.ci95_, "lower", how)]
+        name, how = "failures_per_1000_node_days", "incidents / node-days, interval over clusters"
+        rate, ends = self.model.rate_per_1000_node_days_, self.model.ci95_
+        rate, ends = (None, None) if self.blind else (rate, ends)
+        return [Value(name, rate, RATE_UNIT, ends, "lower", how)]
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Nodes that are not in a log of node failures."""
-        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
+        """What makes the rate doubtful."""
+        return list(doubts(self.log))
 
     def rate_text(self) -> str:
         """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
@@ -70,6 +91,8 @@ class Mttf(Answer):
         scope = f" in attempts above {self.min_gpus:,} GPUs" if self.min_gpus else ""
         if not self.nodes_known:
             scope += " (too high: nodes that never failed are not counted)"
+        if self.blind:
+            return f"Cannot tell how often nodes fail: the log shows no failure, but {self.blind}"
         if not model.failures_:
             at_most = f"at most {brief(high)} failures {RATE_UNIT}{scope} (95 %)"
             return f"Failure rate, an upper bound: {at_most}"
@@ -78,8 +101,14 @@ class Mttf(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The rate by job size, and the projections that were asked for."""
-        found = f"{self.model.failures_:,} in {number(self.model.node_days_)} node-days"
-        text = f"{self.rate_text()}: {found}. {self.model.independence_}"
+        model = self.model
+        found = f"{model.failures_:,} in {number(model.node_days_)} node-days"
+        if self.failed_attempts > model.failures_:
+            found += f", which ended {counted(self.failed_attempts, 'attempt')}"
+        if model.clusters_ < model.failures_:
+            found += f"; {counted(model.clusters_, 'independent event')} stand behind them"
+        text = f"{self.rate_text()}: {found}. {model.independence_}"
+        text = f"{self.rate_text()}." if self.blind else text
         return [replace(self.section(self.model, self.project), sentence=text)]
 
     def section(
@@ -99,12 +128,14 @@ class Mttf(Answer):
             in_nodes: give sizes in nodes, for a log without GPUs.
         """
         sentence = by_size.independence_
-        if not self.model.failures_:
+        if self.blind:
+            sentence = f"{self.rate_text()}."
+        elif not self.model.failures_:
             bound = brief(self.model.ci95_[1])
             sentence = f"No failures: the rate is at most {bound} {RATE_UNIT} (95 %)."
         figure = self._figure(by_size, largest, in_nodes)
-        tables = [_size_table(by_size)] if self.source == "attempts" else []
-        if project:
+        tables = [_size_table(by_size)] if self.source == "attempts" and not self.blind else []
+        if project and not self.blind:
             tables.append(self._projection_table(project, in_nodes))
         parameters = {
             f"r_f of the line, {RATE_UNIT}": brief(self.model.rate_per_1000_node_days_),
@@ -198,11 +229,9 @@ def mttf(
     log = open_log(log)
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
     if outage_log.only_outages(log):
-        nodes = outage_log.outage_exposure(log)
-        failed = sum(row["failures"] for row in nodes)
-        model = FailureModel().fit(failed, sum(row["node_days"] for row in nodes))
         known = outage_log.all_nodes_known(log)
-        return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
+        fixed = 0, log.gpus_per_node, tuple(project), "node_outages"
+        return Mttf(_of_outages(log), *fixed, len(log.rows(outage_failures(log))), log, known)
     sizes = counts_by_size(log, threshold)
     usual = min_gpus is None and threshold == Assumptions.min_gpus
     if usual and not any(row["node_days"] for row in sizes):
@@ -223,28 +252,68 @@ def mttf(
         found = f"at most {largest:,} GPUs"
         remedy = "lower it with --min-gpus; --min-gpus 0 counts every attempt"
         raise InputError(problem, code="no-data", path=path, found=found, remedy=remedy)
-    names = ("gpus_min", "gpus_max", "failures", "node_days")
-    model = FailureModel().fit_buckets(*([row[name] for row in sizes] for name in names))
-    return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
+    names = ("gpus_min", "gpus_max", "failures", "node_days", "clusters")
+    columns = [[row[name] for row in sizes] for name in names]
+    totals = sum(columns[2]), sum(columns[3])
+    model = FailureModel().fit(*totals, clusters(log, larger_than(threshold)))
+    model.fit_buckets(*columns)
+    ended = sum(row["attempts"] for row in sizes)
+    return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts", ended, log)
+
+
+def _of_outages(log: FleetLog) -> FailureModel:
+    """The model of a log of node failures. Nodes that do not fail alike are each a cluster of their own.
+
+    A node that fails a hundred times while most fail once may have one reason for all of them.
+    """
+    nodes = outage_log.outage_exposure(log, incidents(log))
+    counts, days = ([row[name] for row in nodes] for name in ("failures", "node_days"))
+    model = FailureModel()
+    model.dispersion_ = replace(dispersion_test(counts, days), between="nodes")
+    weights = clusters(log)
+    if model.dispersion_.p_value is not None and model.dispersion_.p_value < 0.05:
+        apart = np.asarray(counts, np.float64)[np.asarray(counts) > 0]
+        # Whichever scatters more: the nodes, or the moments.
+        weights = max((apart, weights), key=lambda each: float((each**2).sum()))
+    return model.fit(sum(counts), sum(days), weights)
+
+
+def clusters(log: FleetLog, where: str = "TRUE") -> FloatArray:
+    """Incidents of each cluster, shape [n].
+
+    Args:
+        log: the open log.
+        where: SQL: which incidents count.
+    """
+    query = f"SELECT count(*) AS n FROM {incidents(log)} WHERE {where} GROUP BY cluster ORDER BY n"
+    return log.arrow(query)["n"].to_numpy().astype(np.float64)
 
 
 def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
-    """Failures and node-days by job size: gpus_min, gpus_max, failures, node_days."""
-    above = larger_than(min_gpus)
-    rows = log.rows(
-        f"""SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
-            SELECT {bucket_top()} AS gpus_max, 0 AS failures, node_days
-            FROM {log.usage} WHERE {above}
-            UNION ALL
-            SELECT {bucket_top()}, 1, CAST(0 AS DOUBLE)
-            FROM {infrastructure_failures(log)} WHERE {above}
-        ) AS counted
-        GROUP BY gpus_max ORDER BY gpus_max"""
+    """Incidents and node-days by size of the largest job.
+
+    Returns:
+        gpus_min, gpus_max, failures, attempts (that they ended), clusters (incidents of each, array),
+        node_days; the smallest size first.
+    """
+    days = node_time(log, min_gpus).by_size
+    counted = log.rows(
+        f"""SELECT gpus_max, sum(n) AS failures, sum(attempts) AS attempts, array_agg(n) AS clusters
+        FROM (
+            SELECT {bucket_top()} AS gpus_max, count(*) AS n, sum(attempts) AS attempts
+            FROM {incidents(log)} WHERE {larger_than(min_gpus)} GROUP BY 1, cluster ORDER BY n
+        ) AS of_clusters GROUP BY gpus_max"""
     )
-    some = any(row["node_days"] for row in rows)
-    for row in rows:
-        bottom = bucket_bottom(row["gpus_max"])
-        row["gpus_min"] = max(bottom, min_gpus + 1) if min_gpus else bottom
-        if some:
-            row["node_days"] = max(row["node_days"], row["failures"] * SHORTEST_S / DAY_S)
-    return rows
+    none = {"failures": 0, "attempts": 0, "clusters": []}
+    found = dict.fromkeys(days, none) | {row["gpus_max"]: row for row in counted}
+    # A failed attempt takes time, also one that accounting gives none.
+    shortest = SHORTEST_S / DAY_S if any(days.values()) else 0.0
+    return [
+        {
+            **row,
+            "gpus_min": max(bucket_bottom(top), min_gpus + 1) if min_gpus else bucket_bottom(top),
+            "gpus_max": top,
+            "node_days": max(days.get(top, 0.0), row["failures"] * shortest),
+        }
+        for top, row in sorted(found.items())
+    ]

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.answer import Answer, Finding, Page, Section, Tile, Unknown, Value
-from holdfast.config import parse_config
-from holdfast.fleet import ettr_outlook, timeline
+from holdfast.fleet import ettr_outlook, gaps, timeline
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failures import BEYOND, Mttf
-from holdfast.fleet.log import KNOWABLE, FleetLog, open_log
+from holdfast.fleet.gaps import gap
+from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
-from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import (
     RATE_UNIT,
@@ -29,7 +28,6 @@ from holdfast.fleet.wording import (
 )
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import warm_up, write
-from holdfast.report.html import UNKNOWN
 from holdfast.report.page import Trend
 
 # The questions of an operator, in the order of their value
@@ -38,7 +36,6 @@ ORDER = (
     *("owners", "preemptions", "status"),
 )
 FINDINGS = ("loss", "lemons", "loops", "causes", "rate", "ettr")  # Those whose answers are findings
-UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
 PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
 
 
@@ -130,6 +127,7 @@ class FleetReport(Answer):
         text = "Nothing ran, so there is no failure rate."
         if fitted is not None:
             text = f"{fitted.rate_text()}; {self._between_failures(fitted)}."
+            text = f"{fitted.rate_text()}." if fitted.blind else text
         if fitted is not None and fitted.model.failures_:
             text += f" {timeline.drift(analysis.trend)}"
             if new := len(analysis.new_checks):
@@ -179,15 +177,7 @@ class FleetReport(Answer):
         if not self.sections():
             return [Finding(self._nothing())]
         shown = [each for each in self.sections() if each.id in FINDINGS]
-        found = [Finding(each.sentence, each.id) for each in shown if self._tells(each)]
-        if self.analysis.log.store.facts.get("duplicates_flag") == "missing":
-            hidden = (
-                "every earlier attempt of a requeued job is hidden, and with them most node failures. "
-                "All rates and losses below are too low. Export again with sacct -D."
-            )
-            lead = "This log was written without sacct -D (--duplicates):"
-            found.insert(0, Finding(hidden, UNKNOWN, lead))
-        return found
+        return [Finding(each.sentence, each.id) for each in shown if self._tells(each)]
 
     def _tells(self, section: Section) -> bool:
         """Whether the answer is news: nothing loops, fails or is lost in a log without failures."""
@@ -219,6 +209,8 @@ class FleetReport(Answer):
             failed = {row["node"] for row in outages.rows}
             note = f"on {len(failed):,} of {counted(outages.nodes, 'node')}"
             yield Tile("Node failures", f"{len(outages.rows):,}", note=note, section_id="causes")
+        elif ran and goodput.verdict == "unknown":
+            yield Tile("Lost to failures", "unknown", section_id="loss")
         elif ran and goodput.total_hours:
             note = f"{percent(lost / goodput.total_hours)} of {brief(goodput.total_hours)}"
             yield Tile("Lost to failures", brief(lost), goodput.unit, note=note, section_id="loss")
@@ -231,6 +223,8 @@ class FleetReport(Answer):
         named = analysis.lemons.lemons
         count, of, note = "unknown", "", "no NodeList in the log"
         if analysis.nodes_known:
+            note = "too little to tell"
+        if analysis.lemons.verdict != "unknown":
             count, of = f"{len(named):,}", f"of {analysis.log.count('nodes'):,}"
             note = listed(named, 3) if named else ""
         yield Tile("Lemon nodes", count, of, note=note, section_id="lemons")
@@ -246,12 +240,13 @@ class FleetReport(Answer):
             yield Tile(at, value, note=note, section_id="ettr")
 
     def _rate_tiles(self, fitted: Mttf) -> Iterator[Tile]:
+        if fitted.blind:
+            yield Tile("Failure rate", "unknown", section_id="rate")
+            return
         model, drift = fitted.model, self.analysis.trend
         value, low, high = self._largest_job_mttf(fitted)
-        trend: Trend | None = None
-        if drift.p_value is not None and drift.rate_ratio is not None:
-            rises: Trend = "rising" if drift.rate_ratio > 1 else "falling"
-            trend = rises if drift.p_value < 0.05 else "steady"
+        words: dict[str, Trend] = {"rises": "rising", "falls": "falling", "none": "steady"}
+        trend = words.get(drift.verdict)
         rate = brief(model.rate_per_1000_node_days_ if model.failures_ else model.ci95_[1])
         interval = f"{brief_interval(*model.ci95_)} at 95 %" if model.failures_ else "at 95 %"
         text = rate if model.failures_ else f"≤ {rate}"
@@ -286,59 +281,41 @@ class FleetReport(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """The gaps of the log, those that matter most first."""
-        facts = self.analysis.log.store.facts
-        known = [Unknown(sentence) for sentence in facts.get("inferred", [])]
-        return [*self._gaps(), *self._thresholds(), *known]
+        log = self.analysis.log
+        known = [Unknown(sentence) for sentence in log.store.facts.get("inferred", [])]
+        return [
+            *gaps.doubts(log),
+            *self._unread(),
+            *gaps.missing_columns(log),
+            *self._thresholds(),
+            *known,
+        ]
 
-    def _gaps(self) -> Iterator[Unknown]:
-        """Hidden attempts, rejected records, columns whose absence changes an answer, wrong clocks."""
-        log, lag = self.analysis.log, self.analysis.clock_lag
-        facts = log.store.facts
-        if facts.get("duplicates_flag") == "missing":
-            yield _unknown("hidden")
+    def _unread(self) -> Iterator[Unknown]:
+        """Records and node lists that could not be read."""
+        facts = self.analysis.log.store.facts
         if rejected := facts.get("counts", {}).get("rejected", 0):
             reasons = "; ".join(f"{r['reason']} ({r['n']:,})" for r in self.analysis.rejects[:3])
-            yield _unknown("rejected", records=counted(rejected, "record"), reasons=reasons)
+            yield gap("rejected", records=counted(rejected, "record"), reasons=reasons)
         of_sources = [each.get("facts", {}) for each in facts["sources"]]
         if broken := sum(each.get("unreadable_node_lists", 0) for each in of_sources):
-            yield _unknown("node_lists", lists=counted(broken, "node list"))
-        missing = log.unknown_columns
-        ran = missing["ran"]
-        for column, (name, consequence) in KNOWABLE.items():
-            if n := missing[column]:
-                of = "" if n == ran else f" for {n:,} of {counted(ran, 'attempt')}"
-                yield _unknown("column", name=name, of=of, consequence=consequence)
-        if lag is not None:
-            hours = -lag.lag_s / 3600
-            example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
-            counts = {"matched": f"{lag.matched:,}", "now": f"{lag.matched_now:,}"}
-            counts["failures"] = counted(lag.failures, "failure")
-            when = "earlier" if hours > 0 else "later"
-            zone = f"{hours:+g}{example}"
-            yield _unknown("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
+            yield gap("node_lists", lists=counted(broken, "node list"))
 
     def _thresholds(self) -> Iterator[Unknown]:
         """What the log has too little of."""
         analysis = self.analysis
         log, assumed = analysis.log, analysis.log.assumptions
-        if analysis.outages is not None and not all_nodes_known(log):
-            yield NODES_UNKNOWN
         if not analysis.status.attempts:
             return
         none, failures = analysis.unattributed
         if not log.store.facts.get("counts", {}).get("health_events"):
-            yield _unknown("no_health_events")
+            yield gap("no_health_events")
         elif none:
-            yield _unknown("no_check", none=f"{none:,}", failures=counted(failures, "failure"))
+            yield gap("no_check", none=f"{none:,}", failures=counted(failures, "failure"))
         if analysis.min_gpus != assumed.min_gpus:
-            yield _unknown("small_attempts", gpus=f"{assumed.min_gpus:,}")
+            yield gap("small_attempts", gpus=f"{assumed.min_gpus:,}")
         if not analysis.measured.runs:
-            yield _unknown("no_long_run", time=duration(assumed.long_run_s))
-
-
-def _unknown(gap: str, /, **words: str) -> Unknown:
-    """A gap of the log, as ``unknowns.toml`` says it."""
-    return Unknown(*(UNKNOWNS[gap][part].format(**words) for part in ("text", "remedy")))
+            yield gap("no_long_run", time=duration(assumed.long_run_s))
 
 
 def _attempts(counts: dict[str, int]) -> str:

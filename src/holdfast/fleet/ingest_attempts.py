@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.columns import with_cluster
 from holdfast.fleet.ingest_staging import with_key, write_parquet
-from holdfast.fleet.schema import ATTEMPTS
+from holdfast.fleet.schema import ATTEMPTS, NOT_OVER
 from holdfast.tables import literal
 
 _MEMORY = "1GB"
@@ -26,14 +26,14 @@ _MERGED_AT_ONCE = 400_000
 _FILE_ROWS = 1_000_000
 _SMALL_ROWS = 50_000
 _MOST_SMALL_FILES = 24
-_NOT_OVER = "'RUNNING', 'PENDING', 'SUSPENDED', 'COMPLETING', 'CONFIGURING', 'REQUEUE_HOLD'"
-_OVER = f"coalesce(state NOT IN ({_NOT_OVER}), false)"
+_OVER = f"coalesce(state NOT IN {literal(NOT_OVER)}, false)"
 _EITHER = ("out_of_memory", "sigterm")
 _PARQUET = "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 262144)"
 
 # One row per row of every file, in their order: `place` is the file's number and the row's.
-_INDEX = """SELECT place, key, attempt, job_id_raw, submit_s, start_s, end_s,
-    runtime_s, hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END) AS job,
+_INDEX = f"""SELECT place, key, attempt, job_id_raw, submit_s, start_s, runtime_s,
+    coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END) AS end_s,
+    hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END) AS job,
     recovered, coalesce(state = 'RESIZING', false) AS resizing,
     coalesce(restarts > 0, false) AS restarted, coalesce(reason = 'BeginTime', false) AS begin_time,
     coalesce(contains(job_id, '_'), false) AS array_task, true AS keep FROM """

@@ -80,7 +80,8 @@ class LemonDetector:
             raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by running its work
             on average nodes), fleet_rate_change (relative, negative is better), rule_signals
             (signals above threshold), and the signals given.
-        lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded.
+        lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded and
+            without those that one job alone blames.
         not_separable_: groups of nodes with q < alpha that failed in the same attempts. At least one
             node of each is not in `lemons_`: its failures without one of the others are no more than
             chance explains (p >= alpha).
@@ -108,6 +109,7 @@ class LemonDetector:
         known_failures: npt.ArrayLike | None = None,
         exposure: BlameExposure | None = None,
         touched: npt.ArrayLike | None = None,
+        jobs: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
         p_values_without: Callable[[str], FloatArray] | None = None,
         window_days: float = 28.0,
@@ -126,6 +128,8 @@ class LemonDetector:
             known_failures: how many of them have blame 1.
             exposure: node-days and failures by size of attempt.
             touched: failures of any attempt that ran on the node.
+            jobs: different jobs among them: one may fail by itself, on whatever node. Not given: each
+                failure is of another.
             signals: any of the seven `SIGNALS`.
             p_values_without: the p-values of all nodes, shape (n,), on the failures that do not blame
                 the named node. Without it, nodes that always run together are blamed together.
@@ -185,7 +189,10 @@ class LemonDetector:
         # Ties in the shrunk rate (all of it, where nodes do not differ) go to the smaller p-value.
         order = np.lexsort((names.astype(str), p_value, -shrunk))
         self.nodes_ = pa.table(table).take(pa.array(order))
-        lemon = (q_value < self.alpha)[order]
+        lemon = q_value < self.alpha
+        if jobs is not None:
+            lemon &= _column("jobs", jobs, names.size) > 1
+        lemon = lemon[order]
         by_rule = (above >= self.rule.signals_needed)[order]
         suspects = names[order][lemon].tolist()
         others = self._confounded(names, suspects, p_values_without)

@@ -59,6 +59,8 @@ class BlameExposure:
     # The fleet's failures whose node is known (every one of size 1), shape (k,).
     known_failures: FloatArray
     shared_failures: FloatArray  # The fleet's other failures, shape (k,)
+    # Where attempts share nodes, days that count each attempt, shape (n, k); else as `node_days`
+    attempt_days: FloatArray | None = None
 
     @classmethod
     def from_rows(
@@ -68,6 +70,7 @@ class BlameExposure:
         node: npt.ArrayLike,
         size: npt.ArrayLike,
         node_days: npt.ArrayLike,
+        attempt_days: npt.ArrayLike | None = None,
         failure_size: npt.ArrayLike,
         failure_blame: npt.ArrayLike,
         failure_known: npt.ArrayLike,
@@ -82,6 +85,7 @@ class BlameExposure:
             node: of each row of exposure, shape (m,), all in `nodes`.
             size: nodes of the attempts of that row, shape (m,).
             node_days: that the node spent in them, shape (m,).
+            attempt_days: the same where overlapping attempts count each, shape (m,).
             failure_size: nodes of the failed attempt, of each row of blame, shape (f,).
             failure_blame: what the row adds to one node's blame, shape (f,).
             failure_known: whether it is a whole failure known to be the node's, shape (f,).
@@ -91,8 +95,10 @@ class BlameExposure:
         column = _size_class(size)
         failed = _size_class(failure_size)
         classes = int(max(column.max(initial=0), failed.max(initial=0))) + 1
-        days = np.zeros((len(at), classes))
+        days, each = np.zeros((2, len(at), classes))
         np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
+        if attempt_days is not None:
+            np.add.at(each, (row, column), np.asarray(attempt_days, dtype=np.float64))
         blame, whole = np.asarray(failure_blame, np.float64), np.asarray(failure_known, dtype=bool)
         known, shared = np.zeros(classes), np.zeros(classes)
         np.add.at(known, failed[whole], blame[whole])
@@ -105,7 +111,8 @@ class BlameExposure:
                 home = below[-1] if below.size else homes[0]
                 known[home], known[empty] = known[home] + known[empty], 0.0
                 shared[home], shared[empty] = shared[home] + shared[empty], 0.0
-        return cls(2 ** np.arange(classes, dtype=np.int64), days, known, shared)
+        sizes = 2 ** np.arange(classes, dtype=np.int64)
+        return cls(sizes, days, known, shared, None if attempt_days is None else each)
 
     @property
     def blame_scale(self) -> float:
@@ -120,9 +127,17 @@ class BlameExposure:
 
     @property
     def shares(self) -> FloatArray:
-        """Each node's share of the node-days of each size, shape (n, k)."""
-        total = self.node_days.sum(axis=0)
-        return np.asarray(self.node_days / np.where(total > 0, total, 1.0), dtype=np.float64)
+        """Each node's share of the node-days of each size, shape (n, k).
+
+        Failures of nodes follow the time in use, those of jobs the time of each job. Where jobs share
+        nodes the two differ; a mixture of both lies between, and the larger keeps the test valid.
+        """
+        shares = np.zeros(self.node_days.shape)
+        for days in (self.node_days, self.attempt_days):
+            if days is not None:
+                total = days.sum(axis=0)
+                shares = np.maximum(shares, days / np.where(total > 0, total, 1.0))
+        return shares
 
 
 def split_p_values(

@@ -18,7 +18,7 @@ from weakref import finalize
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
-from holdfast.fleet.schema import TABLES
+from holdfast.fleet.schema import NOT_OVER, TABLES
 from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
@@ -79,6 +79,7 @@ class FleetLog:
         self.assumptions = assumptions or Assumptions()
         self.engine = connect(engine)
         self.named: set[str] = set()
+        self.found: dict[str, Any] = {}  # What is no table and computed once, by name
 
     def table(self, name: str) -> str:
         """A table of the store (`holdfast.fleet.schema`).
@@ -221,12 +222,10 @@ class FleetLog:
 
         Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
         `ran`, `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
-        window), `gpu_hours` and `node_days` (of the exposed time).
+        window), `gpu_hours` and `node_days` (of the exposed time). `end_s` is null while an attempt runs
+        and where its end cannot be placed in time; else the end, or start + runtime where the log has
+        a final state and no end.
         """
-        run = "job_id"
-        if self.assumptions.chain_by_name:
-            named = "\"user\" || '/' || name || '/' || work_dir || '/'"
-            run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
         exposed, alive = "coalesce(runtime_s, 0)", "TRUE"
         if self.since_s is not None:
             since = int(self.since_s)
@@ -237,14 +236,39 @@ class FleetLog:
             f"""SELECT *, exposed_s * coalesce(gpus, 0) / {HOUR_S} AS gpu_hours,
                 exposed_s * coalesce(node_count, 0) / {DAY_S} AS node_days
             FROM (
-                SELECT *, CASE WHEN ran THEN {exposed} ELSE 0 END AS exposed_s FROM (
-                    SELECT *, start_s IS NOT NULL AS ran, {run} AS run,
-                        coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s
-                    FROM {self.table("attempts")}
-                ) AS known
-                WHERE {alive}
+                SELECT *, CASE WHEN ran THEN {exposed} ELSE 0 END AS exposed_s
+                FROM {self._placed} AS placed WHERE {alive}
             ) AS exposed""",
         )
+
+    @property
+    def _placed(self) -> str:
+        """The attempts of the store, each placed in time as far as it can be."""
+        run = "job_id"
+        if self.assumptions.chain_by_name:
+            named = "\"user\" || '/' || name || '/' || work_dir || '/'"
+            run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
+        rest = ", ".join(f'"{name}"' for name in TABLES["attempts"].names if name != "end_s")
+        return self.view(
+            "placed",
+            f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s,
+                start_s IS NOT NULL OR (end_s IS NOT NULL AND (runtime_s > 0 OR state = '{NODE_FAIL}'))
+                    AS ran
+            FROM (
+                SELECT {rest}, CASE WHEN end_s IS NULL AND state NOT IN {literal(NOT_OVER)}
+                    THEN start_s + runtime_s ELSE end_s END AS end_s
+                FROM {self.table("attempts")}
+            ) AS ended""",
+        )
+
+    @cached_property
+    def unplaced(self) -> dict[str, int]:
+        """Failed attempts without an end that can be placed in time, by state: no rate counts them."""
+        rows = self.rows(
+            f"""SELECT state, count(*) AS n FROM {self._placed}
+            WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NULL GROUP BY state ORDER BY state"""
+        )
+        return {row["state"]: row["n"] for row in rows}
 
     @cached_property
     def init_s(self) -> float:

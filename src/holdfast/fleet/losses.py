@@ -16,9 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Table, Value
+from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
+from holdfast.fleet.gaps import doubts, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
@@ -71,6 +72,13 @@ class Goodput(Answer):
         return self.lost_first_order + self.lost_second_order
 
     @property
+    def verdict(self) -> str:
+        """Whether there are "failures", "none", or "unknown": the log could not have shown one."""
+        if self.failures:
+            return "failures"
+        return "unknown" if not self.log.count("attempts") or why_blind(self.log) else "none"
+
+    @property
     def total_gpu_hours(self) -> float:
         """GPU-hours of all attempts; 0 where the log has no GPUs."""
         return self.total_hours if self.unit == GPU_HOURS else 0.0
@@ -88,15 +96,20 @@ class Goodput(Answer):
         ]
         fields = {k: v for k, v in vars(self).items() if k in TOTALS}
         tables = {k: getattr(self, k).to_pylist() for k in BY}
-        return {"total": self.total_hours, **fields, **tables, "crash_loops": loops}
+        every = {"total": self.total_hours, **fields, **tables, "crash_loops": loops}
+        return {**every, "verdict": self.verdict}
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What makes the losses doubtful."""
+        return list(doubts(self.log))
 
     def values(self) -> Sequence[Value]:
         """Hours and the shares that were lost; shares compare over windows of different length."""
-        total = self.total_hours
+        total, known = self.total_hours, self.total_hours and self.verdict != "unknown"
         losses = {f"lost_{order}_share": getattr(self, f"lost_{order}") for order in LOSSES}
         computed = f"lost / all {self.unit}"
         shares = [
-            Value(name, lost / total if total else None, better="lower", how=computed, source=PAPER)
+            Value(name, lost / total if known else None, better="lower", how=computed, source=PAPER)
             for name, lost in ({"lost_share": self.lost_hours} | losses).items()
         ]
         return [Value(f"total_{self.unit.lower().replace('-', '_')}", total, self.unit), *shares]
@@ -135,17 +148,20 @@ class Goodput(Answer):
 
     def _loss_sentence(self) -> str:
         total, lost, since = self.total_hours, self.lost_hours, minute(self.log.begin_s)
-        failures = counted(self.failures, "infrastructure failure")
+        failures = f"{counted(self.failures, 'attempt')} that the infrastructure ended"
         if not self.failures:
-            hidden = self.log.store.facts.get("duplicates_flag") == "missing"
-            lead = "No failure is visible" if hidden else "Nothing to do"
             work = f"in {brief(total)} {self.unit} " if total else ""
-            return f"{lead}: no infrastructure failure {work}since {since} that this log shows."
+            seen = f"no infrastructure failure {work}since {since}"
+            if self.verdict == "none":
+                return f"Nothing to do: {seen}."
+            return (
+                f"Cannot tell what failures cost: the log shows {seen}, but {why_blind(self.log)}."
+            )
         if not total:
-            unknown = "The log records no GPUs and no nodes, so their cost is unknown."
-            return f"{failures} since {since}. {unknown}"
+            unknown = "the log records no GPUs and no nodes, so their cost is unknown."
+            return f"{failures} since {since}: {unknown}"
         text = (
-            f"{brief(lost)} {self.unit} were lost since {since} to {failures} ({percent(lost / total)} "
+            f"{brief(lost)} {self.unit} were lost since {since} in {failures} ({percent(lost / total)} "
             f"of {brief(total)}; a checkpoint every {duration(self._checkpoint_s)} is assumed)."
         )
         causes = {
@@ -159,6 +175,8 @@ class Goodput(Answer):
             where = f", on {counted(nodes, 'node')}" if nodes else ""
             share = percent(causes[cause] / lost)
             text += f" The largest share ({share}) is due to {cause}{where}."
+        if self.log.unplaced:
+            text += f" Beside these {unplaced(self.log)} at a time that the log does not tell."
         if self.lost_second_order:
             share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")
@@ -191,11 +209,14 @@ class Goodput(Answer):
         return sum(row["failures"] for row in rows if row["cause"] == UNATTRIBUTED)
 
     def _cause_sentence(self) -> str:
-        none, failures = self.unattributed, counted(self.failures, "infrastructure failure")
+        none = self.unattributed
+        failures = f"{counted(self.failures, 'attempt')} that the infrastructure ended"
         if not self.failures:
-            return "No attempt was ended by the infrastructure."
+            if self.verdict == "none":
+                return "No attempt was ended by the infrastructure."
+            return f"Cannot tell why attempts failed: {why_blind(self.log)}."
         if none and not self.log.store.facts.get("counts", {}).get("health_events"):
-            missing = "the store has no health events that could explain its"
+            missing = "the store has no health events that could explain the"
             return f"No failure has a cause: {missing} {failures}."
         known = [row for row in self.by_cause.to_pylist() if row["cause"] != UNATTRIBUTED]
         known = sorted(known, key=lambda row: -row["failures"])[:4]

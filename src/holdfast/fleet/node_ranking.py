@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pyarrow.compute as pc
 from holdfast.answer import Answer, Figure, Finding, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
+from holdfast.fleet.gaps import doubts, why_blind
+from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
@@ -22,6 +25,7 @@ from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import figures
 
 MOST_NAMED = 4
+GIVEN = ("node_days", "failures", "known_failures", "touched", "jobs")
 # What the figure shows of each node: column -> (name, colour).
 SIGNS = {
     "failures": ("failures to blame on it", "hardware"),
@@ -58,15 +62,49 @@ class Lemons(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        return {**self.detector.to_dict(), "nodes_known": self.nodes_known}
+        found = {**self.detector.to_dict(), "nodes_known": self.nodes_known}
+        return {**found, "one_job": self.one_job, "verdict": self.verdict}
+
+    @cached_property
+    def one_job(self) -> list[dict[str, Any]]:
+        """Nodes that one job alone blames, again and again: node, job_id, attempts, most first.
+
+        The job may be the reason: none of them is in `lemons`.
+        """
+        loop = self.log.assumptions.crash_loop_requeues
+        return self.log.rows(
+            f"""SELECT node, job AS job_id, attempts FROM {witnesses(self.log)}
+            WHERE jobs = 1 AND job IS NOT NULL AND known >= {loop} ORDER BY attempts DESC, node"""
+        )
+
+    @cached_property
+    def verdict(self) -> str:
+        """What to do about nodes: "pull" some, "none", or "unknown": nothing could have been found."""
+        if self.lemons or self.not_separable:
+            return "pull"
+        return "unknown" if self.blind else "none"
+
+    @cached_property
+    def blind(self) -> str:
+        """Why no lemon could have been found; "" if one could."""
+        if not self.log.nodes_known:
+            return "the log does not say on which nodes attempts ran; export NodeList too"
+        failures, nodes = sum(self.nodes["failures"].to_pylist()), len(self.nodes)
+        if not failures:
+            return why_blind(self.log)
+        # If all failures were those of one node that is in use as much as the others
+        if nodes * nodes ** -max(failures, 1.0) >= self.detector.alpha:
+            few = f"{brief(failures)} on {counted(nodes, 'node')}"
+            return f"failures are too few to tell nodes apart ({few})"
+        return ""
 
     def values(self) -> Sequence[Value]:
         """How many nodes fail more than their exposure explains."""
         return [Value("lemon_nodes", len(self.lemons), "nodes", better="lower")]
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Nodes and signals that a log of node failures does not have."""
-        return [] if self.nodes_known else [outage_log.NODES_UNKNOWN]
+        """What makes the ranking doubtful."""
+        return list(doubts(self.log))
 
     def findings(self) -> Sequence[Finding]:
         """The nodes to pull, and those that meet the rule on seven signals."""
@@ -90,9 +128,14 @@ class Lemons(Answer):
         return [Section("lemons", question, self._sentence(), self._figure(), tables, computed)]
 
     def _sentence(self) -> str:
-        if not self.log.nodes_known:
-            why = "the log does not say on which nodes attempts ran"
-            return f"Which nodes fail is unknown: {why}. Export NodeList too."
+        alone = " ".join(
+            f"All {row['attempts']:,} failures of {row['node']} come from job {row['job_id']}: they may be "
+            "the job's, so look at it before the node."
+            for row in self.one_job[:MOST_NAMED]
+        )
+        return f"{self._verdict_sentence()} {alone}".rstrip()
+
+    def _verdict_sentence(self) -> str:
         rows = self.nodes.to_pylist()
         bad = [row for row in rows if row["node"] in set(self.lemons)]
         shared = " ".join(
@@ -110,6 +153,8 @@ class Lemons(Answer):
             )
         if shared:
             return shared
+        if self.blind:
+            return f"Cannot tell which nodes to pull: {self.blind}."
         suspects = [row for row in rows if row["failures"] > 1][:2]
         if suspects:
             each = (
@@ -183,7 +228,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
     detector = LemonDetector(log.assumptions.lemon_fdr, rule)
     if outage_log.only_outages(log):
-        nodes = outage_log.outage_exposure(log)
+        nodes = outage_log.outage_exposure(log, incidents(log))
         names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]
         columns = ([row[name] for row in nodes] for name in ("node_days", "failures"))
         detector.fit(names, *columns, window_days=window_days)
@@ -201,7 +246,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
     detector.fit(
         found.table["node"].to_pylist(),
-        **{name: columns[name] for name in ("node_days", "failures", "known_failures", "touched")},
+        **{name: columns[name] for name in GIVEN},
         exposure=found.exposure,
         signals={name: columns[name] for name in SIGNALS},
         p_values_without=found.p_values_without,

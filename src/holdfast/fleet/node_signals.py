@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.attribution import blamed_nodes
+from holdfast.fleet.incidents import node_incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
-from holdfast.fleet.log import DAY_S, NODE_FAIL, SHORTEST_S, FleetLog
+from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
+from holdfast.fleet.node_time import has_whole_nodes, node_time
 from holdfast.tables import literal
 
 TICKET = "ticket"
@@ -25,19 +26,18 @@ TICKET = "ticket"
 class NodeSignals:
     """What `LemonDetector.fit` takes."""
 
-    # One row per node that ran something or is in the inventory: node; node_days (time in use, the
-    # share of its GPUs that was taken); failures (incidents to blame on it: fractional where
-    # nothing tells which of n nodes failed), known_failures (those with blame 1) and touched (any
-    # blame); and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that
-    # exclude it), xid_cnt (distinct XIDs), tickets, out_count (times out of service),
-    # multi_node_node_fails and single_node_node_fails (NODE_FAIL attempts to blame on it) and
+    # One row per node that ran something or is in the inventory: node; node_days (time in use);
+    # failures (incidents to blame on it, one per witness: fractional where nothing tells which of n
+    # nodes failed), known_failures (those with blame 1) and touched (any blame); jobs (that blame it);
+    # and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it),
+    # xid_cnt (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
+    # single_node_node_fails (incidents of state NODE_FAIL, by the largest attempt that they ended) and
     # single_node_node_failure_rate (the latter per single-node attempt).
     table: pa.Table
-    days: pa.Table  # Exposure: node, node_count (of the attempts), node_days
-    # One row per incident of a node: node, key (of the attempt), node_count, blame, known.
-    incidents: pa.Table
-    # Answers of `p_values_without`, by the attempts left out.
-    retests: dict[frozenset[str], FloatArray] = field(default_factory=dict, repr=False)
+    days: pa.Table  # Exposure: node, node_count (of the attempts), node_days, attempt_days
+    incidents: pa.Table  # Of `node_incidents`
+    # Answers of `p_values_without`, by the incidents left out.
+    retests: dict[frozenset[int], FloatArray] = field(default_factory=dict, repr=False)
 
     @cached_property
     def exposure(self) -> BlameExposure:
@@ -46,7 +46,7 @@ class NodeSignals:
 
     def p_values_without(self, node: str) -> FloatArray:
         """The p-values of all nodes on the failures that do not blame `node`, shape (n,)."""
-        keys, nodes = self.incidents["key"], self.incidents["node"]
+        keys, nodes = self.incidents["incident"], self.incidents["node"]
         mine = keys.filter(pc.equal(nodes, node)).combine_chunks()
         failures = frozenset(mine.to_pylist())
         if failures not in self.retests:  # one test for nodes that always run together
@@ -64,6 +64,7 @@ class NodeSignals:
             node=self.days["node"].to_pylist(),
             size=self.days["node_count"].to_numpy(),
             node_days=self.days["node_days"].to_numpy(),
+            attempt_days=self.days["attempt_days"].to_numpy(),
             failure_size=incidents["node_count"].to_numpy(),
             failure_blame=incidents["blame"].to_numpy(),
             failure_known=incidents["known"].to_numpy(),
@@ -73,19 +74,29 @@ class NodeSignals:
 def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
     since = literal(float(log.end_s - log.assumptions.lemon_window_s))
+    mine = node_incidents(log)
+    log.engine.load("shared_use", node_time(log, 0).shared)
+    days = f"CAST(exposed_s AS DOUBLE) / {DAY_S}"
     # A failed attempt takes time, also one that accounting gives none.
+    shortest = literal(SHORTEST_S / DAY_S)
     used = log.keep(
         "node_exposure",
-        f"""SELECT * FROM ({_exposure(log, since)}) AS used
-        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)}, 0 FROM {_incidents(log)}""",
+        f"""SELECT node, node_count, sum(days) AS node_days, sum(days) AS attempt_days FROM (
+            SELECT unnest(nodes) AS node, node_count, {days} AS days
+            FROM {log.executions} WHERE node_count > 0 AND {has_whole_nodes(log)}
+        ) AS whole GROUP BY node, node_count
+        UNION ALL SELECT node, node_count, node_days, attempt_days FROM shared_use
+        UNION ALL SELECT node, node_count, {shortest}, {shortest} FROM {mine}""",
     )
     counts = {
         "node_days": f"SELECT node, node_days AS n FROM {used}",
         "listed": f"SELECT node, 1 AS n FROM {log.table('nodes')}",
-        "failures": f"SELECT node, blame AS n FROM {_incidents(log)}",
-        "known_failures": f"SELECT node, 1 AS n FROM {_incidents(log)} WHERE known",
-        "touched": f"SELECT node, 1 AS n FROM {_incidents(log)}",
-        "single_node_attempts": f"SELECT node, recent AS n FROM {used} WHERE node_count = 1",
+        "failures": f"SELECT node, blame AS n FROM {mine}",
+        "known_failures": f"SELECT node, 1 AS n FROM {mine} WHERE known",
+        "touched": f"SELECT node, 1 AS n FROM {mine}",
+        "jobs": f"SELECT node, jobs AS n FROM {witnesses(log)}",
+        "single_node_attempts": f"""SELECT nodes[1] AS node, 1 AS n FROM {log.executions}
+            WHERE node_count = 1 AND stop_s >= {since}""",
         **_window_counts(log, since),
     }
     every = " UNION ALL ".join(
@@ -96,7 +107,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
         f"coalesce(sum(CASE WHEN name = '{name}' THEN n END), CAST(0 AS DOUBLE)) AS {name}"
         for name in counts
     )
-    names = ["node", "node_days", "failures", "known_failures", "touched", *SIGNALS]
+    names = ["node", "node_days", "failures", "known_failures", "touched", "jobs", *SIGNALS]
     table = log.arrow(
         f"""SELECT {", ".join(names)} FROM (
             SELECT *, CASE WHEN single_node_attempts > 0
@@ -111,61 +122,16 @@ def node_signals(log: FleetLog) -> NodeSignals:
         ORDER BY node"""
     )
     days = log.arrow(
-        f"SELECT node, node_count, sum(node_days) AS node_days FROM {used} "
-        "GROUP BY node, node_count ORDER BY node, node_count"
+        "SELECT node, node_count, sum(node_days) AS node_days, sum(attempt_days) AS attempt_days "
+        f"FROM {used} GROUP BY node, node_count ORDER BY node, node_count"
     )
-    incidents = log.arrow(f"SELECT * FROM {_incidents(log)} ORDER BY node, incident")
+    incidents = log.arrow(f"SELECT * FROM {mine} ORDER BY node, incident")
     return NodeSignals(table, days, incidents)
-
-
-def _exposure(log: FleetLog, since: str) -> str:
-    """Node-days in use: node, node_count (of the attempts), node_days, recent (attempts)."""
-    # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
-    return f"""SELECT sums.node, node_count, CASE
-            WHEN sum(gpu_s) OVER (PARTITION BY sums.node) > 0 AND gpus > 0 THEN gpu_s / gpus
-            ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days, recent
-        FROM (
-            SELECT node, node_count, sum(exposed_s) AS used_s, sum(gpu_s) AS gpu_s,
-                count(*) FILTER (WHERE stop_s >= {since}) AS recent
-            FROM (
-                SELECT unnest(nodes) AS node, node_count, exposed_s, stop_s,
-                    exposed_s * coalesce(gpus, 0) / node_count AS gpu_s
-                FROM {log.executions} WHERE node_count > 0
-            ) AS taken
-            GROUP BY node, node_count
-        ) AS sums
-        LEFT JOIN (SELECT node, gpus FROM {log.table("nodes")}) AS nodes ON sums.node = nodes.node"""
-
-
-def _incidents(log: FleetLog) -> str:
-    """Failures by events of a node at (nearly) one time are one incident of the node.
-
-    Returns:
-        node, incident, key and node_count (of the attempt that says most), blame, known.
-    """
-    gap = literal(log.assumptions.incident_gap_s)
-    return log.keep(
-        "node_incidents",
-        f"""WITH apart AS (
-            SELECT node, node_count, blame, event_s, key, CASE
-                WHEN event_s - lag(event_s) OVER (PARTITION BY node ORDER BY event_s, key) > {gap}
-                THEN 1 ELSE 0 END AS apart
-            FROM {blamed_nodes(log)}
-        ), numbered AS (
-            SELECT *, sum(apart) OVER (
-                PARTITION BY node ORDER BY event_s, key ROWS UNBOUNDED PRECEDING
-            ) AS incident
-            FROM apart
-        )
-        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM numbered
-        QUALIFY row_number() OVER (
-            PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC) = 1""",
-    )
 
 
 def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
-    fails = f"FROM {blamed_nodes(log)} WHERE state = '{NODE_FAIL}' AND stop_s >= {since}"
+    fails = f"FROM {node_incidents(log)} WHERE node_fail AND stop_s >= {since}"
     health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
         "excl_jobid_count": f"""SELECT node, 1 AS n FROM (

@@ -73,6 +73,7 @@ def drain_commands(result: Lemons) -> str:
     """Lines that would take the lemon nodes out of service, in Slurm and in Kubernetes, to be reviewed."""
     rows = {row["node"]: row for row in result.nodes.to_pylist()}
     slurm, kubernetes = ["# Slurm"], ["# Kubernetes"]
+    doubtful = [f"# Doubtful: {each.text}" for each in result.unknowns() if each.doubt]
     for name in result.lemons:
         row = rows[name]
         cluster, _, node = name.rpartition(":")
@@ -84,7 +85,9 @@ def drain_commands(result: Lemons) -> str:
         change = ["update", f"nodename={node}", "state=drain", f"reason={reason}"]
         slurm.append(shlex.join(["scontrol", *where, *change]))
         kubernetes.append(shlex.join(["kubectl", "cordon", node]))
-    return "\n".join([*slurm, *kubernetes]) if result.lemons else "# no lemon node"
+    alone = [f"# {row['node']}: only job {row['job_id']} fails on it" for row in result.one_job]
+    commands = [*slurm, *kubernetes] if result.lemons else ["# no lemon node"]
+    return "\n".join([*doubtful, *alone, *commands])
 
 
 class DrainCommands(Lemons):

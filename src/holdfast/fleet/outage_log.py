@@ -17,6 +17,7 @@ from holdfast.tables import literal
 NODES_UNKNOWN = Unknown(
     "Nodes that never failed are not in the log, so the failure rate is too high.",
     "Ingest an inventory, or state the number of nodes with ingest --nodes.",
+    doubt=True,
 )
 FAILURE = "FAILURE"  # State of the outages that a failure log marks as failures
 
@@ -80,13 +81,6 @@ def outage_failures(log: FleetLog) -> str:
     )
 
 
-def all_up(log: FleetLog) -> str:
-    """The fleet as one attempt over the window: outages are short against the time between them."""
-    after = int(log.end_s) + 1  # the last second counts
-    span = f"{after} AS stop_s, {after} - {int(log.begin_s)} AS exposed_s"
-    return f"(SELECT {span}, {known_nodes(log)} AS node_count)"
-
-
 def only_outages(log: FleetLog) -> bool:
     """Whether the store holds a log of node failures and no attempts."""
     return log.count("attempts") == 0 and log.count("node_outages") > 0
@@ -106,8 +100,12 @@ def all_nodes_known(log: FleetLog) -> bool:
     return bool(log.count("nodes") or log.store.facts.get("node_total"))
 
 
-def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
+def outage_exposure(log: FleetLog, counted: str) -> list[dict[str, Any]]:
     """Every node of the log and the time that it was up: node, failures, node_days.
+
+    Args:
+        log: the open log.
+        counted: table with a node for each failure: `incidents`.
 
     Nodes that are only counted (`ingest --nodes`) come last, without a name.
     """
@@ -121,7 +119,7 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
             UNION ALL
             SELECT node, 0, CAST(0 AS DOUBLE) FROM {log.table("node_outages")}
             UNION ALL
-            SELECT node, 1, CAST(0 AS DOUBLE) FROM {outage_failures(log)}
+            SELECT node, 1, CAST(0 AS DOUBLE) FROM {counted}
             UNION ALL
             -- Reports of one node overlap: it is down once.
             SELECT node, 0, greatest(high - greatest(low, coalesce(max(high) OVER (

@@ -23,6 +23,7 @@ from typing import Any
 
 from holdfast.answer import Section
 from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.gaps import names_ends
 from holdfast.fleet.log import FleetLog, bucket
 from holdfast.fleet.wording import how, table
 from holdfast.numbers import counted, duration
@@ -68,7 +69,10 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
     were = f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted"
     second = f"{second_order:,} made room for a job that had failed before"
     sentence = f"{were}, {inferred:,} of them inferred; {second}."
-    sentence = sentence if every else "Nobody was preempted."
+    if not every:
+        sentence = "Nobody was preempted."
+        if not names_ends(log):
+            sentence = "Cannot tell who was preempted: the scheduler's states do not say so."
     caption = "One row per kind of evidence and recorded state, most attempts first."
     parameters = {
         "grace, where the QOS does not say": duration(log.assumptions.preemption_grace_s),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 STORE_VERSION = 2
+# States of attempts that are not over; every other one is final
+NOT_OVER = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD")
 
 ATTEMPTS = pa.schema(
     [
@@ -38,7 +40,7 @@ ATTEMPTS = pa.schema(
         pa.field("submit_s", pa.int64()),
         pa.field("eligible_s", pa.int64()),
         pa.field("start_s", pa.int64()),
-        pa.field("end_s", pa.int64()),  # null while it runs
+        pa.field("end_s", pa.int64()),  # null while it runs, or unknown
         pa.field("runtime_s", pa.int64()),  # on its nodes; a resize's overlap counts once
         pa.field("time_limit_s", pa.int64()),  # null: none or unknown
         pa.field("node_count", pa.int32()),

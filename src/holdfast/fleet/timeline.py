@@ -13,7 +13,7 @@ stochastically increasing in b. So tests and intervals of the rate ratio e^b are
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from holdfast.answer import Figure, How, Section
-from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
+from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
+from holdfast.fleet.incidents import incidents
 from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment
-from holdfast.fleet.outage_log import all_up, only_outages, outage_failures
+from holdfast.fleet.node_time import larger_than, node_time
+from holdfast.fleet.outage_log import known_nodes, only_outages
 from holdfast.fleet.wording import RATE_UNIT, probability, table
-from holdfast.numbers import percent
+from holdfast.numbers import counted, percent
 from holdfast.plain import plain
 from holdfast.report.figures import lines
 from holdfast.stats import poisson_interval
-from holdfast.tables import literal
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
@@ -52,6 +52,7 @@ WIDTHS = {"week": 7 * DAY_S, "day": DAY_S, "hour": HOUR_S, "10 minutes": 600.0, 
 # A check is new if, had it run all along, so long a silence before its first event had at most this
 # probability
 INTRODUCED_P = 0.05
+SIGNIFICANT_P = 0.05
 
 
 def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
@@ -81,53 +82,39 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
 
 
 def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], str]:
-    """Failures and node-days per bin of time and cause, of attempts above a size.
+    """Incidents and node-days per bin of time and cause, of attempts above a size.
 
     Args:
         log: the open log.
         min_gpus: attempts with more GPUs than this count; 0 counts all.
 
     Returns:
-        (begin_s, end_s, cause, failures, node_days; one row per bin and cause, and one with the
-        cause None and no failures for a bin without any; and what one bin is).
+        (begin_s, end_s, cause, failures, clusters (that begin with one of them), node_days; one row per
+        bin and cause, and one with the cause None and no failures for a bin without any; and what one
+        bin is).
     """
-    failures, alive = infrastructure_failures, f"{log.executions} WHERE {larger_than(min_gpus)}"
-    if only_outages(log):
-        min_gpus, failures, alive = 0, outage_failures, f"{all_up(log)} AS fleet"
     edges, unit = bin_edges(log.begin_s, log.end_s)
-    bins = list(pairwise(edges))
-    # One scan for all bins: the part of each attempt that lies in each bin. An attempt counts from
-    # the beginning of the window, and one that was resized from there.
-    parts = ", ".join(
-        f"sum(greatest(least(high_s, {literal(high)}) - greatest(low_s, {literal(low)}), "
-        f"{literal(0.0)}) * nodes) / {DAY_S} AS bin{place}"
-        for place, (low, high) in enumerate(bins)
-    )
-    [node_days] = log.rows(
-        f"""SELECT {parts} FROM (
-            SELECT CAST(stop_s AS DOUBLE) AS high_s, CAST(stop_s - exposed_s AS DOUBLE) AS low_s,
-                coalesce(node_count, 0) AS nodes
-            FROM {alive}
-        ) AS spans"""
-    )
-    log.engine.load("time_bins", pa.table({"low": edges[:-1], "high": edges[1:]}))
-    found: dict[float, list[tuple[str | None, int]]] = {}
+    if only_outages(log):  # the whole fleet: outages are short against the time between them
+        inside = np.clip(edges, int(log.begin_s), int(log.end_s) + 1)  # the last second counts
+        min_gpus, until = 0, known_nodes(log) * inside / DAY_S
+    else:
+        until = node_time(log, min_gpus).until(edges)
+    found: dict[int, list[dict[str, Any]]] = {}
     for row in log.rows(
-        f"""SELECT low, label, count(*) AS n
-        FROM {failures(log)} JOIN time_bins ON stop_s >= low AND stop_s < high
-        WHERE {larger_than(min_gpus)} GROUP BY low, label ORDER BY low, label"""
+        f"""SELECT stop_s, label, row_number() OVER (
+            PARTITION BY cluster ORDER BY stop_s, incident) = 1 AS first
+        FROM {incidents(log)} WHERE {larger_than(min_gpus)}"""
     ):
-        found.setdefault(row["low"], []).append((row["label"], row["n"]))
-    return [
-        {"begin_s": low, "end_s": high, "cause": cause, "failures": n, "node_days": days or 0.0}
-        for (low, high), days in zip(bins, node_days.values(), strict=True)
-        for cause, n in found.get(low, [(None, 0)])
-    ], unit
-
-
-def larger_than(min_gpus: int) -> str:
-    """SQL: attempts with more than `min_gpus` GPUs; with 0, every attempt (also those without GPUs)."""
-    return "TRUE" if min_gpus == 0 else f"gpus > {min_gpus}"
+        found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
+    rows: list[dict[str, Any]] = []
+    for place, (low, high) in enumerate(pairwise(edges)):
+        days = float(until[place + 1] - until[place])
+        span = {"begin_s": low, "end_s": high, "node_days": max(days, 0.0)}
+        here = found.get(place, [])
+        for cause in sorted({row["label"] for row in here}) or [None]:
+            mine = [row["first"] for row in here if row["label"] == cause]
+            rows.append({**span, "cause": cause, "failures": len(mine), "clusters": sum(mine)})
+    return rows, unit
 
 
 def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
@@ -150,24 +137,26 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
 
 
 def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
-    """The change of the rate from bin to bin of `rate_over_time`."""
-    failures: dict[float, int] = {}
+    """The change of the rate from bin to bin of `rate_over_time`: of clusters, which are independent."""
+    counts: dict[float, int] = {}
     node_days: dict[float, float] = {}
     for row in over_time:
         begin_s = row["begin_s"]
-        failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
-        node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
-    return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)
+        counts[begin_s] = counts.get(begin_s, 0) + row["clusters"]
+        node_days[begin_s] = max(row["node_days"], counts[begin_s] * SHORTEST_S / DAY_S)
+    return trend(range(len(counts)), [*counts.values()], [*node_days.values()], unit)
 
 
 def drift(trend: Trend) -> str:
     """Whether the rate changes from bin to bin, in a sentence."""
     if trend.rate_ratio is None or trend.ci95 is None or trend.p_value is None:
-        return "No trend can be estimated: that takes failures, and two bins of time."
+        return "Cannot tell whether it drifts: that takes failures, and two bins of time."
+    if trend.verdict == "unknown":
+        few = f"{counted(trend.failures, 'independent failure')} in {trend.bins:,} bins of time"
+        return f"Cannot tell whether it drifts: {few} could not show it."
     change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio, *trend.ci95))
-    word = "No trend"
-    if trend.p_value < 0.05:
-        word = "The rate rises" if trend.rate_ratio > 1 else "The rate falls"
+    words = {"rises": "The rate rises", "falls": "The rate falls"}
+    word = words.get(trend.verdict, "No trend")
     each = f"in {trend.unit}" if trend.unit[0].isdigit() else f"a {trend.unit}"
     text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value, 2)}."
     if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
@@ -273,15 +262,26 @@ class Trend:
     p_value: float | None  # Two-sided, of "no trend"
     # Of bins that scatter like Poisson counts; None where one expects fewer than 5 failures
     dispersion_p_value: float | None
-    failures: int
+    failures: int  # Independent events
     bins: int  # Bins with exposure
     method: str
     unit: str  # What one bin is: "month", "week", "day", "hour", "10 minutes" or "minute"
+    # The p-value if all failures had been in the first bin, or all in the last, whichever is larger
+    least_p_value: float = 1.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the rate "rises", "falls", shows "none" of it, or "unknown": too few failures."""
+        if self.rate_ratio is None or self.p_value is None or self.least_p_value >= SIGNIFICANT_P:
+            return "unknown"
+        if self.p_value >= SIGNIFICANT_P:
+            return "none"
+        return "rises" if self.rate_ratio > 1 else "falls"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
         values: dict[str, Any] = plain(vars(self))
-        return {**values, "per": values.pop("unit")}
+        return {**values, "per": values.pop("unit"), "verdict": self.verdict}
 
 
 def trend(
@@ -332,6 +332,7 @@ def trend(
         months,
         method,
         unit,
+        min(1.0, 2 * months_of.shares(0.0)[[month.argmin(), month.argmax()]].max() ** total),
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_TILES = 6
 UNKNOWN = "unknown"
 """The id of "What we could not tell", for a finding that it proves."""
-_RESERVED_IDS = frozenset({"findings", UNKNOWN, "tip"})
+_RESERVED_IDS = frozenset({"findings", "doubts", UNKNOWN, "tip"})
 
 
 def render(page: Page) -> str:
@@ -89,7 +89,7 @@ def _check(page: Page) -> None:
             raise ValueError(f"a section id is lower-case letters, digits and hyphens: {name!r}")
         if ids.count(name) > 1 or name in _RESERVED_IDS:
             raise ValueError(f"the section id {name!r} is taken")
-    if page.unknowns:
+    if not all(part.doubt for part in page.unknowns):
         ids.append(UNKNOWN)
     targets = [part.section_id for part in page.findings]
     targets += [part.section_id for part in page.tiles]

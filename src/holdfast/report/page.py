@@ -146,6 +146,8 @@ class Unknown:
     """What is unknown, and how much it matters."""
     remedy: str = ""
     """What the user can do about it."""
+    doubt: bool = False
+    """Whether it makes the headline itself doubtful: then it stands above the findings."""
 
 
 @dataclass(frozen=True)

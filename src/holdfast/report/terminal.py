@@ -69,8 +69,13 @@ def _print(answer: Shown, console: Console, verbose: bool) -> None:
 def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
     from rich.text import Text
 
-    sections, found = answer.sections(), answer.findings()
-    parts: list[RenderableType] = []
+    sections, found, unknowns = answer.sections(), answer.findings(), answer.unknowns()
+    # What makes the findings doubtful stands above them, all of it.
+    parts: list[RenderableType] = [
+        Text(f"Doubtful: {each.text} {each.remedy}".rstrip(), style="bold yellow")
+        for each in unknowns
+        if each.doubt
+    ]
     shown = found if verbose else found[:MOST_FINDINGS]
     for place, finding in enumerate(shown, 1):
         line = Text(f"{place}. " if len(found) > 1 else "")
@@ -91,7 +96,7 @@ def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
             parts += [_table(table, most) for table in shown_tables]
             if verbose and section.how is not None:
                 parts.append(_how(section.how))
-    gaps = answer.unknowns()
+    gaps = [each for each in unknowns if not each.doubt]
     parts += [
         Text(f"Not determined: {each.text} {each.remedy}".rstrip(), style="yellow")
         for each in (gaps if verbose else gaps[:MOST_UNKNOWNS])

@@ -130,7 +130,7 @@ def _rates(analysis: Analysis) -> dict[str, Values]:
             "failures_only_new_checks_show": {(): jump.set_aside},
         }
     fitted, every = analysis.mttf, analysis.mttf_all
-    if fitted is None:
+    if fitted is None or fitted.blind:
         return values
     model, per_node = fitted.model, fitted.gpus_per_node
     rates = (model.rate_per_1000_node_days_ if model.failures_ else 0.0, *model.ci95_)

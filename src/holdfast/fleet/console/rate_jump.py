@@ -29,8 +29,9 @@ import numpy.typing as npt
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
+from holdfast.fleet.incidents import ended_attempts, incidents
 from holdfast.fleet.log import DAY_S, NODE_FAIL
-from holdfast.fleet.timeline import larger_than
+from holdfast.fleet.node_time import larger_than, node_time
 from holdfast.stats import cusum, poisson_interval
 from holdfast.tables import literal
 
@@ -108,21 +109,8 @@ def _node_days(analysis: Analysis, begin_s: float, at_s: FloatArray) -> FloatArr
     log = analysis.log
     if analysis.outages is not None:  # every node counts as up: outages are short
         return analysis.outages.nodes * (at_s - begin_s) / DAY_S
-    rows = log.arrow(
-        f"""SELECT stop_s - exposed_s AS begin_s, stop_s AS end_s, coalesce(node_count, 0) AS nodes
-        FROM {log.executions}
-        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)} AND exposed_s > 0"""
-    )
-    begin, end, nodes = (
-        rows[name].to_numpy().astype(np.float64) for name in ("begin_s", "end_s", "nodes")
-    )
-    # Between two changes of the number of busy nodes the exposure grows evenly.
-    times = np.concatenate([[begin_s], np.maximum(begin, begin_s), np.maximum(end, begin_s)])
-    change = np.concatenate([[0.0], nodes, -nodes])
-    order = np.argsort(times, kind="stable")
-    busy = np.cumsum(change[order])[:-1]
-    grown = np.concatenate([[0.0], np.cumsum(busy * np.diff(times[order]))])
-    return np.asarray(np.interp(at_s, times[order], grown) / DAY_S)
+    until = node_time(log, analysis.min_gpus).until([begin_s, *at_s])
+    return np.asarray(until[1:] - until[0])
 
 
 def _failures(
@@ -130,22 +118,24 @@ def _failures(
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """When failures happened, and which of them only new checks show; shape ``[n]`` each."""
     log = analysis.log
-    if analysis.outages is not None:
-        moments = np.array([row["stop_s"] for row in analysis.outages.rows], np.float64)
-        moments = moments[moments >= begin_s]
-        return moments, np.zeros(len(moments), np.bool_)
-    # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too.
+    # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too. Incidents of one reason
+    # are one event; it is new to the log if it would not show without the new checks.
     rows = log.arrow(
-        f"""SELECT stop_s, state <> '{NODE_FAIL}' AND NOT coalesce(old, TRUE) AS only_new
-        FROM {infrastructure_failures(log)} AS failed
-        LEFT JOIN (
-            SELECT key, bool_or({_MONITOR} NOT IN {literal(["", *new])}) AS old
-            FROM {ranked_causes(log)}
-            WHERE severity = 'HIGH' AND coalesce(on_failed_node, TRUE) GROUP BY key
-        ) AS known ON failed.key = known.key
-        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)}"""
+        f"""SELECT min(stop_s) AS stop_s, coalesce(bool_and(only_new), FALSE) AS only_new
+        FROM {incidents(log)} AS incidents LEFT JOIN (
+            SELECT incident, failed.state <> '{NODE_FAIL}' AND NOT coalesce(old, TRUE) AS only_new
+            FROM {ended_attempts(log)} AS ended
+            JOIN {infrastructure_failures(log)} AS failed ON ended.key = failed.key
+            LEFT JOIN (
+                SELECT key, bool_or({_MONITOR} NOT IN {literal(["", *new])}) AS old
+                FROM {ranked_causes(log)}
+                WHERE severity = 'HIGH' AND coalesce(on_failed_node, TRUE) GROUP BY key
+            ) AS known ON failed.key = known.key
+        ) AS ended ON incidents.incident = ended.incident
+        WHERE {larger_than(analysis.min_gpus)} GROUP BY cluster HAVING min(stop_s) >= {int(begin_s)}"""
     )
-    return rows["stop_s"].to_numpy().astype(np.float64), rows["only_new"].to_numpy()
+    moments = rows["stop_s"].to_numpy().astype(np.float64)
+    return moments, rows["only_new"].to_numpy(zero_copy_only=False).astype(bool)
 
 
 def _new_checks(analysis: Analysis, baseline_s: float, watched_s: float) -> tuple[str, ...]:

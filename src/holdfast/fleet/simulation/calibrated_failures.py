@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from holdfast.fleet import attribution
-from holdfast.fleet.failures import counts_by_size
+from holdfast.fleet.failures import clusters, counts_by_size
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons, no_nodes
+from holdfast.fleet.node_time import larger_than
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
 from holdfast.numbers import brief, counted
-from holdfast.stats import clopper_pearson_interval, poisson_interval
+from holdfast.stats import clopper_pearson_interval, weighted_poisson_interval
 
 # A rate of large attempts is used alone from so many failures on, and only if it differs.
 FIRM_FAILURES = 20
@@ -77,9 +78,8 @@ def _rate(log: FleetLog, findings: Findings) -> float:
     differs and is firm; else all attempts tell more.
     """
     size = log.assumptions.min_gpus
-    effect = _attempts_per_event(log)
-    used = everything = _rate_above(log, 0, effect) or (0, 0.0, (0.0, math.inf))
-    large = _rate_above(log, size, effect) if size else None
+    used = everything = _rate_above(log, 0) or (0, 0.0, (0.0, math.inf))
+    large = _rate_above(log, size) if size else None
     if large and (large[2][0] > everything[2][1] or large[2][1] < everything[2][0]):
         used = large if large[0] >= FIRM_FAILURES else everything
         findings.note(
@@ -89,41 +89,17 @@ def _rate(log: FleetLog, findings: Findings) -> float:
     return findings.found("failures.rate_per_node_day", rounded(used[1]), used[0], used[2])
 
 
-def _rate_above(
-    log: FleetLog, min_gpus: int, attempts_per_event: float
-) -> tuple[int, float, Interval] | None:
+def _rate_above(log: FleetLog, min_gpus: int) -> tuple[int, float, Interval] | None:
     """(failures, rate, interval) of attempts with more than `min_gpus` GPUs; None if none ran."""
     sizes = counts_by_size(log, min_gpus)
     count, days = (sum(row[name] for row in sizes) for name in ("failures", "node_days"))
     if not days:
         return None
-    # Attempts of one node fail together: so many independent events stand behind the count.
-    interval = poisson_interval(count / attempts_per_event, days / attempts_per_event)
-    return count, count / days, interval
-
-
-def _attempts_per_event(log: FleetLog) -> float:
-    """How much the variance of the count grows because one event ends several attempts.
-
-    A compound Poisson count of events with m attempts each has the variance E[m^2] / E[m] times its
-    mean. What ends on one node within `incident_gap_s` of another is one event.
-    """
-    order = "OVER (PARTITION BY node ORDER BY event_s, key"
-    near = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
-    rows = log.rows(
-        f"""WITH marked AS (
-            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins
-            FROM {attribution.blamed_nodes(log)} AS blamed
-        ), events AS (
-            SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
-        )
-        SELECT count(*) AS m FROM (
-            SELECT node, event FROM events
-            QUALIFY row_number() OVER (PARTITION BY key ORDER BY node, event) = 1
-        ) AS of_attempts GROUP BY node, event"""
+    return (
+        count,
+        count / days,
+        weighted_poisson_interval(clusters(log, larger_than(min_gpus)), days),
     )
-    sizes = np.array([row["m"] for row in rows], np.float64)
-    return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
 
 
 # --- Components ----------------------------------------------------------------------------------

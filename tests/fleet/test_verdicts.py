@@ -1,0 +1,138 @@
+"""What is said of a log without failures: an all-clear, or "cannot tell" where it could show none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoking import invoke
+from logs import Attempt, Check, Log, names, stamp
+
+import holdfast.fleet as fleet
+
+HOUR, DAY = 3600, 86_400
+
+
+def busy(states: Sequence[str] = (), **fields: Any) -> list[Attempt]:
+    """A month of work on ten nodes, and a few attempts that ended otherwise."""
+    work = [
+        Attempt(100 + d, (node,), d * DAY, (d + 1) * DAY - HOUR)
+        for d in range(30)
+        for node in [names(10)[d % 10]]
+    ]
+    ended = [
+        Attempt(k, (names(10)[k % 10],), k * DAY, k * DAY + 60, state, **fields)
+        for k, state in enumerate(states, 1)
+    ]
+    return work + ended
+
+
+HEALTHY = [Check(DAY * d, "n003", "check iblink", result="ok") for d in range(30)]
+
+
+def verdicts(path: Path) -> dict[str, Any]:
+    """Of every answer about failures."""
+    rate = fleet.mttf(path).to_dict()
+    report = fleet.report(path).to_dict()
+    log = fleet.open(path)
+    found = {
+        "loss": fleet.goodput(path).verdict,
+        "rate": rate["verdict"],
+        "trend": report["trend"]["verdict"],
+        "lemons": fleet.lemons(path).verdict if log.nodes_known else "unknown",
+        "ettr": report["ettr"]["expected"] is not None,
+    }
+    assert (rate["ci95"] is None) == (rate["verdict"] == "unknown")
+    assert report["goodput"]["verdict"] == found["loss"]
+    return found
+
+
+CLEAR = {"loss": "none", "rate": "measured", "trend": "unknown", "lemons": "none", "ettr": True}
+BLIND = {
+    "loss": "unknown",
+    "rate": "unknown",
+    "trend": "unknown",
+    "lemons": "unknown",
+    "ettr": False,
+}
+
+
+def test_slurm_without_failed_attempts_is_clear(tmp_path: Path) -> None:
+    assert verdicts(Log(busy()).store(tmp_path)) == CLEAR
+
+
+def test_failed_attempts_beside_healthy_checks_are_clear(tmp_path: Path) -> None:
+    assert verdicts(Log(busy(["FAILED"] * 20), HEALTHY).store(tmp_path)) == CLEAR
+
+
+def test_failed_attempts_that_nothing_could_explain(tmp_path: Path) -> None:
+    assert verdicts(Log(busy(["FAILED"] * 20)).store(tmp_path)) == BLIND
+
+
+def test_checks_without_nodes_to_join_them_by(tmp_path: Path) -> None:
+    from logs import COLUMNS
+
+    columns = [name for name in COLUMNS if name != "NodeList"]
+    store = Log(busy(["FAILED"] * 20), HEALTHY).store(tmp_path, columns)
+    assert verdicts(store) == BLIND
+    assert any(each.doubt for each in fleet.report(store).unknowns())
+
+
+def test_a_scheduler_without_the_state(tmp_path: Path) -> None:
+    """A table of pods: FAILED says nothing of nodes, and no state would."""
+    (tmp_path / "map.toml").write_text(
+        '[columns]\njob_id="p"\nstate="s"\nstart_s="a"\nend_s="b"\nnode_count="n"\n'
+        '[values.state]\nFailed="FAILED"\nSucceeded="COMPLETED"\n'
+    )
+    rows = [
+        f"{k},{'Succeeded' if k % 3 else 'Failed'},{stamp(k * HOUR)},{stamp(k * HOUR + 600)},1"
+        for k in range(90)
+    ]
+    (tmp_path / "pods.csv").write_text("\n".join(["p,s,a,b,n", *rows]) + "\n")
+    fleet.ingest([tmp_path / "pods.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
+    assert verdicts(tmp_path / "s") == BLIND
+
+
+def test_failures_at_an_unknown_time(tmp_path: Path) -> None:
+    lost = Attempt(7, ("n001",), None, None, "NODE_FAIL", submit=DAY)
+    store = Log([*busy(), lost]).store(tmp_path)
+    assert verdicts(store) == BLIND
+    doubts = [each for each in fleet.mttf(store).unknowns() if each.doubt]
+    assert [each.remedy for each in doubts if "runaway" in each.remedy]
+
+
+def test_a_log_with_failures(tmp_path: Path) -> None:
+    found = verdicts(Log(busy(["NODE_FAIL"] * 8)).store(tmp_path))
+    assert found == CLEAR | {"loss": "failures", "trend": "falls"}
+
+
+def test_too_few_failures_to_tell_nodes_apart(tmp_path: Path) -> None:
+    assert fleet.lemons(Log(busy(["NODE_FAIL"])).open(tmp_path)).verdict == "unknown"
+
+
+def test_an_outage_log_that_marks_no_failure(tmp_path: Path) -> None:
+    from logs import Outage
+
+    store = Log(outages=[Outage("n1", 0, DAY), Outage("n2", 5 * DAY, 6 * DAY)]).store(tmp_path)
+    assert fleet.mttf(store).to_dict()["verdict"] == "unknown"
+    assert fleet.report(store).sections()
+
+
+@pytest.mark.parametrize("command", ["report", "mttf", "goodput", "lemons"])
+def test_doubts_come_first_everywhere(tmp_path: Path, command: str) -> None:
+    lost = Attempt(7, ("n001",), None, None, "NODE_FAIL", submit=DAY)
+    store = Log([*busy(["NODE_FAIL"] * 3), lost]).store(tmp_path)
+    facts = json.loads(invoke(command, store, "--json").stdout)
+    assert next(iter(facts)) == "doubts"
+    (doubt,) = facts["doubts"]
+    text = " ".join(invoke(command, store).stdout.split())
+    assert " ".join(doubt.split())[:60] in text[: text.index("1. ") if "1. " in text else None]
+    page = tmp_path / "page.html"
+    invoke(command, store, "--html", page)
+    html = page.read_text()
+    assert html.index('id="doubts"') < html.index('id="findings"')
+    clean = Log(busy(["NODE_FAIL"] * 3)).store(tmp_path / "clean")
+    assert "doubts" not in json.loads(invoke(command, clean, "--json").stdout)
