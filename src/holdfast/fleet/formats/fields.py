@@ -33,6 +33,8 @@ STATES = (
 
 _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted into 1969 or 1970
 
+_LOOK = 256  # rows that tell how times are written
+
 _LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?$"
 _ZONED_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
@@ -70,6 +72,11 @@ def parse_instant(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest"
     return pc.divide(
         _microseconds(flat(values), zone, ambiguous).cast(pa.float64(), safe=False), 1e6
     )
+
+
+def are_local(values: Column) -> bool:
+    """Whether the first times carry no zone."""
+    return bool(pc.any(pc.match_substring_regex(flat(values)[:_LOOK], _LOCAL_TIME)).as_py())
 
 
 def parse_time(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest") -> pa.Array:

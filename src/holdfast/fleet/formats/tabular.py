@@ -41,6 +41,7 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import Header, header_at, header_of, read_delimited
 from holdfast.fleet.formats.fields import (
+    are_local,
     event_times,
     is_blank,
     parse_duration,
@@ -293,6 +294,12 @@ def _batches(
 ) -> Iterator[Batch]:
     """The usable rows of records; the others are rejects with their lines."""
     for piece in records:
+        # A format of the user's own says nothing of a zone, unless the map does.
+        local = layout.time.zone is None and any(
+            layout.time.format != "iso" or are_local(texts(piece.columns[name]))
+            for field in _TIMES
+            for name in layout.found(field, tuple(piece.columns.column_names))
+        )
         table, reasons, ours_at_all = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
         if pc.any(bad, min_count=0).as_py():
@@ -302,6 +309,7 @@ def _batches(
         yield Batch(
             {layout.table: table.filter(good), "rejects": rejects.table()},
             piece.end,
+            facts={"local_times": int(local)},
             lines={layout.table: piece.lines.filter(good)},
         )
 
