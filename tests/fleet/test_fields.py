@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.columns import row_key
 from holdfast.fleet.formats.fields import (
     duration_s,
@@ -22,6 +24,7 @@ from holdfast.fleet.formats.fields import (
     state_of,
 )
 from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of, parse_hosts
+from holdfast.fleet.formats.sacct_text import FORMAT as SACCT
 
 UTC_ZONE = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -128,6 +131,9 @@ def test_states(text: str, state: str | None) -> None:
         ("gpu:a100:2(IDX:0,3),gpu:v100:1(IDX:1)", 3),
         ("gres:gpu:4", 4),
         ("gres/gpumem=3,gres/gpuutil=99", 0),
+        ("cpu=8,gres/gpu=1e3,node=1", -1),
+        ("gres/gpu=-8", -1),
+        ("gres/gpu:a100=x,gres/gpu=8", -1),
         ("cpu=1,mem=64G,node=1", 0),
         ("", None),
         ("(null)", None),
@@ -135,6 +141,17 @@ def test_states(text: str, state: str | None) -> None:
 )
 def test_gpus(text: str, gpus: int | None) -> None:
     assert gpus_of(text) == gpus
+
+
+def test_a_damaged_number_of_gpus_is_a_reject(tmp_path: Path) -> None:
+    rows = ["8", "1e3", "-8"]
+    path = tmp_path / "sacct.psv"
+    rest = "COMPLETED|2026-01-05T00:00:00|2026-01-05T01:00:00|1|a"
+    lines = [f"{n}|{rest}|gres/gpu={text}" for n, text in enumerate(rows, 1)]
+    path.write_text("\n".join(["JobID|State|Start|End|NNodes|NodeList|AllocTRES", *lines]))
+    tables = [batch.tables for batch in SACCT.batches(path, ReadOptions())]
+    assert tables[0]["attempts"]["gpus"].to_pylist() == [8]
+    assert tables[0]["rejects"]["line"].to_pylist() == [3, 4]
 
 
 @pytest.mark.parametrize(

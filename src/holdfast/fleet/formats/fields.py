@@ -42,6 +42,7 @@ _EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
 _DURATION = re.compile(
     r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)??(?:(?P<b>\d+):)?(?P<c>\d+)(?:\.(?P<fraction>\d+))?$"
 )
+_OF_GPUS = re.compile(r"(?:gres[/:])?gpu[:=]")
 _GRES_GPU = re.compile(
     r"^(?:gres[/:])?gpu(?::(?P<type>[^:=(]+?))?(?:[:=](?P<count>\d+[KMG]?))?(?:\(.*\))?$"
 )
@@ -211,7 +212,8 @@ def gpus_of(text: str) -> int | None:
     """GPUs in one TRES or GRES field.
 
     Slurm lists the total and each type beside it (``gres/gpu=8,gres/gpu:a100=8``): the total counts
-    once, and the types are added up only where no total stands.
+    once, and the types are added up only where no total stands. A count that is no whole number gives -1,
+    which `clean` rejects: the row is damaged.
     """
     if text in BLANKS:
         return None
@@ -220,6 +222,8 @@ def gpus_of(text: str) -> int | None:
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES_GPU.match(item.strip())
         if match is None:
+            if _OF_GPUS.match(item.strip()):
+                return -1
             continue
         kind, count = match["type"], match["count"]
         if kind is not None and count is None and re.fullmatch(r"\d+[KMG]?", kind):
