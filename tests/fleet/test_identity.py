@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -194,6 +196,29 @@ def test_attempts_of_one_job_number_are_no_shift(tmp_path: Path) -> None:
         text(second, tmp_path / "2", without=["DBIndex"]),
     )
     assert fleet.ingest([one, two], tmp_path / "store").attempts == len(first) + len(second)
+
+
+def test_two_clusters_have_the_same_numbers(tmp_path: Path) -> None:
+    jobs = busy_days()
+    other = text(
+        [replace(job, user="z", submit=job.submit - 7) for job in jobs], tmp_path / "other.psv"
+    )
+    other.write_text(other.read_text().replace("|c|", "|d|"))
+    local = text(jobs[:5], tmp_path / "local.psv", "Asia/Kolkata")
+    said = as_json(jobs, tmp_path / "said.json")
+    assert fleet.ingest([other, local, said], tmp_path / "store").attempts == 2 * len(jobs)
+
+
+def test_a_store_of_before_is_compared(tmp_path: Path) -> None:
+    local = text(busy_days(), tmp_path / "local.psv", "Asia/Kolkata")
+    fleet.ingest([local], tmp_path / "store")
+    manifest = tmp_path / "store" / "store.json"
+    old = json.loads(manifest.read_text())
+    for each in old["sources"]:
+        each["facts"] = {"columns": each["facts"]["columns"]}
+    manifest.write_text(json.dumps(old))
+    said = as_json(busy_days(), tmp_path / "said.json")
+    _refused(lambda: fleet.ingest([said], tmp_path / "store"), "Asia/Kolkata")
 
 
 def test_a_db_index_decides(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ _READ = (
     'cluster, job, db_index, "user", name, state, runtime_s, node_count, submit_s, start_s, end_s'
 )
 
+_ONE_CLUSTER = "(one.cluster = two.cluster OR '' IN (one.cluster, two.cluster))"
+
 # Rows of jobs that several sources have, but not all of them at the same time.
 _ODD = """CREATE TABLE odd AS WITH every AS (SELECT DISTINCT source, job, submit_s FROM rows), shared AS (
         SELECT job, count(DISTINCT source) AS sources FROM every GROUP BY job HAVING sources > 1
@@ -52,8 +54,8 @@ _ODD = """CREATE TABLE odd AS WITH every AS (SELECT DISTINCT source, job, submit
 _BEST = f"""SELECT low.by_s, count(DISTINCT pair.job) AS jobs, shared
     FROM (SELECT DISTINCT by_s FROM pair WHERE a = $1 AND b = $2) AS low
     JOIN pair ON a = $1 AND b = $2 AND pair.by_s BETWEEN low.by_s AND low.by_s + {_CLOCKS_S},
-        (SELECT count(*) AS shared FROM (
-            SELECT job FROM odd WHERE source IN ($1, $2) GROUP BY job HAVING count(DISTINCT source) = 2))
+        (SELECT count(DISTINCT job) AS shared FROM odd AS one JOIN odd AS two USING (job)
+            WHERE one.source = $1 AND two.source = $2 AND {_ONE_CLUSTER})
     GROUP BY low.by_s, shared HAVING bool_or(strong) AND jobs >= {_LEAST_SHARE} * shared
     ORDER BY jobs DESC, count(*) FILTER (pair.by_s = low.by_s) DESC, abs(low.by_s) LIMIT 1"""
 # Times of the wrong source, and when they were by the right one: a few of each quarter of a day.
@@ -80,7 +82,7 @@ _PAIRS = f"""CREATE TABLE pair AS SELECT *, coalesce(nullif(d2, 0), nullif(d3, 0
             coalesce(one.db_index = two.db_index, false) AS same_index
         FROM odd AS one JOIN odd AS two USING (job)
         WHERE one.source <> two.source AND one.submit_s IS DISTINCT FROM two.submit_s
-            AND (one.cluster = two.cluster OR '' IN (one.cluster, two.cluster))
+            AND {_ONE_CLUSTER}
             AND coalesce(one.db_index = two.db_index, coalesce(one."user" = two."user", true)
                 AND coalesce(one.name = two.name, true)
                 AND (a3 IS NULL OR b3 IS NULL OR (one.state = two.state
@@ -173,9 +175,7 @@ def zones_to_read_in(old: Store | None, read: Sequence[tuple[str, Stage]]) -> di
         InputError: if two sources have the same jobs in two zones and nothing settles which is right, or
             a source was read in another zone before (``conflict``).
     """
-    before = (
-        [each["facts"] | {"path": each["path"]} for each in old.facts["sources"]] if old else []
-    )
+    before = [] if old is None else [_noted(old, entry) for entry in old.facts["sources"]]
     for path, stage in read:
         for known in before:
             _refuse_second_zone(path, stage.facts, known)
@@ -184,29 +184,31 @@ def zones_to_read_in(old: Store | None, read: Sequence[tuple[str, Stage]]) -> di
         for place, (path, stage) in enumerate(read)
         if stage.facts["attempts"]
     ]
-    if known := [each for each in before if each.get("attempts")]:
-        assert old is not None
+    known = [each for each in before if each["attempts"]]
+    if old is not None and known and sources:
         path = f"the store ({', '.join(each['path'] for each in known)})"
         sources.insert(0, Source(path, old.files("attempts"), known))
-    found: dict[int, Shift] = {}
     shifts = list(_shifts(sources)) if len(sources) > 1 else []
+    settled = {each.wrong.place: each for each in reversed(shifts) if each.is_settled}
     for shift in shifts:
-        if shift.is_settled:
-            found.setdefault(shift.wrong.place, shift)
-    for shift in shifts:
-        if (
-            not shift.is_settled
-            and shift.wrong.place not in found
-            and shift.right.place not in found
+        # What is read again is looked at again.
+        if not shift.is_settled and settled.keys().isdisjoint(
+            (shift.wrong.place, shift.right.place)
         ):
             raise shift.refused()
-    return found
+    return settled
+
+
+def _noted(old: Store, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the zone of a source of the store; an older store does not say."""
+    assumed = {"zone": old.facts["timezone"], "zone_stated": False, "content": None, "attempts": 1}
+    return {**assumed, **entry["facts"], "path": entry["path"]}
 
 
 def _refuse_second_zone(path: str, facts: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """Refuse a file that the store has already, in another zone."""
-    zones = [each.get("zone") for each in (facts, known)]
-    if facts["content"] != known.get("content") or not all(zones) or zones[0] == zones[1]:
+    zones = facts["zone"], known["zone"]
+    if facts["content"] != known["content"] or None in zones or zones[0] == zones[1]:
         return
     raise InputError(
         "the store has this file already, read in another time zone",
@@ -220,7 +222,10 @@ def _refuse_second_zone(path: str, facts: Mapping[str, Any], known: Mapping[str,
 
 def _shifts(sources: Sequence[Source]) -> Iterator[Shift]:
     """Pairs of sources that have the same attempts at other times."""
-    with closing(duckdb.connect()) as database:
+    spill = sources[-1].files[0].parent / "spill"
+    with closing(
+        duckdb.connect(config={"memory_limit": "1GB", "temp_directory": str(spill)})
+    ) as database:
         for place, source in enumerate(sources):
             files = [str(file) for file in source.files]
             rows = f"SELECT *, {_JOB} AS job FROM read_parquet({files}) WHERE NOT recovered"
