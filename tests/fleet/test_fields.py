@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.columns import row_key
 from holdfast.fleet.formats.fields import (
     duration_s,
@@ -22,6 +24,7 @@ from holdfast.fleet.formats.fields import (
     state_of,
 )
 from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of, parse_hosts
+from holdfast.fleet.formats.sacct_text import FORMAT as SACCT
 
 UTC_ZONE = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -128,6 +131,9 @@ def test_states(text: str, state: str | None) -> None:
         ("gpu:a100:2(IDX:0,3),gpu:v100:1(IDX:1)", 3),
         ("gres:gpu:4", 4),
         ("gres/gpumem=3,gres/gpuutil=99", 0),
+        ("cpu=8,gres/gpu=1e3,node=1", -1),
+        ("gres/gpu=-8", -1),
+        ("gres/gpu:a100=x,gres/gpu=8", -1),
         ("cpu=1,mem=64G,node=1", 0),
         ("", None),
         ("(null)", None),
@@ -137,6 +143,17 @@ def test_gpus(text: str, gpus: int | None) -> None:
     assert gpus_of(text) == gpus
 
 
+def test_a_damaged_number_of_gpus_is_a_reject(tmp_path: Path) -> None:
+    rows = ["8", "1e3", "-8"]
+    path = tmp_path / "sacct.psv"
+    rest = "COMPLETED|2026-01-05T00:00:00|2026-01-05T01:00:00|1|a"
+    lines = [f"{n}|{rest}|gres/gpu={text}" for n, text in enumerate(rows, 1)]
+    path.write_text("\n".join(["JobID|State|Start|End|NNodes|NodeList|AllocTRES", *lines]))
+    tables = [batch.tables for batch in SACCT.batches(path, ReadOptions())]
+    assert tables[0]["attempts"]["gpus"].to_pylist() == [8]
+    assert tables[0]["rejects"]["line"].to_pylist() == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
@@ -144,6 +161,18 @@ def test_gpus(text: str, gpus: int | None) -> None:
         ("a,b[1-2]", ["a", "b1", "b2"]),
         ("rack[1-2]n[1-2]", ["rack1n1", "rack1n2", "rack2n1", "rack2n2"]),
         ("node[3,1-2]-ib", ["node1-ib", "node2-ib", "node3-ib"]),
+        ("nid[1-3],login1", ["login1", "nid1", "nid2", "nid3"]),
+        (
+            "cn[01,03].hpc,r[1-2]n[09-10]x",
+            [
+                "cn01.hpc",
+                "cn03.hpc",
+                "r1n09x",
+                "r1n10x",
+                "r2n09x",
+                "r2n10x",
+            ],
+        ),
         ("fg-v020", ["fg-v020"]),
         ("None assigned", []),
         ("", []),
@@ -151,6 +180,15 @@ def test_gpus(text: str, gpus: int | None) -> None:
         ("node[01-04", None),
         ("node[1-99999999999]", None),
         ("node[4-2]", None),
+        ("a[1-1000]b[1-1000]c[1-1000]", None),
+        ("node[1" + "0" * 5000 + "]", None),
+        ("node[1-900000]" + "x" * 5000, None),
+        ("node[1,,2]", None),
+        ("node[01-3]", None),
+        ("node]1[", None),
+        ("a[1[2]]", None),
+        ("a[]", None),
+        ("a,,b", None),
         ("@all", None),
         ("two words", None),
     ],
@@ -167,6 +205,36 @@ def test_hosts_agree_with_the_library_that_folds_them(numbers: set[int]) -> None
     names = sorted(f"node{number:04}" for number in numbers)
     folded = str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
     assert hosts_of(folded) == names
+
+
+_RANGE = st.tuples(st.integers(0, 120), st.integers(0, 9), st.integers(1, 4)).map(
+    lambda r: f"{r[0]:0{r[2]}}-{r[0] + r[1]:0{r[2]}}" if r[1] else f"{r[0]:0{r[2]}}"
+)
+_BRACKET = st.lists(_RANGE, min_size=1, max_size=8).map(lambda each: f"[{','.join(each)}]")
+_NAME = st.from_regex(r"[a-z][a-z0-9.-]{0,3}[a-z]", fullmatch=True)
+_GROUP = st.tuples(_NAME, _BRACKET, _NAME, _BRACKET, st.sampled_from(["", "-ib", ".hpc", "7"])).map(
+    lambda parts: "".join(parts)
+)
+_PLAIN_GROUP = st.tuples(_NAME, _BRACKET, st.sampled_from(["", "-ib", ".hpc", "7"])).map("".join)
+
+
+@given(st.lists(_GROUP | _PLAIN_GROUP | _NAME, min_size=1, max_size=3).map(",".join))
+def test_hosts_are_those_of_cluster_shell(text: str) -> None:
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        expected = sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        expected = None
+    assert hosts_of(text) == expected
+
+
+@pytest.mark.parametrize("behind", ["-ib", ".hpc", ",login1", "!", ""])
+def test_a_long_list_takes_a_moment(behind: str) -> None:
+    ranges = ",".join(f"{low:06}-{low + 1:06}" for low in range(1000, 3000, 4))
+    hosts = hosts_of(f"nid[{ranges}]{behind}")
+    assert hosts is None if behind == "!" else hosts and len(hosts) == 1000 + (behind == ",login1")
+    assert excluded_hosts(pa.array(["sbatch -x" + " " * 50_000])).to_pylist() == [[]]
 
 
 def test_excluded_hosts_of_submit_lines() -> None:

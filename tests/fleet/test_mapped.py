@@ -139,6 +139,29 @@ def test_names_formats_and_defaults_of_a_map(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("origin", ["2023-01-01T00:00:00Z", "2023-01-01T08:00:00+08:00"])
+def test_times_since_the_start_of_a_trace(tmp_path: Path, origin: str) -> None:
+    """The columns of Alibaba's trace of 2023."""
+    text = "table = 'attempts'\n[columns]\njob_id = 'name'\nstate = 'pod_phase'\n"
+    text += "submit_s = 'creation_time'\nstart_s = 'scheduled_time'\nend_s = 'deletion_time'\n"
+    told = options(tmp_path, f"{text}[time]\norigin = {origin}\n")
+    names = ["name", "pod_phase", "creation_time", "scheduled_time", "deletion_time"]
+    columns = [["a", "b", "c"], ["COMPLETED", "FAILED", "FAILED"], [0, 12, None], [9437497, 13, 1]]
+    table = pa.table([*columns, [9437500.0, None, 2.0]], names=names)
+    pq.write_table(table, tmp_path / "pods.parquet")
+    lines = ["name,pod_phase,creation_time,scheduled_time,deletion_time"]
+    lines += ["a,COMPLETED,0,9437497,9437500.0", "b,FAILED,12,13,", "c,FAILED,x,1,2"]
+    (tmp_path / "pods.csv").write_text("\n".join(lines))
+    begin = 1672531200
+    for path in (tmp_path / "pods.parquet", tmp_path / "pods.csv"):
+        tables = read(MAPPED, path, told)
+        assert rows(tables["attempts"], "submit_s", "start_s", "end_s") == [
+            (begin, begin + 9437497, begin + 9437500),
+            (begin + 12, begin + 13, None),
+        ]
+        assert [line for line, _ in rejected(tables)] == [3 + (path.suffix == ".csv")]
+
+
 @pytest.mark.parametrize(
     ("text", "place", "code"),
     [
@@ -161,6 +184,11 @@ def test_names_formats_and_defaults_of_a_map(tmp_path: Path) -> None:
             "[columns]\nstate='b'\nstart_s='c'\njob_id='a'\n[time]\nunit='s'",
             "time.unit",
             "unknown-key",
+        ),
+        (
+            "[columns]\nstate='b'\nstart_s='c'\nend_s='d'\njob_id='a'\n[time]\norigin='soon'",
+            "time.origin",
+            "invalid-value",
         ),
         ("not toml", None, "invalid-syntax"),
     ],

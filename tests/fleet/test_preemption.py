@@ -153,6 +153,21 @@ def test_rules(answers: list[Found], case: str) -> None:
     assert {each.order for each in mine} <= {1}
 
 
+def test_a_timeout_before_its_limit_needs_somebody_who_may_preempt(tmp_path: Path) -> None:
+    early = replace(VICTIM, state="TIMEOUT", limit_s=1800)
+    later = replace(TAKER, start=4000, nodes=("n9",), priority=2000)
+    one_class = [early, replace(later, qos="low")]
+    assert answer(tmp_path / "one", *one_class, qos=[]) == []
+    apart = [replace(each, partition=f"p{place}") for place, each in enumerate(one_class)]
+    assert answer(tmp_path / "partitions", *apart, qos=[]) == []
+    found_early = [Found("1", None, "early_timeout", 1)]
+    assert answer(tmp_path / "two", early, later) == found_early
+    assert answer(tmp_path / "priorities", early, later, qos=[]) == found_early
+    labelled = replace(one_class[1], job=3, nodes=("n7",), state="PREEMPTED")
+    both = answer(tmp_path / "label", *one_class, labelled, qos=[])
+    assert [each for each in both if each.job == "1"] == found_early
+
+
 FAILED_BEFORE = Attempt(2, ("n8", "n9"), 100, 900, "NODE_FAIL", qos="high")
 AGAIN = replace(TAKER, submit=905)
 ORDERS: dict[str, tuple[list[Attempt], int]] = {

@@ -84,7 +84,8 @@ def test_array_tasks_and_unknown_preemptors(events: list[dict[str, Any]]) -> Non
 
 def test_the_start_of_the_controller_is_a_fact(testbed: Path) -> None:
     batches = list(SLURMCTLD.read(testbed / "slurmctld.log.gz", ReadOptions()))
-    assert batches[0].facts == {"slurm_version": "22.05.8", "cluster": "atlas"}
+    facts = {"slurm_version": "22.05.8", "cluster": "atlas", "local_times": 1}
+    assert batches[0].facts == facts
 
 
 def test_zones_and_cut_lines(tmp_path: Path) -> None:

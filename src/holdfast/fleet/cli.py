@@ -152,7 +152,7 @@ def ingest(
     input_format: Annotated[
         str | None, option("--input-format", "--format", metavar="NAME")
     ] = None,
-    timezone: Annotated[str, option(metavar="ZONE")] = "UTC",
+    timezone: Annotated[str | None, option(metavar="ZONE")] = None,
     cluster: str = "",
     since: Annotated[str | None, option(metavar="TIME")] = None,
     until: Annotated[str | None, option(metavar="TIME")] = None,
@@ -173,7 +173,7 @@ def ingest(
         output: Store to create or extend.
         sacct: Also run `sacct` itself, on a login node, from this time on: now-7d, 2026-11-01.
         input_format: Format of all sources (default: detected).
-        timezone: Time zone of times that state none, such as those of sacct.
+        timezone: Time zone of times that state none, such as those of sacct (default: UTC).
         cluster: Cluster of logs that state none.
         since: Skip attempts that ended before this time.
         until: Skip attempts that ended at or after this time.
@@ -193,7 +193,9 @@ def ingest(
         expected = "SRC... or --sacct now-7d"
         raise InputError("nothing to ingest", code="missing-key", expected=expected)
     with ExitStack() as stack:
-        live = [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone))]
+        live = (
+            [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone or "UTC"))]
+        )
         return run(
             [*sources, *live],
             output,

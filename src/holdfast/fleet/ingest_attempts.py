@@ -74,6 +74,15 @@ _EXECUTIONS = """WITH real AS (FROM attempt WHERE keep AND NOT recovered), late 
         count(*) FILTER (rows = 1 AND executions = 1 AND requeued) FROM job"""
 
 
+# Local times do not tell which of the two hours is meant that a change of clocks makes alike: rows of one
+# start and end that were submitted an hour apart are one attempt, and the earlier submission was a guess.
+_REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
+    WHERE attempt.job IN (FROM several) AND later.job = attempt.job AND attempt.keep AND later.keep
+        AND NOT attempt.recovered AND NOT later.recovered
+        AND later.submit_s = attempt.submit_s + 3600
+        AND attempt.start_s IS NOT DISTINCT FROM later.start_s
+        AND coalesce(attempt.end_s = later.end_s, later.start_s IS NOT NULL)"""
+
 # What becomes of each file: the rows that stay, and whether each row stays as it is.
 _FILES = """SELECT place >> 40 AS file, count(*) FILTER (keep), bool_or(recovered AND keep),
         bool_and(keep AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
@@ -182,6 +191,7 @@ class Attempts:
         Where the best row has all that the others have, as in two logs of the same days, they are
         dropped and it stays in its file. Otherwise one row made of all goes to a new file.
         """
+        self._db.execute(_REPEATED_HOUR)
         self._db.execute(
             """CREATE TABLE twice AS SELECT key FROM attempt WHERE keep AND job IN (FROM several)
             GROUP BY key HAVING count(*) > 1"""
@@ -193,10 +203,14 @@ class Attempts:
             f"""CREATE TABLE ranked AS
             SELECT place, key, filled, bit_or(filled) OVER (PARTITION BY key) AS known,
                 row_number() OVER (PARTITION BY key ORDER BY is_over DESC, end_s DESC,
-                    runtime_s DESC, bit_count(filled) DESC, place) AS rank
-            FROM (SELECT place, key, {_OVER} AS is_over, coalesce(end_s, 0) AS end_s,
-                coalesce(runtime_s, 0) AS runtime_s, {_filled()} AS filled FROM {self._chosen(twice)});
-            CREATE TABLE lacking AS SELECT key FROM ranked WHERE rank = 1 AND filled <> known;
+                    runtime_s DESC, bit_count(filled) DESC, place) AS rank,
+                submit_s < max(submit_s) OVER (PARTITION BY key) AS early
+            FROM (SELECT place, identity AS key, {_OVER} AS is_over, coalesce(end_s, 0) AS end_s,
+                coalesce(runtime_s, 0) AS runtime_s, {_filled()} AS filled, submit_s
+                FROM {self._chosen(twice)}
+                JOIN (SELECT place, key AS identity FROM attempt) AS keyed USING (place));
+            CREATE TABLE lacking AS
+                SELECT key FROM ranked WHERE rank = 1 AND (filled <> known OR coalesce(early, false));
             UPDATE attempt SET keep = false WHERE place IN
                 (SELECT place FROM ranked WHERE rank > 1 OR key IN (FROM lacking))"""
         )
@@ -206,7 +220,8 @@ class Attempts:
             chosen = f"key IN (FROM lacking) AND hash(key) % {buckets} = {bucket}"
             places = f"place IN (SELECT place FROM ranked WHERE {chosen})"
             query = f"""SELECT {", ".join(map(_merged, ATTEMPTS))} FROM (
-                SELECT wide.*, rank FROM {self._chosen(places)} JOIN ranked USING (place)
+                SELECT wide.* EXCLUDE (key), ranked.key, rank
+                FROM {self._chosen(places)} JOIN ranked USING (place)
             ) GROUP BY key ORDER BY key"""
             self.add_rows(self._db.sql(query).to_arrow_table().cast(ATTEMPTS))
 
@@ -312,6 +327,8 @@ def _merged(field: pa.Field) -> str:
     name = f'"{field.name}"'
     if field.name == "key":
         return "key"
+    if field.name == "submit_s":
+        return "max(submit_s) AS submit_s"
     if field.name in _EITHER:
         return f"bool_or({name}) AS {name}"
     if field.name == "end_s":

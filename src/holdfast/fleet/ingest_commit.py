@@ -110,6 +110,7 @@ def commit(
     Raises:
         OSError: if a file cannot be written; the store is then as it was.
     """
+    notes = [note for each in facts["sources"] if (note := each["facts"].get("zone_note"))]
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
     work.owners.update(cluster_nodes(work))
@@ -137,7 +138,7 @@ def commit(
             "node_outages_merged": work.merged.get("node_outages", 0),
             "time_range": attempts["time_range"] or _event_range(small),
             "clusters": sorted(work.owners),
-            "inferred": [*inferred, *attempts["inferred"]],
+            "inferred": [*notes, *inferred, *attempts["inferred"]],
         },
     )
     return Store.open(folder)

@@ -18,7 +18,8 @@ from holdfast.errors import InputError
 from holdfast.fleet.formats import detect
 from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.ingest_commit import commit
-from holdfast.fleet.ingest_staging import Stage, fingerprint
+from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
+from holdfast.fleet.ingest_zones import zones_to_read_in
 from holdfast.fleet.ingestion import files_under, source_entry, zone_of
 from holdfast.fleet.store import MANIFEST, Store, existing_store, writing
 from holdfast.opening import first_bytes, is_compressed
@@ -113,6 +114,9 @@ class Follower:
         """The store with what is new in the files; `old` if nothing is."""
         zone = self.timezone or (str(old.facts["timezone"]) if old else "UTC")
         options = ReadOptions(timezone=zone_of(zone), cluster=self.cluster)
+        stated = self.timezone is not None or any(
+            entry["facts"].get("zone_stated") for entry in _entries(old)
+        )
         known = {entry["fingerprint"] for entry in _entries(old)}
         read: list[tuple[dict[str, Any], Stage]] = []
         for number, path in enumerate(paths):
@@ -124,7 +128,7 @@ class Follower:
                 if kind and self._seen[path] != before.get(path) and not _is_whole(path):
                     continue
                 if kind:
-                    read += _staged(path, kind, stage, options, known)
+                    read += _staged(path, kind, stage, options, known, stated)
             except Exception as error:  # one bad file must not keep the others out
                 self._problems[path] = _sentence(error)
                 stage.discard()
@@ -148,6 +152,9 @@ class Follower:
         self, old: Store | None, read: Sequence[tuple[dict[str, Any], Stage]], zone: str
     ) -> Store:
         again = {entry["path"] for entry, _ in read}
+        shifts = zones_to_read_in(old, [(entry["path"], stage) for entry, stage in read])
+        for shift in shifts.values():
+            raise shift.refused()
         # Files of a spool that are gone are forgotten: their rows stay, the list of sources stays short.
         kept = [
             entry
@@ -169,15 +176,17 @@ def _is_whole(path: Path) -> bool:
 
 
 def _staged(
-    path: Path, kind: Format, stage: Stage, options: ReadOptions, known: Set[str]
+    path: Path, kind: Format, stage: Stage, options: ReadOptions, known: Set[str], stated: bool
 ) -> Iterator[tuple[dict[str, Any], Stage]]:
     """The file's entry and rows, unless the store knows it."""
     # The settings of an `ingest` with the same options: a file that it read is known.
     settings = (str(options.timezone), options.cluster, (None, None), *[None] * 5)
-    key = fingerprint(path, kind.name, settings)
+    content = content_of(path)
+    key = fingerprint(content, kind.name, settings)
     if key not in known:
         for batch in kind.batches(path, options):
             stage.add(batch)
+        stage.note_zone(content, str(options.timezone), stated=stated)
         yield {**source_entry(path, kind.name, key, stage), "watched": True}, stage
 
 

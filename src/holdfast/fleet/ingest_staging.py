@@ -26,16 +26,22 @@ SEEN_NODES = pa.schema([("cluster", pa.string()), ("node", pa.string()), ("gpus"
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
 
 
-def fingerprint(path: Path, format_name: str, settings: Sequence[object]) -> str:
-    """Tells one source, read one way, from another: its size, samples of its bytes, the settings."""
+def content_of(path: Path) -> str:
+    """Tells one source from another: its size and samples of its bytes."""
     size = path.stat().st_size
-    digest = hashlib.blake2b(repr((size, format_name, *settings)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr(size).encode(), digest_size=16)
     with path.open("rb") as file:
         last = max(size - _SAMPLE_BYTES, 0)
         for sample in range(_SAMPLES + 1):
             file.seek(last * sample // _SAMPLES)
             digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def fingerprint(content: str, format_name: str, settings: Sequence[object]) -> str:
+    """Tells one source, read one way, from another."""
+    way = repr((content, format_name, *settings))
+    return hashlib.blake2b(way.encode(), digest_size=16).hexdigest()
 
 
 class Stage:
@@ -73,6 +79,18 @@ class Stage:
         for name, value in facts.items():
             counted = isinstance(value, int) and not isinstance(value, bool)
             self.facts[name] = self.facts.get(name, 0) + value if counted else value
+
+    def note_zone(self, content: str, zone: str, *, stated: bool) -> None:
+        """Say in which zone the source was read.
+
+        Args:
+            content: of the source, as `content_of` gives it.
+            zone: its name; None is noted where no time of the source needed it.
+            stated: whether the user named it.
+        """
+        local = self.facts.pop("local_times", 0)
+        self.facts |= {"content": content, "zone": zone if local else None, "zone_stated": stated}
+        self.facts["attempts"] = self.rows("attempts")
 
     def rows(self, *tables: str) -> int:
         """Rows of some tables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.ingest_commit import commit
-from holdfast.fleet.ingest_staging import Stage, fingerprint
+from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
+from holdfast.fleet.ingest_zones import zones_to_read_in
 from holdfast.fleet.moments import iso_time
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, writing
@@ -112,7 +113,7 @@ def ingest(
     store: str | Path,
     *,
     format: str | None = None,
-    timezone: str = "UTC",
+    timezone: str | None = None,
     cluster: str = "",
     since: datetime | None = None,
     until: datetime | None = None,
@@ -131,7 +132,8 @@ def ingest(
         sources: files, or folders whose recognised files are taken.
         store: the folder of the store; made if missing, else added to.
         format: name of the format of every source; None: by content.
-        timezone: zone of times that are written without one, for example ``"Europe/Berlin"``.
+        timezone: zone of times that are written without one, for example ``"Europe/Berlin"``;
+            None: UTC, unless another source has the same jobs and says when.
         cluster: name for sources that carry none.
         since: leave out attempts that ended before (in `timezone` unless it carries a zone).
         until: leave out attempts that ended at this time or later, or began later.
@@ -146,11 +148,12 @@ def ingest(
         what the store holds now.
 
     Raises:
-        InputError: if a source cannot be read, is in no known format, or has too many rejects.
+        InputError: if a source cannot be read, is in no known format, or has too many rejects; if two
+            have the same jobs in two zones (``conflict``).
         StoreError: if the store cannot be written, is in use, is of a newer version, or holds a
             simulation.
     """
-    zone = zone_of(timezone)
+    zone = zone_of(timezone or "UTC")
     folder = Path(store)
     options = ReadOptions(
         timezone=zone,
@@ -161,7 +164,7 @@ def ingest(
         gpus_per_node=gpus_per_node,
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
+    settings = (zone.key, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers, damaged = _find(sources, format, fallback, folder, settings)
     merged = 0
@@ -171,13 +174,25 @@ def ingest(
         known = [str(each.path) for each in found if each.key in had]
         if new or old is None:
             read = _read_all(new, folder, options, window, damaged)
+            for source, stage in read:
+                stage.note_zone(content_of(source.path), zone.key, stated=timezone is not None)
+            while shifts := zones_to_read_in(old, [(str(s.path), stage) for s, stage in read]):
+                for place, shift in shifts.items():
+                    source, stage = read[place]
+                    stage.discard()
+                    zone = zone_of(shift.zones[0])
+                    own = replace(options, timezone=zone)
+                    read[place : place + 1] = _read_all([source], folder, own, window, {})
+                    # Another source has said it: that settles others in turn.
+                    read[place][1].note_zone(content_of(source.path), zone.key, stated=True)
+                    read[place][1].facts["zone_note"] = shift.note
             if damaged and not read and not known:
                 raise next(iter(damaged.values()))
             for source, stage in read:
                 _check_rejects(source.path, stage, max_reject_share, folder)
             entries = [*(old.facts["sources"] if old else [])]
             entries += [source_entry(s.path, s.format.name, s.key, stage) for s, stage in read]
-            facts = {"sources": entries, "timezone": timezone, "node_total": nodes}
+            facts = {"sources": entries, "timezone": zone.key, "node_total": nodes}
             old = commit(folder, old, [stage for _, stage in read], facts)
             merged = old.facts["node_outages_merged"]
     return _result(old, known, strangers, damaged, merged)
@@ -203,7 +218,8 @@ def _find(
     damaged: dict[str, InputError] = {}
 
     def add(path: Path, known: Format, in_folder: bool) -> None:
-        found.append(_Source(path, known, fingerprint(path, known.name, settings), in_folder))
+        key = fingerprint(content_of(path), known.name, settings)
+        found.append(_Source(path, known, key, in_folder))
 
     for source in map(Path, sources):
         if not source.exists():

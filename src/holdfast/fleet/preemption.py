@@ -6,7 +6,7 @@ a TIMEOUT before its limit. So a preemption is found by the best evidence that t
 
 - ``log``: the controller log names victim and preemptor. Where it covers the time, nothing else counts.
 - ``label``: the state is PREEMPTED.
-- ``early_timeout``: TIMEOUT with less runtime than the limit; no other mechanism of Slurm writes that.
+- ``early_timeout``: TIMEOUT with less runtime than the limit, where the log has somebody who may preempt.
 - ``sigterm``: FAILED or COMPLETED, SIGTERM reached it, and a job that outranks it was waiting then.
 - ``co_victim``: COMPLETED or FAILED within one grace period of the moment at which the preemptor of
   another victim had its victims signalled, on nodes that this preemptor then took.
@@ -173,12 +173,14 @@ def _inferred(log: FleetLog) -> str:
         QUALIFY row_number() OVER (
             PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1""",
     )
-    # SIGTERM alone proves nothing: a user's own tools send it, too.
+    # SIGTERM alone proves nothing: a user's own tools send it, too. Nor does a TIMEOUT before its limit
+    # where nobody could have preempted: an administrator may cut the limit of a job that runs.
     sure = log.keep(
         "sure_preemptions",
         f"""SELECT {VICTIM}, evidence, {PREEMPTOR}, CAST(stop_s AS DOUBLE) AS signal_s
         FROM {strong} LEFT JOIN {took} USING (key)
-        WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL""",
+        WHERE evidence = 'label' OR preemptor_key IS NOT NULL
+            OR (evidence = 'early_timeout' AND {_may_preempt(log, strong)})""",
     )
     # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
     known = log.keep(
@@ -196,6 +198,16 @@ def _inferred(log: FleetLog) -> str:
         SELECT {VICTIM}, evidence, {PREEMPTOR}, signal_s
         FROM ({_co_victims(log, known, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)""",
     )
+
+
+def _may_preempt(log: FleetLog, strong: str) -> str:
+    """Whether anything in this log preempts, also where no preemptor is seen (SQL).
+
+    Classes of jobs of which one outranks another; or Slurm labels a victim.
+    """
+    ranked = f"EXISTS (FROM {_ranks(log)} WHERE NOT labelled_only)"
+    several = "TRUE" if _class_column(log) == "qos" else "FALSE"
+    return f"({several} AND {ranked} OR EXISTS (FROM {strong} WHERE evidence = 'label'))"
 
 
 def _ranks(log: FleetLog) -> str:

@@ -20,7 +20,7 @@ SIMILAR = 0.8
 _SHINGLE = 5
 _HASHES = 128
 _BOM = b"\xef\xbb\xbf"
-_CPP = re.compile(rb"^\s*(namespace|class|template)\b|\w::\w", re.MULTILINE)
+_CPP = re.compile(rb"^[^\S\n]*+(namespace|class|template)\b|\w::\w", re.MULTILINE)
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
 
 

@@ -171,7 +171,7 @@ def _impossible(schema: pa.Schema) -> Iterator[tuple[set[str], str, str]]:
     yield {"start_s", "submit_s"}, early, "it starts before it was submitted"
     for name in [name for name in _COUNTS if name in schema.names]:
         most = MOST_NODES + 1 if name == "node_count" else limits(schema.field(name).type)[1]
-        yield {name}, f"{name} < 0", f"{name} is negative"
+        yield {name}, f"{name} < 0", f"{name} is negative or no number"
         yield {name}, f"{name} >= {most}", f"{name} is too large"
     yield {"job_id_raw"}, f"job_id_raw >= {2**63 - 1}", "job_id_raw is too large"
     spent = {"start_s", "end_s", "runtime_s"}

@@ -33,6 +33,8 @@ STATES = (
 
 _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted into 1969 or 1970
 
+_LOOK = 256  # rows that tell how times are written
+
 _LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?$"
 _ZONED_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
@@ -40,6 +42,7 @@ _EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
 _DURATION = re.compile(
     r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)??(?:(?P<b>\d+):)?(?P<c>\d+)(?:\.(?P<fraction>\d+))?$"
 )
+_OF_GPUS = re.compile(r"(?:gres[/:])?gpu[:=]")
 _GRES_GPU = re.compile(
     r"^(?:gres[/:])?gpu(?::(?P<type>[^:=(]+?))?(?:[:=](?P<count>\d+[KMG]?))?(?:\(.*\))?$"
 )
@@ -70,6 +73,11 @@ def parse_instant(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest"
     return pc.divide(
         _microseconds(flat(values), zone, ambiguous).cast(pa.float64(), safe=False), 1e6
     )
+
+
+def are_local(values: Column) -> bool:
+    """Whether the first times carry no zone."""
+    return bool(pc.any(pc.match_substring_regex(flat(values)[:_LOOK], _LOCAL_TIME)).as_py())
 
 
 def parse_time(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest") -> pa.Array:
@@ -204,7 +212,8 @@ def gpus_of(text: str) -> int | None:
     """GPUs in one TRES or GRES field.
 
     Slurm lists the total and each type beside it (``gres/gpu=8,gres/gpu:a100=8``): the total counts
-    once, and the types are added up only where no total stands.
+    once, and the types are added up only where no total stands. A count that is no whole number gives -1,
+    which `clean` rejects: the row is damaged.
     """
     if text in BLANKS:
         return None
@@ -213,6 +222,8 @@ def gpus_of(text: str) -> int | None:
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES_GPU.match(item.strip())
         if match is None:
+            if _OF_GPUS.match(item.strip()):
+                return -1
             continue
         kind, count = match["type"], match["count"]
         if kind is not None and count is None and re.fullmatch(r"\d+[KMG]?", kind):

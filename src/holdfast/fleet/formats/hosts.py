@@ -1,20 +1,20 @@
-"""Host lists (``node[1-4,7]``) expanded by ClusterShell, once per distinct list."""
+"""Host lists (``node[1-4,7]-ib,login1``) expanded by ClusterShell, once per distinct list."""
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.fleet.formats.columns import Column, by_distinct, flat
 
-_MAX_HOSTS = 1_000_000
-_HOST_CHARACTERS = re.compile(r"^[A-Za-z0-9_.\-\[\],]+$")
-_HOST_RANGE = re.compile(r"\[([^\[\]]*)\]")
-_ONE_RANGE = re.compile(r"([^\[\],]*[^\[\],\d])\[((?:\d+(?:-\d+)?,?)+)\]")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
+_MAX_DIGITS = 18  # of a number in a range
+_HOST_CHARACTERS = re.compile(r"[A-Za-z0-9_.\-\[\],]+")
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
     "Unknown",
@@ -35,53 +35,44 @@ def hosts_of(text: str) -> list[str] | None:
     """The hosts of one host list, sorted; None if it is cut off or none. Do not modify it."""
     if text in _NO_HOSTS:
         return []
-    if _HOST_CHARACTERS.match(text) is None:
+    if _HOST_CHARACTERS.fullmatch(text) is None:
         return None
     if "[" not in text and "]" not in text and "," not in text:
         return [text]
-    if (
-        text.count("[") != text.count("]")
-        or text.endswith((",", "-", "["))
-        or _hosts_bound(text) > _MAX_HOSTS
-    ):
+    first, *others = text.split("[")
+    pieces = [each.partition("]") for each in others]
+    if "]" in first or not all(closed and "]" not in outside for _, closed, outside in pieces):
         return None
-    if hosts := _of_one_range(text):  # ClusterShell takes 100 us for a list
-        return hosts
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
-    try:
-        return sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return None
-
-
-def _of_one_range(text: str) -> list[str]:
-    """The hosts of ``node[08-11,14]``; none where the list is of another form or damaged."""
-    match = _ONE_RANGE.fullmatch(text)
-    if match is None:
-        return []
-    hosts: set[str] = set()
-    for low, high in _RANGE.findall(match[2]):
-        numbers = range(int(low), int(high or low) + 1)
-        if not numbers or (high and len(low) != len(high) and "0" in (low[0], high[0])):
-            return []
-        hosts.update([f"{match[1]}{number:0{len(low)}}" for number in numbers])
-    return sorted(hosts)
+    # A comma outside of brackets ends a group, a range multiplies the names of its own.
+    *hosts, name = first.split(",")
+    group, left = [name], _MAX_CHARACTERS
+    for ranges, _, outside in pieces:
+        suffix, *names = outside.split(",")
+        left -= len(group) * _size(ranges) * len(group[0] + suffix + "0001")
+        if left < 0:
+            return None
+        try:
+            numbers = set(RangeSet(ranges))  # iterating over it would sort it
+        except RangeSetException:  # "4-2", "01-3"
+            return None
+        group = [name + number + suffix for name in group for number in numbers]
+        if names:
+            hosts += [*group, *names[:-1]]
+            group = names[-1:]
+    found = {*hosts, *group}
+    return sorted(found) if all(found) else None
 
 
-def _hosts_bound(text: str) -> int:
-    """At least as many hosts as the text names: a mangled range must not fill the memory."""
-    bound = text.count(",") + 1
-    for ranges in _HOST_RANGE.findall(text):
-        size = 0
-        for part in ranges.split(","):
-            low, _, high = part.partition("-")
-            size += int(high) - int(low) + 1 if low.isdigit() and high.isdigit() else 1
-        bound *= max(size, 1)
-    return bound
-
-
-_EXCLUDE = re.compile(r"(?:^|\s)(?:--exclude(?:=|\s+)|-x\s*=?\s*)(\S+)")
+def _size(ranges: str) -> float:
+    """How many numbers "01-04,7" names, before a mangled one fills the memory; infinite: it is no range."""
+    size = 0
+    for part in ranges.split(","):
+        low, dash, high = part.partition("-")
+        high = high if dash else low
+        if not (low.isdigit() and high.isdigit() and max(len(low), len(high)) <= _MAX_DIGITS):
+            return math.inf
+        size += max(int(high) - int(low), 0) + 1
+    return size
 
 
 def excluded_hosts(values: Column) -> pa.Array:
@@ -97,6 +88,12 @@ def excluded_hosts(values: Column) -> pa.Array:
 
 def _excluded(line: str) -> list[str]:
     found: set[str] = set()
-    for text in _EXCLUDE.findall(line):
-        found.update(hosts_of(text.strip("'\"")) or ())
+    words = iter(line.split())
+    for word in words:
+        option, _, text = word.partition("=")
+        if word.startswith("-x"):
+            text = word[2:].removeprefix("=")
+        elif option != "--exclude":
+            continue
+        found.update(hosts_of((text or next(words, "")).strip("'\"")) or ())
     return sorted(found)

@@ -45,7 +45,7 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
 _REASON = re.compile(
     r"(?:^|\s)Reason=(.*?)(?=\s(?:Comment|Extra|InstanceId|InstanceType)=|$)", re.M
 )
-_SET_BY = re.compile(r"\s*\[\S+@[\dT:\-]+\]$")
+_SET_BY = re.compile(r"(?<!\s)\s*+\[[^\s@\[]++@[\dT:\-]++\]$")
 
 
 def _sniff_scontrol(head: bytes, path: Path) -> bool:

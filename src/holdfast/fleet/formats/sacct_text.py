@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
 from holdfast.fleet.formats.fields import (
+    are_local,
     duration_s,
     gpus_of,
     is_blank,
@@ -272,6 +273,7 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
     facts = {"unreadable_node_lists": unreadable}
+    facts["local_times"] = sum(are_local(raw[name]) for name in times)
     places = {"attempts": pa.array(lines[jobs], pa.int64())}
     return Batch({"attempts": attempts, "steps": early}, 0, len(steps), facts, places)
 

@@ -58,7 +58,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = ""  # named when the controller starts
     for block in blocks(path):
-        facts: dict[str, object] = {}
+        facts: dict[str, object] = {"local_times": 1}
         if started := _VERSION.search(block.data):
             facts["slurm_version"] = started[1].decode()
             if started[2]:

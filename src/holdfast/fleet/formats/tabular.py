@@ -17,6 +17,7 @@ A map (``--map FILE.toml``, format ``mapped``)::
     [time]                             # left out: ISO 8601 or seconds to nanoseconds since 1970
     format = "%d.%m.%Y %H:%M"          # as in strptime; of a list ("iso": as above) the first that fits
     zone = "Europe/Berlin"             # left out: --timezone
+    origin = 2023-01-01T00:00:00Z      # numbers are seconds since then: the start of a trace
 
 Nodes may be a host list (``node[1-4,7]``) or a Parquet list; durations seconds or ``1-02:03:04``; GPUs a
 number or a TRES text. What can be derived is: runtime_s, node_count, job_id_raw.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -41,6 +43,7 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import Header, header_at, header_of, read_delimited
 from holdfast.fleet.formats.fields import (
+    are_local,
     event_times,
     is_blank,
     parse_duration,
@@ -84,6 +87,7 @@ _NOTHING = pa.scalar(None, pa.string())
 class _Time:
     format: str | tuple[str, ...] = "iso"
     zone: str | None = None
+    origin: datetime | None = None  # Numbers are seconds since then
 
 
 @dataclass(frozen=True)
@@ -293,6 +297,7 @@ def _batches(
 ) -> Iterator[Batch]:
     """The usable rows of records; the others are rejects with their lines."""
     for piece in records:
+        local = layout.time.zone is None and _are_local(piece.columns, layout)
         table, reasons, ours_at_all = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
         if pc.any(bad, min_count=0).as_py():
@@ -302,8 +307,17 @@ def _batches(
         yield Batch(
             {layout.table: table.filter(good), "rejects": rejects.table()},
             piece.end,
+            facts={"local_times": int(local)},
             lines={layout.table: piece.lines.filter(good)},
         )
+
+
+def _are_local(piece: pa.Table, layout: Layout) -> bool:
+    """Whether the times of the records leave their zone to the user."""
+    if layout.time.origin is not None:
+        return layout.time.origin.tzinfo is None
+    names = [name for field in _TIMES for name in layout.found(field, tuple(piece.column_names))]
+    return layout.time.format != "iso" or any(are_local(texts(piece[name])) for name in names)
 
 
 # --- Columns -------------------------------------------------------------------------------------
@@ -364,6 +378,12 @@ def _translated(values: Mapping[str, str], text: str) -> str:
 
 def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
     """Seconds since 1970, by the first of the layout's formats that fits."""
+    if (origin := layout.time.origin) is not None:
+        begin = origin if origin.tzinfo else origin.replace(tzinfo=zone)
+        column = texts(column)
+        numbers = pc.match_substring_regex(column, r"^-?\d{1,12}(\.\d+)?$")
+        seconds = pc.if_else(numbers, column, _NOTHING).cast(pa.float64())
+        return pc.add(seconds, begin.timestamp())
     if not pa.types.is_string(column.type):
         return event_times(column, zone)
     formats = layout.time.format

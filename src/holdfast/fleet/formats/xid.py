@@ -44,6 +44,7 @@ _FILE_WORDS = re.compile(
 _UPTIME = re.compile(r"\[ *\d+\.\d+\] ")
 
 
+_LOCAL = "its times carry no zone"
 _HOST_GUESSED = "the node of its XIDs is taken from the file's name"
 _YEAR_GUESSED = (
     "its times carry no year; taken as the last year that does not lie after the file's modification "
@@ -101,7 +102,9 @@ def _time(
             stamp = datetime.fromisoformat(text)
         except ValueError:
             continue
-        stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=zone)
+        if stamp.tzinfo is None:
+            guessed.add(_LOCAL)
+            stamp = stamp.replace(tzinfo=zone)
         if iso or stamp <= latest:
             return stamp.timestamp()
     return None
@@ -149,8 +152,9 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
                 rows.append(_event(text, path, options.timezone, guessed))
             except ValueError as error:
                 rejects.add(block.first_line + number, str(error), text)
-        notes = [f"{path.name}: {what}" for what in sorted(guessed, reverse=True)]
-        facts = {"inferred": notes} if notes else {}
+        notes = [f"{path.name}: {what}" for what in sorted(guessed - {_LOCAL}, reverse=True)]
+        facts: dict[str, object] = {"local_times": int(_LOCAL in guessed)}
+        facts |= {"inferred": notes} if notes else {}
         table = pa.Table.from_pylist(rows, schema=HEALTH)
         yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=facts)
 

@@ -41,8 +41,8 @@ SAME_RATE = 1e-13  # relative difference of two failure rates that are one
 SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
-_EDIT = re.compile(r"\s*([A-Za-z_][\w.\[\]]*?)\s*([*+-])\s*([^\s=].*?)\s*$", re.DOTALL)
-_SET = re.compile(r"\s*([A-Za-z_][^=]*?)\s*=\s*([*+]?)\s*(.*?)\s*$", re.DOTALL)
+_EDIT = re.compile(r"([A-Za-z_][\w.\[\]]*+)\s*+([*+-])\s*+([^\s=].*+)", re.DOTALL)
+_SET = re.compile(r"([A-Za-z_](?:[^=\s]|\s++(?!=))*+)\s*+=\s*+([*+]?)\s*+(.*+)", re.DOTALL)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -77,12 +77,11 @@ def parse(text: str) -> list[Edit]:
     """
     edits = []
     example = f"for example {EXAMPLES}"
-    for part in (part for part in text.split(";") if part.strip()):
+    for part in filter(None, map(str.strip, text.split(";"))):
         match = _SET.match(part) if "=" in part else _EDIT.match(part)
         if match is None:
             expected = f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: {example}"
-            found = part.strip()
-            raise InputError("not a change", code="invalid-syntax", found=found, expected=expected)
+            raise InputError("not a change", code="invalid-syntax", found=part, expected=expected)
         key, operator, value = match.groups()
         edits.append(Edit(key, operator or "=", value))
         known(key)

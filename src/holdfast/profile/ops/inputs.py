@@ -98,7 +98,7 @@ def read_tensor(spec: Any, settings: Mapping[str, Any], place: str) -> Any:
     if spec is None or isinstance(spec, (bool, int, float)):
         return spec
     text = "x".join(map(str, spec)) if isinstance(spec, list) else str(spec)
-    match = re.fullmatch(r"(\w+(?:x\w+)*)(?::(\w+))?", text)
+    match = re.fullmatch(r"(\w+)(?::(\w+))?", text)
     if match is None:
         expected = "[NAME=]1x3x224x224[:DTYPE], or a list of sides"
         raise refused("invalid input", "invalid-syntax", place, text, expected)

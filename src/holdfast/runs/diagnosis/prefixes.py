@@ -89,7 +89,7 @@ _RICH_HEAD = re.compile(
     "^\\s*[╭┌]?[─━-]{2,} Traceback \\(most recent call last\\) [─━-]{2,}[╮┐]?\\s*$"
 )
 _RICH_FRAME = re.compile(
-    "^\\s*[│┃] (?P<file>\\S.{0,300}?):(?P<line>\\d{1,7}) in (?P<name>\\S{1,100})\\s*[│┃]?\\s*$"
+    "^\\s*[│┃] (?P<file>\\S.{0,300}?):(?P<line>\\d{1,7}) in (?P<name>\\S{1,100})\\s*+[│┃]?\\s*+$"
 )
 _RICH_REST = re.compile("^\\s*[│┃╰└╭┌]")
 BOX = "│".encode()

@@ -21,7 +21,7 @@ _SEVERE = (
     (4.0, r"\b(?:fatal|panic|segfault|abort(?:ed|ing)?|corrupt\w*|uncorrect\w*|critical)\b"),
     (
         3.0,
-        r"\w*(?:error|exception)\b|\bfail(?:ed|ure|s|ing)?\b|\b(?:killed|crash\w*|died|dead)\b",
+        r"(?:error|exception)\b|\bfail(?:ed|ure|s|ing)?\b|\b(?:killed|crash\w*|died|dead)\b",
     ),
     (
         2.0,

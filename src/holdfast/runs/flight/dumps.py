@@ -43,6 +43,7 @@ RECORDS = "flight"
 BYTES_A_PROCESS = 4 << 20
 """Less is not worth a second process."""
 READER = ["-m", "holdfast.runs.flight.reading_process"]
+_SUFFIXES = {".json", ".pkl", ".pickle", ".pt", ".bin", ".gz", ".dump", ".trace"}
 HOW_TO_NAME = "name each file after its rank, for example rank_3.json or nccl_trace_rank_3"
 
 
@@ -168,9 +169,11 @@ def rank_in_name(name: str) -> tuple[int, bool] | None:
     named = re.findall(r"rank[-_. ]?(\d+)", name, re.IGNORECASE)
     if named:
         return int(named[-1]), True
-    stem = re.sub(r"(\.(json|pkl|pickle|pt|bin|gz|dump|trace))+$", "", name, flags=re.IGNORECASE)
-    last = re.search(r"(\d+)$", stem)
-    return (int(last[1]), False) if last else None
+    stem = name
+    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
+        stem = path.stem
+    last = re.search(r"(?<!\d)\d++$", stem)
+    return (int(last[0]), False) if last else None
 
 
 def _is_called_a_rank(file: Path) -> bool:

@@ -91,7 +91,7 @@ def table_group(places: Sequence[Place]) -> Group:
     name = without_split(first.stem)
     if len(places) > 1 or _OF.search(name) or name.isdigit():
         around = _SHARD.split(name)
-        name = re.sub(r"(?i)[-_. ]*(?:\bpart)?[-_. ]*$", "", around[0] or around[-1])
+        name = re.sub(r"(?i)(?<![-_. ])[-_. ]*+(?:\bpart[-_. ]*+)?$", "", around[0] or around[-1])
     name = name.replace("{split}", "").strip("-_. ")
     if not name:
         folders = [

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from holdfast.data.croissant.documenting.statements import Kind
 
 _NOTHING = re.compile(
-    r"(?:n\s*/?\s*\.?a\.?|none|nil|null|unknown|undefined|unspecified|tb[adc]|to\s?do|fix\s?me|xxx+|\?+|-+|\.+"
+    r"(?:n\s*+/?+\s*+\.?a\.?|none|nil|null|unknown|undefined|unspecified|tb[adc]|to\s?do|fix\s?me|xxx+|\?+|-+|\.+"
     r"|to be (?:added|announced|confirmed|decided|defined|determined|done|filled in)"
     r"|not (?:applicable|available|known|provided|specified|stated)|no (?:information|answer|data)"
     r"|(?:more )?information needed|coming soon|lorem ipsum\b.*|place\s?holder"

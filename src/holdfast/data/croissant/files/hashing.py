@@ -15,7 +15,7 @@ from holdfast.errors import InputError
 Algorithm = Literal["sha256", "md5"]
 
 _BYTES: dict[Algorithm, int] = {"sha256": 32, "md5": 16}
-_SIZE = re.compile(r"\s*(\d[\d,]*(?:\.\d+)?)\s*(bytes?|[kmgtpe]?i?b?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*+(\d[\d,]*+(?:\.\d++)?)\s*+(bytes?|[kmgtpe]?i?b?)\s*+", re.IGNORECASE)
 _PREFIXES = "kmgtpe"
 
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from holdfast.errors import InputError
 
 _MOST_ALTERNATIVES = 1000
-_GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}|\(([^()]*\|[^()]*)\)")
+_GROUP = re.compile(r"\{([^{},]*+,[^{}]*+)\}|\(([^()|]*+\|[^()]*+)\)")
 _SPECIAL = re.compile(r"[*?\[]")
 _UNTIDY = re.compile(r"(?:^|/)\.?/")
 _ANY_FOLDERS = re.compile(r"(?:(?<=/)|^)\*\*/")

@@ -96,7 +96,7 @@ def content_size(value: str) -> str:
 def licence(value: str) -> str:
     """A URL, or what may be an expression of SPDX identifiers."""
     placeholder = value.strip().casefold() in ("", "none", "unknown", "other", "public", "null")
-    words = re.split(r"\s+(?:AND|OR|WITH)\s+", value.strip().strip("()"))
+    words = re.split(r"(?<!\s)\s++(?:AND|OR|WITH)\s++", value.strip().strip("()"))
     if not placeholder and (
         not absolute_address(value) or all(_LICENCE_WORD.fullmatch(word) for word in words)
     ):

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 Part = tuple[Scan, Mapping[str, tuple[Column, Column]]]
 """A scan of a query, and by field: what was extracted, and the value made of it."""
 
-_CSV = re.compile(
-    r"CSV Error on Line: (\d+)\n(?:Original Line: (.*?)\n)?\n*([^\n]*)\n+Possible ", re.DOTALL
-)
+_CSV = re.compile(r"CSV Error on Line: (\d++)\n(?:Original Line: )?")
 _NO_LINES = "state machine reached an invalid state"
-_CSV_FILE = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
+_CSV_FILE = re.compile(r"^[^\S\n]*+file = (.*)$", re.MULTILINE)
 _LENGTHS = re.compile(r"Input: \"(.* finds \d+ values, .* finds \d+)\"")
 _TWICE = re.compile(r"Input: \"a key twice in: (.*?)\"(?:\n|$)", re.DOTALL)
 _EXPECTED = {
@@ -92,13 +90,16 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
     if bad := _CSV.search(said):
         named = _CSV_FILE.search(said)
         path = named[1].strip() if named else ""
+        # The line, which may hold line breaks, then what is wrong with it, then advice.
+        text, _, _ = said[bad.end() :].partition("\nPossible ")
+        line, _, reason = text.rstrip().rpartition("\n")
         return InputError(
             "the line is not a row of the table",
             code="damaged",
             path=_fullpath(path, parts),
             place=f"line {bad[1]}",
-            found=(bad[2] or "").strip()[:200] or None,
-            expected=bad[3].strip() or None,
+            found=line.strip()[:200] or None,
+            expected=reason.strip() or None,
             remedy="correct the line; quote values that hold separators or line ends, and save as UTF-8",
         )
     if _NO_LINES in said:

@@ -30,7 +30,7 @@ from holdfast.errors import InputError
 _LENGTH = struct.Struct("<QI")  # length, its masked crc32c
 _CHECK = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
-_SHARD = re.compile(r".*(\.tfrecords?|\.tfrec|-\d{5,}-of-\d{5,}).*")
+_SHARD = re.compile(r"\.tfrec|-\d{5,}+-of-\d{5}")
 # Names of the convention by which TensorFlow's image data sets are written.
 _USUAL_IMAGE = "image/encoded"
 _USUAL_LABEL = "image/class/label"
@@ -44,7 +44,7 @@ def masked_crc32c(data: bytes | memoryview) -> int:
 
 def is_shard(name: str) -> bool:
     """Whether a file of this name is a TFRecord by the usual names."""
-    return _SHARD.fullmatch(name) is not None
+    return _SHARD.search(name) is not None
 
 
 class TFRecord:

@@ -1,0 +1,246 @@
+"""The same jobs in any format, zone, order or number of files are the same store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from same_jobs import Job, as_json, text
+
+import holdfast.fleet as fleet
+from holdfast.errors import InputError
+from holdfast.fleet.store import Store
+
+HOUR = 3600
+SUMMER = int(datetime(2026, 3, 8, 5, tzinfo=ZoneInfo("UTC")).timestamp())  # New York: clocks go on
+WINTER = int(
+    datetime(2026, 10, 25, 0, 30, tzinfo=ZoneInfo("UTC")).timestamp()
+)  # Berlin: an hour twice
+
+Rows = list[dict[str, Any]]
+
+
+def stored(folder: Path, *, but: Sequence[str] = ("db_index",)) -> Rows:
+    """The attempts of a store by value, in an order of their own."""
+    tables = [pq.read_table(file) for file in Store.open(folder).files("attempts")]
+    rows = pa.concat_tables(tables).drop_columns(list(but)).to_pylist()
+    return sorted(rows, key=lambda row: (row["job_id"], row["submit_s"]))
+
+
+def busy_days(begin: int = SUMMER - 40 * HOUR, each_s: int = 3 * HOUR) -> list[Job]:
+    """Plain, array, heterogeneous, requeued, running and waiting jobs, and a job number used again."""
+    jobs = []
+    for i in range(24):
+        at = begin + i * each_s + 37 * i * i
+        jobs.append(
+            Job(100 + i, at, at + 61 + i, at + 4000 + 131 * i, index=i + 1, user=f"u{i % 3}")
+        )
+    at = begin + 5 * each_s
+    jobs += [
+        Job(201, at, at + 5, at + 905, "FAILED", 31, array=(200, 1)),
+        Job(202, at, at + 9, at + 1209, "COMPLETED", 32, array=(200, 2)),
+        Job(301, at + 7, at + 70, at + 770, index=33, het=(301, 0), nodes=("n1", "n2")),
+        Job(302, at + 7, at + 70, at + 771, index=34, het=(301, 1), nodes=("n3",)),
+        Job(400, at, at + 30, at + 1030, "NODE_FAIL", 35, ("n4", "n5")),
+        Job(400, at + 1030, at + 1200, at + 9999, "COMPLETED", 36, ("n6", "n7")),
+        Job(500, at + 86_400, at + 86_500, None, "RUNNING", 37),
+        Job(501, at + 86_400, None, None, "PENDING", 38),
+        Job(
+            103,
+            at + 90 * 86_400 + 17,
+            at + 90 * 86_400 + 50,
+            at + 90 * 86_400 + 99,
+            index=39,
+            user="x",
+        ),
+    ]
+    return jobs
+
+
+_FORMS = {
+    "text": text,
+    "no index": lambda jobs, path, zone: text(jobs, path, zone, without=["DBIndex"]),
+    "delimiter": lambda jobs, path, zone: text(jobs, path, zone, delimiter="^_^"),
+    "epoch": lambda jobs, path, zone: text(jobs, path, None),
+    "json": lambda jobs, path, zone: as_json(jobs, path),
+    "json, no index": lambda jobs, path, zone: as_json(jobs, path, index=False),
+}
+_SAYS_WHEN = ("epoch", "json", "json, no index")
+_FOLDERS = count()
+
+
+@settings(
+    max_examples=12,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    zone=st.sampled_from(["UTC", "America/New_York", "Asia/Kolkata", "Europe/London"]),
+    files=st.lists(
+        st.tuples(
+            st.sampled_from([*_FORMS]), st.integers(0, 12), st.integers(20, 33), st.booleans()
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    stated=st.booleans(),
+    one_call=st.booleans(),
+)
+def test_the_same_jobs_are_the_same_store(
+    tmp_path: Path, zone: str, files: list[tuple[str, int, int, bool]], stated: bool, one_call: bool
+) -> None:
+    jobs = busy_days()
+    folder = tmp_path / str(next(_FOLDERS))
+    folder.mkdir()
+    fleet.ingest([text(jobs, folder / "all.psv", None)], folder / "expected")
+    # Every job is in the first file, that says when unless the zone is stated; the others have parts.
+    paths = [_FORMS["json" if not stated else "text"](jobs, folder / "0", zone)]
+    for place, (form, low, high, backwards) in enumerate(files, 1):
+        part = jobs[low:high][:: -1 if backwards else 1]
+        paths.append(_FORMS[form](part, folder / str(place), zone))
+    for call in [paths[::-1]] if one_call else [[path] for path in paths]:
+        fleet.ingest(call, folder / "store", timezone=zone if stated else None)
+    assert stored(folder / "store") == stored(folder / "expected")
+
+
+def test_what_says_when_settles_the_zone(tmp_path: Path) -> None:
+    jobs = busy_days()
+    local = text(jobs, tmp_path / "local.psv", "America/New_York")
+    said = as_json(jobs[:11] + jobs[12:], tmp_path / "said.json")  # on both sides of the change
+    result = fleet.ingest([local, said], tmp_path / "store")
+    assert (result.attempts, result.inferred[0].count("America/New_York")) == (len(jobs), 1)
+    assert Store.open(tmp_path / "store").facts["timezone"] == "America/New_York"
+
+
+@pytest.mark.parametrize("shared", [1, 3])
+def test_a_few_jobs_in_common_do_not_stay_doubled(tmp_path: Path, shared: int) -> None:
+    jobs = busy_days()
+    local = text(jobs[:shared], tmp_path / "local.psv", "Asia/Kolkata")
+    fleet.ingest([local, as_json(jobs, tmp_path / "said.json")], tmp_path / "store")
+    fleet.ingest([text(jobs, tmp_path / "all.psv", None)], tmp_path / "expected")
+    assert stored(tmp_path / "store") == stored(tmp_path / "expected")
+
+
+def test_a_zone_that_is_told_for_one_season_only_is_asked_for(tmp_path: Path) -> None:
+    jobs = busy_days()
+    said = as_json(jobs[:6], tmp_path / "said.json")  # in winter: New York, or Bogota
+    local = text(jobs, tmp_path / "local.psv", "America/New_York")
+    assert _refused(lambda: fleet.ingest([local, said], tmp_path / "store")) == str(local)
+    assert not (tmp_path / "store" / "store.json").exists()
+
+
+def _refused(call: Callable[[], object], *names: str) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert caught.value.code == "conflict"
+    assert "--timezone" in (caught.value.remedy or "")
+    for name in names:
+        assert name in str(caught.value)
+    return str(caught.value.path)
+
+
+def test_what_nothing_settles_is_refused(tmp_path: Path) -> None:
+    jobs = busy_days()
+    berlin = text(jobs, tmp_path / "berlin.psv", "Europe/Berlin")
+    utc = text(jobs[2:7], tmp_path / "utc.psv", "UTC")
+    said = as_json(jobs, tmp_path / "said.json")
+    # Two that say nothing; which is wrong, the tz database tells: both may be, the later one is named.
+    _refused(lambda: fleet.ingest([utc, berlin], tmp_path / "a"), "utc.psv", "berlin.psv", "1 h")
+    # A stated zone against times that say when.
+    wrong = lambda: fleet.ingest([berlin, said], tmp_path / "b", timezone="Asia/Tokyo")  # noqa: E731
+    assert _refused(wrong, "said.json", "Europe/Berlin") == str(berlin)
+    # A store is not changed.
+    fleet.ingest([berlin], tmp_path / "c")
+    before = stored(tmp_path / "c")
+    _refused(lambda: fleet.ingest([said], tmp_path / "c"), "new store")
+    # The same file in a second zone, and the same log grown by a job.
+    _refused(lambda: fleet.ingest([berlin], tmp_path / "c", timezone="Europe/Berlin"), "new store")
+    more = text(
+        [*jobs, Job(900, SUMMER, SUMMER + 9, SUMMER + 99)], tmp_path / "more", "Europe/Berlin"
+    )
+    _refused(lambda: fleet.ingest([more], tmp_path / "c", timezone="Europe/Berlin"), "new store")
+    assert stored(tmp_path / "c") == before
+    # "UTC" by default and "UTC" stated are one way to read it.
+    assert fleet.ingest([berlin], tmp_path / "c", timezone="UTC").already_known == [str(berlin)]
+
+
+def test_attempts_of_one_job_number_are_no_shift(tmp_path: Path) -> None:
+    """Requeued on the hour, used again after a wrap, started by cron: two logs of other days."""
+    base = SUMMER + 50 * 86_400
+    hourly = [
+        Job(7, base + i * HOUR, base + i * HOUR + 1, base + i * HOUR + 13 + i) for i in range(10)
+    ]
+    first = [
+        *hourly[:5],
+        Job(8, base, base + 5, base + 900, "NODE_FAIL", nodes=("n1",)),
+        Job(9, base, base + 1, base + 50),
+    ]
+    second = [
+        *hourly[5:],
+        Job(8, base + HOUR, base + HOUR + 5, base + HOUR + 900, "COMPLETED"),
+        Job(9, base + 2 * HOUR, base + 2 * HOUR + 1, base + 2 * HOUR + 50, user="other"),
+    ]
+    one, two = (
+        text(first, tmp_path / "1", without=["DBIndex"]),
+        text(second, tmp_path / "2", without=["DBIndex"]),
+    )
+    assert fleet.ingest([one, two], tmp_path / "store").attempts == len(first) + len(second)
+
+
+def test_two_clusters_have_the_same_numbers(tmp_path: Path) -> None:
+    jobs = busy_days()
+    other = text(
+        [replace(job, user="z", submit=job.submit - 7) for job in jobs], tmp_path / "other.psv"
+    )
+    other.write_text(other.read_text().replace("|c|", "|d|"))
+    local = text(jobs[:5], tmp_path / "local.psv", "Asia/Kolkata")
+    said = as_json(jobs, tmp_path / "said.json")
+    assert fleet.ingest([other, local, said], tmp_path / "store").attempts == 2 * len(jobs)
+
+
+def test_a_store_of_before_is_compared(tmp_path: Path) -> None:
+    local = text(busy_days(), tmp_path / "local.psv", "Asia/Kolkata")
+    fleet.ingest([local], tmp_path / "store")
+    manifest = tmp_path / "store" / "store.json"
+    old = json.loads(manifest.read_text())
+    for each in old["sources"]:
+        each["facts"] = {"columns": each["facts"]["columns"]}
+    manifest.write_text(json.dumps(old))
+    said = as_json(busy_days(), tmp_path / "said.json")
+    _refused(lambda: fleet.ingest([said], tmp_path / "store"), "Asia/Kolkata")
+
+
+def test_a_db_index_decides(tmp_path: Path) -> None:
+    at = SUMMER
+    one = [Job(7, at, at + 1, at + 13, index=1)]
+    two = [Job(7, at + HOUR, at + HOUR + 1, at + HOUR + 13, index=2)]  # by cron, an hour later
+    paths = [text(one, tmp_path / "1"), text(two, tmp_path / "2")]
+    assert fleet.ingest(paths, tmp_path / "store").attempts == 2
+    same = [Job(7, at + HOUR, at + HOUR + 1, None, "RUNNING", index=1)]
+    paths[1] = text(same, tmp_path / "3")
+    _refused(lambda: fleet.ingest(paths, tmp_path / "other"))
+
+
+def test_submitted_in_the_hour_that_comes_twice(tmp_path: Path) -> None:
+    jobs = [
+        Job(1, WINTER, WINTER + 2 * HOUR, WINTER + 3 * HOUR, index=1),
+        Job(2, WINTER + HOUR, WINTER + 3 * HOUR, WINTER + 5 * HOUR, index=2),
+    ]
+    local = text(jobs, tmp_path / "local.psv", "Europe/Berlin")
+    said = as_json(jobs, tmp_path / "said.json")
+    for place, paths in enumerate(([local, said], [said, local])):
+        store = tmp_path / str(place)
+        for path in paths:
+            fleet.ingest([path], store, timezone="Europe/Berlin")
+        assert [row["submit_s"] for row in stored(store)] == [job.submit for job in jobs]
