@@ -338,7 +338,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for target in (
-        "holdfast.fleet.ingest_staging.write_parquet",
+        "holdfast.fleet.ingest_staging.store_writer",
         "holdfast.fleet.ingest_commit.sync",
     ):
         with monkeypatch.context() as patch:

@@ -184,11 +184,11 @@ def ingest(
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
     """
+    without_pandas()
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.moments import instant
     from holdfast.fleet.on_cluster import sacct_output
 
-    without_pandas()
     if not sources and sacct is None:
         expected = "SRC... or --sacct now-7d"
         raise InputError("nothing to ingest", code="missing-key", expected=expected)

@@ -1,6 +1,7 @@
 """The attempts of a commit: which rows stay, and which execution of its job each row is.
 
-Rows stay in their files; DuckDB holds the few columns that decide. Several sources, or a source and the
+Rows stay in their files; DuckDB holds the few columns that decide, and those only of jobs that have
+several rows: most have one, which is their first execution. Several sources, or a source and the
 store, may have rows of one attempt: one is left. The row that knows most of the end wins: a final state
 over RUNNING or PENDING, then the later end, then the longer runtime, then the row with more columns. What
 it lacks (a column that its source did not print) comes from the others.
@@ -17,26 +18,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.columns import with_cluster
-from holdfast.fleet.ingest_staging import with_key, write_parquet
+from holdfast.fleet.ingest_staging import FILE_ROWS, ROW_GROUP_ROWS, with_key, write_rows
 from holdfast.fleet.schema import ATTEMPTS, NOT_OVER
 from holdfast.tables import literal
 
 _MEMORY = "1GB"
 _MERGED_AT_ONCE = 400_000
-_FILE_ROWS = 1_000_000
 _SMALL_ROWS = 50_000
 _MOST_SMALL_FILES = 24
 _OVER = f"coalesce(state NOT IN {literal(NOT_OVER)}, false)"
 _EITHER = ("out_of_memory", "sigterm")
-_PARQUET = "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 262144)"
 
-# One row per row of every file, in their order: `place` is the file's number and the row's.
-_INDEX = f"""SELECT place, key, attempt, job_id_raw, submit_s, start_s, runtime_s,
-    coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END) AS end_s,
-    hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END) AS job,
-    recovered, coalesce(state = 'RESIZING', false) AS resizing,
-    coalesce(restarts > 0, false) AS restarted, coalesce(reason = 'BeginTime', false) AS begin_time,
-    coalesce(contains(job_id, '_'), false) AS array_task, true AS keep FROM """
+_JOB = "hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END)"
+_END = f"coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END)"
+# `place` is the number of the file and that of the row
+_INDEX = f"""SELECT place, key, attempt, submit_s, start_s, {_END} AS end_s, runtime_s, {_JOB} AS job,
+    recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep FROM """
 
 # The executions of each job that has several. A job that was resized has a row per size, all with the
 # same start: each counts from the end of the row before.
@@ -53,25 +50,20 @@ _CHAINS = """CREATE OR REPLACE TABLE chain AS
 # user's --begin does not cause. (Tasks of an array get their numbers when they start but keep the
 # array's time of submission.) A resized job has two rows even without --duplicates. Gaps in DBIndex are
 # no sign: other users' jobs and purged ones leave them too.
-_EXECUTIONS = """WITH real AS (FROM attempt WHERE keep AND NOT recovered), late AS (
-        SELECT place FROM (
-            SELECT *, min(submit_s) OVER (
-                ORDER BY job_id_raw DESC, submit_s DESC
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ) AS after_s
-            FROM real WHERE NOT array_task AND submit_s IS NOT NULL AND job_id_raw IS NOT NULL
-        ) WHERE after_s < submit_s AND begin_time AND start_s IS NOT NULL
-    ), marked AS (
-        SELECT job, resizing, restarted OR place IN (FROM late) AS requeued FROM real
-    ), job AS (
-        SELECT count(*) AS rows, count(*) FILTER (NOT resizing) AS executions,
-            bool_or(requeued) AS requeued
-        FROM marked WHERE job IN (FROM several) GROUP BY job
-        UNION ALL SELECT 1, 1, true FROM marked
-            WHERE requeued AND NOT resizing AND job NOT IN (FROM several)
-    )
-    SELECT count(*) FILTER (executions > 1),
-        count(*) FILTER (rows = 1 AND executions = 1 AND requeued) FROM job"""
+_REAL = f"""SELECT *, {_JOB} AS job FROM {{rows}} WHERE NOT recovered
+    AND place NOT IN (SELECT place FROM attempt WHERE NOT keep)"""
+_PLAIN = "submit_s IS NOT NULL AND job_id_raw IS NOT NULL AND NOT contains(job_id, '_')"
+_REQUEUED = """SELECT coalesce(restarts > 0, false) AS restarted, place, submit_s FROM ({real})
+    WHERE (restarts > 0 OR (reason = 'BeginTime' AND start_s IS NOT NULL AND {plain}))
+        AND state IS DISTINCT FROM 'RESIZING' AND job NOT IN (
+            SELECT job FROM attempt WHERE keep AND NOT recovered GROUP BY job HAVING count(*) > 1
+        )"""
+_LATE = """SELECT count(*) FROM requeued JOIN (
+        SELECT place, min(submit_s) OVER (
+            ORDER BY job_id_raw DESC, submit_s DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS after_s
+        FROM ({real}) WHERE {plain}
+    ) AS following USING (place) WHERE NOT restarted AND after_s < submit_s"""
 
 
 # Local times do not tell which of the two hours is meant that a change of clocks makes alike: rows of one
@@ -83,11 +75,11 @@ _REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
         AND attempt.start_s IS NOT DISTINCT FROM later.start_s
         AND coalesce(attempt.end_s = later.end_s, later.start_s IS NOT NULL)"""
 
-# What becomes of each file: the rows that stay, and whether each row stays as it is.
-_FILES = """SELECT place >> 40 AS file, count(*) FILTER (keep), bool_or(recovered AND keep),
+# What becomes of the rows of each file: how many go, and whether each of the others stays as it is.
+_FILES = """SELECT place >> 40 AS file, count(*) FILTER (NOT keep), bool_or(recovered AND keep),
         bool_and(keep AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
             AND runtime_s IS NOT DISTINCT FROM coalesce(own_s, runtime_s))
-    FROM attempt LEFT JOIN chain USING (place) GROUP BY file ORDER BY file"""
+    FROM attempt LEFT JOIN chain USING (place) GROUP BY file"""
 
 
 class Attempts:
@@ -111,12 +103,8 @@ class Attempts:
         self._db = duckdb.connect(
             config={"memory_limit": _MEMORY, "temp_directory": str(scratch / "spill")}
         )
-        empty = self._new(ATTEMPTS.empty_table())
-        self._db.execute(
-            f"CREATE TABLE attempt AS {_INDEX} (SELECT *, 0::BIGINT AS place "
-            f"FROM read_parquet({literal(str(empty))}))"
-        )
-        files = [empty, *stored, *staged]
+        self._rows_in: list[int] = []
+        files = [self._new(ATTEMPTS.empty_table()), *stored, *staged]
         if cluster:
             files = [self._named(file) for file in files]
         self._add(files)
@@ -131,7 +119,7 @@ class Attempts:
 
     def _new(self, rows: pa.Table) -> Path:
         path = self._scratch / f"{len(list(self._scratch.glob('*.parquet')))}.parquet"
-        write_parquet(path, rows)
+        write_rows(path, [rows])
         return path
 
     def _named(self, file: Path) -> Path:
@@ -142,15 +130,26 @@ class Attempts:
         return self._new(named(pq.read_table(file, schema=ATTEMPTS), self.cluster))
 
     def _add(self, files: Sequence[Path]) -> None:
+        """Take in files: whatever is asked of jobs is asked of those with several rows only."""
         first = len(self._files)
         self._files += files
-        new = self._rows(range(first, len(self._files)))
-        self._db.execute(f"INSERT INTO attempt {_INDEX} {new}")
-        # Whatever is asked of jobs is asked of these few only; each of the others has one row.
+        self._rows_in += [pq.read_metadata(file).num_rows for file in files]
+        jobs = f"SELECT {_JOB} AS job FROM {self._rows(range(first, len(self._files)))}"
+        if not first:
+            self._db.execute(f"CREATE TABLE attempt AS {_INDEX} {self._every} LIMIT 0")
+            jobs = f"SELECT job FROM ({jobs}) GROUP BY job HAVING count(*) > 1"
         self._db.execute(
-            "CREATE OR REPLACE TABLE several AS "
-            "SELECT job FROM attempt GROUP BY job HAVING count(*) > 1"
+            f"""INSERT INTO attempt {_INDEX} {self._every}
+            WHERE ({_JOB} IN ({jobs}) OR attempt IS DISTINCT FROM 1 OR recovered)
+                AND place NOT IN (SELECT place FROM attempt);
+            CREATE OR REPLACE TABLE several AS
+                SELECT job FROM attempt GROUP BY job HAVING count(*) > 1"""
         )
+
+    @property
+    def _every(self) -> str:
+        """SQL: the rows of all files."""
+        return self._rows(range(len(self._files)))
 
     def _rows(self, numbers: Sequence[int]) -> str:
         """SQL: the rows of some files, whole, each with its place."""
@@ -172,16 +171,22 @@ class Attempts:
         ((count,),) = self._db.sql(f"SELECT count(*) FROM {rows}").fetchall()
         return int(count)
 
-    def rows(self, condition: str) -> pa.Table:
-        """The chosen rows, whole, in order."""
-        query = f"SELECT wide.* EXCLUDE (place) FROM {self._chosen(condition)} ORDER BY place"
-        return self._db.sql(query).to_arrow_table().cast(ATTEMPTS)
+    def with_keys(self, keys: Sequence[int]) -> pa.Table:
+        """The rows that stay of some attempts, whole."""
+        dropped = "SELECT place FROM attempt WHERE NOT keep"
+        query = f"FROM {self._every} WHERE key IN {literal(keys)} AND place NOT IN ({dropped})"
+        return self._whole(query)
+
+    def _whole(self, query: str) -> pa.Table:
+        """Rows in order, in the columns of the store."""
+        rows = self._db.sql(f"SELECT * EXCLUDE (place) FROM ({query}) ORDER BY place")
+        return rows.to_arrow_table().cast(ATTEMPTS)
 
     def drop_recovered(self) -> pa.Table:
         """Take out the recovered attempts: they are looked at anew."""
         if not self._count("attempt WHERE recovered"):
             return ATTEMPTS.empty_table()
-        found = self.rows("recovered")
+        found = self._whole(f"FROM {self._chosen('recovered')}")
         self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
 
@@ -216,6 +221,7 @@ class Attempts:
         )
         lacking = self._count("lacking")
         buckets = -(-2 * lacking // _MERGED_AT_ONCE)  # a bounded number of rows at a time
+        merged = []
         for bucket in range(buckets):
             chosen = f"key IN (FROM lacking) AND hash(key) % {buckets} = {bucket}"
             places = f"place IN (SELECT place FROM ranked WHERE {chosen})"
@@ -223,7 +229,9 @@ class Attempts:
                 SELECT wide.* EXCLUDE (key), ranked.key, rank
                 FROM {self._chosen(places)} JOIN ranked USING (place)
             ) GROUP BY key ORDER BY key"""
-            self.add_rows(self._db.sql(query).to_arrow_table().cast(ATTEMPTS))
+            merged.append(self._new(self._db.sql(query).to_arrow_table().cast(ATTEMPTS)))
+        if merged:
+            self._add(merged)
 
     # --- Executions ------------------------------------------------------------------------------
 
@@ -238,45 +246,55 @@ class Attempts:
             the files; those of the store in which nothing changes are among them.
         """
         self._db.execute(_CHAINS)
-        files: list[Path] = []
+        kept: list[Path] = []
+        moved: list[int] = []
         chunks: list[list[int]] = []
-        size = _FILE_ROWS
-        found = self._db.sql(_FILES).fetchall()
+        size = FILE_ROWS
+        changes = {file: facts for file, *facts in self._db.sql(_FILES).fetchall()}
+        found = []
+        for number, rows in enumerate(self._rows_in):
+            dropped, *facts = changes.get(number, (0, False, True))
+            if rows > dropped:
+                found.append((number, rows - dropped, *facts))
         # A log that is watched leaves a file at every poll: now and then they become one.
         small = sum(self._files[n] in self._stored and rows < _SMALL_ROWS for n, rows, *_ in found)
         join_below = _SMALL_ROWS if small > _MOST_SMALL_FILES else 0
         for number, rows, recovered, same in found:
             file = self._files[number]
-            if same and rows >= join_below and file in self._stored:
-                files.append(file)
-            elif rows:
+            if same and file in self._stored and rows >= join_below:
+                kept.append(file)
+            elif same and file not in self._stored and rows >= _SMALL_ROWS:
+                moved.append(number)
+            else:
                 # Recovered attempts are looked at again by every commit: in a file of their own, the
                 # large ones can stay.
-                if recovered or size + rows > _FILE_ROWS:
+                if recovered or size + rows > FILE_ROWS:
                     chunks.append([])
                     size = 0
                 chunks[-1].append(number)
-                size = _FILE_ROWS if recovered else size + rows
-        for place, numbers in enumerate(chunks):
-            files.append(folder / f"{commit}-{place:03d}.parquet")
-            self._db.execute(
-                f"""COPY (SELECT wide.* EXCLUDE (place) REPLACE (
+                size = FILE_ROWS if recovered else size + rows
+        new = [folder / f"{commit}-{place:03d}.parquet" for place in range(len(moved + chunks))]
+        for numbers, file in zip(chunks, new, strict=False):
+            rows = self._db.sql(
+                f"""SELECT wide.* EXCLUDE (place) REPLACE (
                     nullif(coalesce(number, 1), 0)::INTEGER AS attempt,
                     coalesce(own_s, runtime_s) AS runtime_s)
                 FROM {self._rows(numbers)} LEFT JOIN chain USING (place)
-                ANTI JOIN (FROM attempt WHERE NOT keep) AS dropped USING (place)
-                ) TO {literal(str(files[-1]))} {_PARQUET}"""
+                ANTI JOIN (FROM attempt WHERE NOT keep) AS dropped USING (place)"""
             )
-        return files
+            write_rows(file, map(pa.Table.from_batches, zip(rows.to_arrow_reader(ROW_GROUP_ROWS))))
+        for number, file in zip(moved, new[len(chunks) :], strict=True):
+            self._files[number] = self._files[number].rename(file)
+        return kept + new
 
     def counts(self) -> dict[str, int]:
         """Rows that stay, without recovered ones; recovered ones; jobs."""
-        ((rows, recovered, jobs),) = self._db.sql(
-            "SELECT count(*) FILTER (NOT recovered), count(*) FILTER (recovered), "
-            "count(*) FILTER (job NOT IN (FROM several)) "
-            "+ count(DISTINCT job) FILTER (job IN (FROM several)) FROM attempt WHERE keep"
+        ((every, rows, recovered, jobs),) = self._db.sql(
+            "SELECT count(*), count(*) FILTER (keep AND NOT recovered), "
+            "count(*) FILTER (keep AND recovered), count(DISTINCT job) FILTER (keep) FROM attempt"
         ).fetchall()
-        return {"attempts": rows, "attempts_recovered": recovered, "jobs": jobs}
+        single = sum(self._rows_in) - every
+        return {"attempts": single + rows, "attempts_recovered": recovered, "jobs": single + jobs}
 
     def duplicates_flag(self) -> str:
         """Does the log hide attempts? `sacct` without ``--duplicates`` prints a job's last one only.
@@ -287,7 +305,16 @@ class Attempts:
             ``"present"`` (more jobs show several executions than show signs of hidden ones),
             ``"missing"`` or ``"unknown"`` (nothing was ever requeued).
         """
-        ((shown, hidden),) = self._db.sql(_EXECUTIONS).fetchall()
+        shown = self._count(
+            "(SELECT job FROM attempt WHERE keep AND NOT recovered AND NOT resizing "
+            "GROUP BY job HAVING count(*) > 1)"
+        )
+        real = _REAL.format(rows=self._every)
+        self._db.execute(f"CREATE TABLE requeued AS {_REQUEUED.format(real=real, plain=_PLAIN)}")
+        hidden = self._count("requeued WHERE restarted")
+        if self._count("requeued") > hidden:
+            ((late,),) = self._db.sql(_LATE.format(real=real, plain=_PLAIN)).fetchall()
+            hidden += late
         if not shown and not hidden:
             return "unknown"
         return "present" if shown >= hidden else "missing"
@@ -295,8 +322,9 @@ class Attempts:
     def time_range(self) -> list[int] | None:
         """First and last time of an attempt."""
         ((low, high, first, last),) = self._db.sql(
-            "SELECT least(min(start_s), min(end_s)), greatest(max(start_s), max(end_s)), "
-            "min(submit_s), max(submit_s) FROM attempt WHERE keep"
+            f"SELECT least(min(start_s), min({_END})), greatest(max(start_s), max({_END})), "
+            f"min(submit_s), max(submit_s) FROM {self._every} "
+            "WHERE place NOT IN (SELECT place FROM attempt WHERE NOT keep)"
         ).fetchall()
         if low is None:
             low, high = first, last

@@ -6,7 +6,7 @@ commit. Files in which nothing changes are listed again as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,22 +21,12 @@ import pyarrow.parquet as pq
 from holdfast.errors import InputError
 from holdfast.files import sync
 from holdfast.fleet.formats.batch import queried
-from holdfast.fleet.formats.columns import flat, replaced, row_key, with_cluster
+from holdfast.fleet.formats.columns import flat, replaced, row_key, with_cluster, with_codes
 from holdfast.fleet.ingest_attempts import Attempts
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
-from holdfast.fleet.ingest_staging import SCHEMAS, Stage
-from holdfast.fleet.schema import ATTEMPTS, NODES, STEPS, TABLES
+from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, SCHEMAS, Stage, coded_table, store_writer
+from holdfast.fleet.schema import ATTEMPTS, NODES, TABLES
 from holdfast.fleet.store import STAGING, Store, write_manifest
-
-ROW_GROUP_ROWS = 262_144
-
-_FEW_VALUES = [
-    "cluster", "user", "account", "partition", "qos", "work_dir", "state", "reason", "failed_node",
-    "nodes.list.element", "excluded_nodes.list.element", "time_limit_s", "gpus", "cpus",
-    "node_count", "attempt", "exit_code", "exit_signal", "restarts", "node", "check", "severity",
-    "result", "message", "event", "xid", "cause", "source",
-]  # fmt: skip
-
 
 # What makes a row of a small table the same row again.
 IDENTITY = {
@@ -65,25 +55,13 @@ class Commit:
     # Small table -> rows of this commit that another row stands for
     merged: dict[str, int] = field(default_factory=dict)
 
-    def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
+    def write(self, name: str, pieces: Iterable[pa.Table]) -> str:
         """Write one Parquet file of a table; gives its name for `store.json`."""
-        return self.write_many(name, suffix, lambda write: write(table))
-
-    def write_many(
-        self, name: str, suffix: str, rows: Callable[[Callable[[pa.Table], None]], None]
-    ) -> str:
-        """Write one Parquet file row group by row group; `rows` calls what it is given for each."""
         (self.folder / name).mkdir(parents=True, exist_ok=True)
-        part = f"{name}/{self.number:04d}-{suffix}.parquet"
-        schema = TABLES[name]
-        coded = [column for column in _FEW_VALUES if column.split(".")[0] in schema.names]
-        with (
-            (self.folder / part).open("wb") as file,
-            pq.ParquetWriter(
-                file, schema, compression="zstd", compression_level=1, use_dictionary=coded
-            ) as writer,
-        ):
-            rows(lambda table: writer.write_table(table, row_group_size=ROW_GROUP_ROWS))
+        part = f"{name}/{self.number:04d}-000.parquet"
+        with store_writer(self.folder / part, coded_table(name).schema) as writer:
+            for rows in pieces:
+                writer.write_table(with_codes(rows), row_group_size=ROW_GROUP_ROWS)
         sync(self.folder / part)
         return part
 
@@ -173,7 +151,7 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
             sync(file)
         return {
             "files": [file.relative_to(work.folder).as_posix() for file in files]
-            or [work.write("attempts", ATTEMPTS.empty_table())],
+            or [work.write("attempts", [])],
             "counts": attempts.counts(),
             "duplicates_flag": attempts.duplicates_flag(),
             "time_range": attempts.time_range(),
@@ -187,14 +165,14 @@ def _stored(work: Commit) -> list[Path]:
 
 
 def _staged(work: Commit) -> list[Path]:
-    return [file for stage in work.stages for file, _ in stage.files.get("attempts", ())]
+    return [file for stage in work.stages for file in stage.files()]
 
 
 def _recover(
     work: Commit, attempts: Attempts, before: pa.Table, outages: pa.Table, events: pa.Table
 ) -> pa.Table:
     """The attempts that accounting lost: those found now and those found by earlier ingests."""
-    steps = pa.concat_tables([STEPS.empty_table(), *(each.read("steps") for each in work.stages)])
+    steps = pa.concat_tables([coded_table("steps"), *(each.read("steps") for each in work.stages)])
     steps = with_cluster(steps, attempts.cluster)
     found = pa.concat_tables([lost_attempts(steps, _owners(attempts, steps)), before])
     if not len(found):
@@ -223,8 +201,7 @@ def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
     """The attempts, whole, of the same job and submission as `rows`."""
     if not len(rows):
         return ATTEMPTS.empty_table()
-    keys = ", ".join(map(str, _job_keys(rows)))
-    return attempts.rows(f"keep AND key IN ({keys})")
+    return attempts.with_keys(_job_keys(rows))
 
 
 def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
@@ -252,16 +229,16 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         return old_files, lambda: _pieces(work, name)[0]
     before, *new = _pieces(work, name)
     if read_again:
-        again = pc.is_in(before["source"], value_set=pa.array(sorted(read_again)))
+        again = pc.is_in(flat(before["source"]), value_set=pa.array(sorted(read_again)))
         before = before.filter(pc.invert(again))
-    rows = pa.concat_tables([before, *new])
+    rows = pa.concat_tables([before, *new]).combine_chunks()
     if len(rows):
         keys = row_key(*(rows[column] for column in IDENTITY[name]))
         if "key" in rows.column_names:
             rows = replaced(rows, "key", keys)
         count, rows = len(rows), rows.take(pa.array(last_of_each(rows, keys)))
         work.merged[name] = count - len(rows)
-    return [work.write(name, rows)], lambda: rows
+    return [work.write(name, [rows])], lambda: rows
 
 
 def _pieces(work: Commit, name: str, *, named: bool = True) -> list[pa.Table]:
@@ -269,12 +246,9 @@ def _pieces(work: Commit, name: str, *, named: bool = True) -> list[pa.Table]:
 
     `named`: each with its cluster, also where the log has several.
     """
-    schema = SCHEMAS[name]
     files = work.old.files(name) if work.old and name in TABLES else []
-    stored = [pq.read_table(file, schema=schema) for file in files]
-    before = pa.concat_tables([schema.empty_table(), *stored])
-    pieces = [before, *(stage.read(name) for stage in work.stages)]
-    named = named and "cluster" in schema.names
+    pieces = [coded_table(name, *files), *(stage.read(name) for stage in work.stages)]
+    named = named and "cluster" in SCHEMAS[name].names
     return [_with_cluster(work, piece) for piece in pieces] if named else pieces
 
 
@@ -316,10 +290,11 @@ def cluster_nodes(work: Commit) -> dict[str, set[str]]:
                 owners[name] = set()
     for table in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
         for piece in _pieces(work, table, named=False):
-            pairs = piece.group_by(["cluster", "node"]).aggregate([])
-            for row in pairs.to_pylist():
-                if row["cluster"]:
-                    owners.setdefault(row["cluster"], set()).add(row["node"])
+            named = piece.filter(pc.not_equal(pc.fill_null(flat(piece["cluster"]), ""), ""))
+            cluster, node = flat(named["cluster"]), flat(named["node"])
+            pairs = pa.table({"cluster": cluster, "node": node}).group_by(["cluster", "node"])
+            for row in pairs.aggregate([]).to_pylist():
+                owners.setdefault(row["cluster"], set()).add(row["node"])
     return owners
 
 
@@ -343,4 +318,4 @@ def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
         f"{guessed} of {len(nodes)} nodes come from the node lists of jobs, not from an "
         "inventory; a node's GPUs are the most that one job had on it."
     ]
-    return [work.write("nodes", nodes)], len(nodes), inferred if guessed else []
+    return [work.write("nodes", [nodes])], len(nodes), inferred if guessed else []

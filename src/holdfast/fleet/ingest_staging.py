@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.batch import Batch
-from holdfast.fleet.formats.columns import flat, replaced, row_key
-from holdfast.fleet.schema import STEPS, TABLES
+from holdfast.fleet.formats.columns import coded, flat, replaced, row_key, whole, with_codes
+from holdfast.fleet.schema import ATTEMPTS, STEPS, TABLES
 from holdfast.fleet.store import STAGING
 
 _SAMPLE_BYTES = 1 << 20
@@ -22,6 +23,18 @@ _SAMPLES = 16
 
 # Nodes that attempts ran on, with the most GPUs that one attempt had on each
 SEEN_NODES = pa.schema([("cluster", pa.string()), ("node", pa.string()), ("gpus", pa.int32())])
+
+FILE_ROWS = 1_000_000
+ROW_GROUP_ROWS = 262_144
+FEW_VALUES = [
+    "cluster", "name", "user", "account", "partition", "qos", "work_dir", "state", "reason",
+    "failed_node", "nodes.list.element", "excluded_nodes.list.element", "time_limit_s", "gpus", "cpus",
+    "node_count", "attempt", "exit_code", "exit_signal", "restarts", "node", "check", "severity",
+    "result", "message", "event", "xid", "cause", "source",
+]  # fmt: skip
+
+# Whole numbers that differ little from row to row; their ranges tell which rows a window needs
+RISING = ("job_id_raw", "submit_s", "eligible_s", "start_s", "end_s", "runtime_s")
 
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
 
@@ -45,35 +58,49 @@ def fingerprint(content: str, format_name: str, settings: Sequence[object]) -> s
 
 
 class Stage:
-    """The rows read of one source: under ``.staging`` of the store, one Parquet file per batch and table.
+    """The rows read of one source until the commit: attempts in files, small tables in memory.
+
+    A file of attempts, under ``.staging`` of the store, becomes one of the store as it stands unless a
+    row of it has to change. Small tables are coded.
 
     Attributes:
-        files: table -> its files and the rows of each, in order.
         steps: step records of `sacct`, which are not jobs.
         facts: what the reader noticed about the source.
     """
 
     def __init__(self, store: Path, name: str) -> None:
         self.folder = store / STAGING / name
-        self.files: dict[str, list[tuple[Path, int]]] = {}
         self.steps = 0
         self.facts: dict[str, Any] = {}
+        self._tables: dict[str, list[pa.Table]] = {}
+        self._files: list[Path] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._in_file = self._attempts = 0
 
     def add(self, batch: Batch) -> None:
         """Keep the rows of a batch."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         tables = dict(batch.tables)
-        if "attempts" in tables:
-            tables["attempts"] = with_key(_with_runtime(tables["attempts"]))
-            tables["seen_nodes"] = _seen_nodes(tables["attempts"])
+        attempts = tables.pop("attempts", None)
+        if attempts is not None and len(attempts):
+            attempts = with_codes(with_key(_numbered(_with_runtime(attempts))))
+            self._write(attempts)
+            tables["seen_nodes"] = _seen_nodes(attempts)
         for name, table in tables.items():
-            if len(table):
-                files = self.files.setdefault(name, [])
-                path = self.folder / f"{name}-{len(files):05d}.parquet"
-                write_parquet(path, table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
-                files.append((path, len(table)))
+            rows = with_codes(table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
+            self._tables.setdefault(name, []).append(rows)
         self.steps += batch.steps
         self._note(batch.facts)
+
+    def _write(self, attempts: pa.Table) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._files or self._in_file + len(attempts) > FILE_ROWS:
+            self.files()
+            self._files.append(self.folder / f"{len(self._files):05d}.parquet")
+            self._writer, self._in_file = store_writer(self._files[-1], attempts.schema), 0
+        assert self._writer is not None
+        self._writer.write_table(attempts)
+        self._in_file += len(attempts)
+        self._attempts += len(attempts)
 
     def _note(self, facts: Mapping[str, Any]) -> None:
         for name, value in facts.items():
@@ -94,21 +121,67 @@ class Stage:
 
     def rows(self, *tables: str) -> int:
         """Rows of some tables."""
-        return sum(count for name in tables for _, count in self.files.get(name, ()))
+        small = sum(len(piece) for name in tables for piece in self._tables.get(name, ()))
+        return small + ("attempts" in tables) * self._attempts
+
+    def files(self) -> list[Path]:
+        """The files of the attempts, whole."""
+        if self._writer is not None:
+            self._writer.close()
+        return self._files
 
     def read(self, table: str) -> pa.Table:
-        """All rows of a small table."""
-        read = (pq.read_table(path, schema=SCHEMAS[table]) for path, _ in self.files.get(table, ()))
-        return pa.concat_tables([SCHEMAS[table].empty_table(), *read])
+        """All rows of a small table, coded."""
+        return pa.concat_tables([coded_table(table), *self._tables.get(table, ())])
 
     def discard(self) -> None:
         """Remove the files."""
+        self.files()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write rows that are read once and soon."""
-    pq.write_table(table, path, compression="lz4", write_statistics=False, use_dictionary=False)
+def coded_table(name: str, *files: Path) -> pa.Table:
+    """The rows of a table in files of the store, coded."""
+    schema = with_codes(SCHEMAS[name].empty_table()).schema
+    texts = [field.name for field in SCHEMAS[name] if pa.types.is_string(field.type)]
+    read = (pq.read_table(file, read_dictionary=texts) for file in files)
+    return pa.concat_tables(
+        [schema.empty_table(), *(with_codes(each).cast(schema) for each in read)]
+    )
+
+
+def write_rows(target: Path, pieces: Iterable[pa.Table]) -> None:
+    """Write a file of attempts for the store."""
+    with store_writer(target, coded_table("attempts").schema) as writer:
+        for rows in pieces:
+            writer.write_table(with_codes(rows.cast(ATTEMPTS)), row_group_size=ROW_GROUP_ROWS)
+
+
+def store_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writes a file of the store; columns that are coded in memory are plain in it."""
+    repeated = [name for name in FEW_VALUES if name.split(".")[0] in schema.names]
+    rising = [name for name in RISING if name in schema.names]
+    return pq.ParquetWriter(
+        target,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=repeated,
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        write_statistics=rising,
+        store_schema=False,
+    )
+
+
+def _numbered(attempts: pa.Table) -> pa.Table:
+    """Attempts with the order of those that stand together: the commit corrects it where it is another."""
+    job = flat(attempts["job_id_raw"]).to_numpy(zero_copy_only=False)
+    cluster = coded(attempts["cluster"]).indices.to_numpy(zero_copy_only=False)
+    first = np.flatnonzero(
+        np.append(True, (np.diff(job) != 0) | (np.diff(cluster) != 0))[: len(job)]
+    )
+    place = np.arange(len(job)) - np.repeat(first, np.diff(np.append(first, len(job))))
+    return replaced(attempts, "attempt", pa.array(place + 1, pa.int32()))
 
 
 def _with_runtime(attempts: pa.Table) -> pa.Table:
@@ -140,14 +213,24 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
 
 def _seen_nodes(attempts: pa.Table) -> pa.Table:
     """Nodes of these attempts and the most GPUs that one attempt had on each."""
-    nodes = flat(attempts["nodes"])
+    nodes, cluster = whole(attempts["nodes"]), coded(attempts["cluster"])
     count = pc.list_value_length(nodes)
     gpus = flat(attempts["gpus"])
     each = pc.divide(pc.add(gpus, pc.subtract(count, 1)), pc.max_element_wise(count, 1))
     parents = pc.list_parent_indices(nodes)
-    cluster = flat(attempts["cluster"]).take(parents)
+    items = nodes.flatten()
     rows = pa.table(
-        {"cluster": cluster, "node": pc.list_flatten(nodes), "gpus": each.take(parents)}
+        {
+            "cluster": cluster.indices.take(parents),
+            "node": items.indices,
+            "gpus": each.take(parents),
+        }
     )
     most = rows.group_by(["cluster", "node"], use_threads=False).aggregate([("gpus", "max")])
-    return most.rename_columns(["cluster", "node", "gpus"]).cast(SEEN_NODES)
+    return pa.table(
+        {
+            "cluster": cluster.dictionary.take(most["cluster"]),
+            "node": items.dictionary.take(most["node"]),
+            "gpus": most["gpus_max"],
+        }
+    ).cast(SEEN_NODES)

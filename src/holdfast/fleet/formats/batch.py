@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,6 +18,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +27,6 @@ from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat, limits, with_cluster
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import REJECTS
-from holdfast.tables import literal
 
 EARLIEST_S = 631_152_000  # 1990-01-01: before the oldest log of a batch system
 LATEST_S = 4_102_444_800  # 2100-01-01
@@ -37,6 +39,8 @@ MOST_NODES = 1_000_000
 MOST_PER_NODE = {"gpus": 1_000, "cpus": 100_000}
 # A machine whose own clock was never set must not reject every row: it is at least this late.
 RELEASED_S = 1_798_761_600  # 2027-01-01
+
+FloatArray = npt.NDArray[np.float64]
 
 _TIMES = ("time_s", "submit_s", "eligible_s", "start_s", "end_s")
 _PAST = ("time_s", "submit_s", "start_s")  # what a log cannot have seen yet
@@ -122,25 +126,21 @@ def faults(table: pa.Table) -> pa.Array:
     future, an end after its start, a start after its submission, counts and durations that fit the
     column and each other.
     """
-    there = [name for name in table.column_names if name in _CHECKED]
-    cases = [
-        f"WHEN {condition} THEN {literal(reason)}"
-        for needed, condition, reason in _impossible(table.schema)
-        if needed <= set(there)
-    ]
-    if not cases:
-        return pa.nulls(len(table), pa.string())
-    # As doubles no sum overflows; whole numbers of a log that can be are exact.
-    columns = [
-        f"len({name}) AS {name}" if name == "nodes" else f"{name}::DOUBLE AS {name}"
-        for name in there
-    ]
-    reasons = queried(
-        table.select(there),
-        f"SELECT CASE {' '.join(cases)} END::VARCHAR AS reason "
-        f"FROM (SELECT {', '.join(columns)} FROM rows)",
-    )
-    return flat(reasons["reason"].cast(pa.string()))
+    # As doubles no sum overflows; whole numbers of a log that can be are exact. Null is not a number,
+    # and of what is not a number no comparison is true.
+    rows: dict[str, FloatArray] = {}
+    for name in [name for name in table.column_names if name in _CHECKED]:
+        column = flat(table[name])
+        if pa.types.is_list(column.type):
+            column = pc.list_value_length(column)
+        elif pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), np.inf, column)
+        rows[name] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    reasons = pa.nulls(len(table), pa.string())
+    for fails, reason in _impossible(rows, table.schema):
+        if fails.any():
+            reasons = pc.if_else(pc.and_(fails, pc.is_null(reasons)), reason, reasons)
+    return reasons
 
 
 def queried(rows: pa.Table, query: str) -> pa.Table:
@@ -156,37 +156,42 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
     return duckdb.connect()
 
 
-def _impossible(schema: pa.Schema) -> Iterator[tuple[set[str], str, str]]:
-    """The columns that a check needs, when a row fails it (SQL), and the reason; the first counts."""
+def _impossible(
+    rows: Mapping[str, FloatArray], schema: pa.Schema
+) -> Iterator[tuple[npt.NDArray[np.bool_], str]]:
+    """Which rows fail a check, and the reason; the first counts."""
     now = max(time.time(), RELEASED_S) + DAY_S
-    for name in _TIMES:
-        # Not a number is after all.
-        outside = f"{name} < {EARLIEST_S} OR NOT {name} < {LATEST_S}"
-        yield {name}, outside, f"{name} is before 1990 or after 2100"
+    unknown = np.full(len(next(iter(rows.values()), [])), np.nan)
+    of = defaultdict(lambda: unknown, rows)
+    for name in [name for name in _TIMES if name in rows]:
+        early_or_late = (of[name] < EARLIEST_S) | (of[name] >= LATEST_S)
+        yield early_or_late, f"{name} is before 1990 or after 2100"
         # The end of an outage may be planned; that of an attempt is seen.
-        if name in _PAST or (name == "end_s" and "submit_s" in schema.names):
-            yield {name}, f"{name} > {now}", f"{name} lies in the future"
-    yield {"start_s", "end_s"}, "end_s < start_s", "it ends before it starts"
-    early = f"start_s + {CLOCK_SLACK_S} < submit_s"
-    yield {"start_s", "submit_s"}, early, "it starts before it was submitted"
-    for name in [name for name in _COUNTS if name in schema.names]:
+        if name in _PAST or (name == "end_s" and "submit_s" in rows):
+            yield of[name] > now, f"{name} lies in the future"
+    spent_s, nodes = of["end_s"] - of["start_s"], of["node_count"]
+    yield spent_s < 0, "it ends before it starts"
+    yield of["start_s"] + CLOCK_SLACK_S < of["submit_s"], "it starts before it was submitted"
+    for name in [name for name in _COUNTS if name in rows]:
         most = MOST_NODES + 1 if name == "node_count" else limits(schema.field(name).type)[1]
-        yield {name}, f"{name} < 0", f"{name} is negative or no number"
-        yield {name}, f"{name} >= {most}", f"{name} is too large"
-    yield {"job_id_raw"}, f"job_id_raw >= {2**63 - 1}", "job_id_raw is too large"
-    spent = {"start_s", "end_s", "runtime_s"}
-    yield spent, f"runtime_s > {LONGEST_S}", "runtime_s is too large"
-    between = "it ran for {} than from its start to its end"
-    surplus = "runtime_s - (end_s - start_s)"
-    yield spent, f"{surplus} > {CLOCK_SLACK_S}", between.format("longer")
-    yield spent, f"{surplus} < {-SUSPENDED_S}", between.format("far less")
-    running = f"end_s IS NULL AND start_s + runtime_s > {now}"
-    yield spent, running, "it has run for longer than since its start"
-    unlike = "start_s IS NOT NULL AND nodes > 0 AND nodes <> node_count"
-    yield {"start_s", "nodes", "node_count"}, unlike, "node_count is not that of the node list"
-    for name, most in MOST_PER_NODE.items():
-        many = f"{name} > {most} * greatest(node_count, 1)"
-        yield {name, "node_count"}, many, f"{name} is too large for so many nodes"
+        yield of[name] < 0, f"{name} is negative or no number"
+        yield of[name] >= most, f"{name} is too large"
+    yield of["job_id_raw"] >= 2**63 - 1, "job_id_raw is too large"
+    if {"start_s", "end_s", "runtime_s"} <= rows.keys():
+        yield of["runtime_s"] > LONGEST_S, "runtime_s is too large"
+        between = "it ran for {} than from its start to its end"
+        surplus = of["runtime_s"] - spent_s
+        yield surplus > CLOCK_SLACK_S, between.format("longer")
+        yield surplus < -SUSPENDED_S, between.format("far less")
+        last_seen = of["start_s"] + of["runtime_s"]
+        running = np.isnan(of["end_s"]) & (last_seen > now)
+        yield running, "it has run for longer than since its start"
+    unlike = ~np.isnan(of["start_s"]) & (of["nodes"] > 0) & (abs(of["nodes"] - nodes) > 0)
+    yield unlike, "node_count is not that of the node list"
+    if "node_count" in rows:
+        for name, most in MOST_PER_NODE.items():
+            many = of[name] > most * np.fmax(nodes, 1)
+            yield many, f"{name} is too large for so many nodes"
 
 
 def clean(

@@ -13,14 +13,30 @@ import pyarrow.compute as pc
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
-def flat(values: Column) -> pa.Array:
-    """The column as one array of plain strings or values (no chunks, no dictionary)."""
+def whole(values: Column) -> pa.Array:
+    """The column as one array (no chunks)."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     return array
+
+
+def flat(values: Column) -> pa.Array:
+    """The column as one array of plain strings or values (no chunks, no dictionary)."""
+    array = whole(values)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def coded(values: Column) -> pa.Array:
+    """The column as one array of codes into its distinct values; lists have theirs coded."""
+    array = whole(values)
+    if pa.types.is_list(array.type):
+        # A slice of a list keeps the values of all.
+        items = coded(array.flatten())
+        offsets = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array), 0))
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), offsets.cast(pa.int32())])
+        return pa.ListArray.from_arrays(offsets, items, mask=pc.is_null(array))
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
 def by_distinct(values: Column, convert: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
@@ -29,11 +45,18 @@ def by_distinct(values: Column, convert: Callable[[str], Any], kind: pa.DataType
     Args:
         values: strings.
         convert: what one string becomes; None for null.
-        kind: the Arrow type of the result.
+        kind: the Arrow type of the result; the strings in lists are coded.
     """
-    coded = values if isinstance(values, pa.DictionaryArray) else flat(values).dictionary_encode()
-    converted = values_of([convert(text) for text in coded.dictionary.to_pylist()], kind)
-    return converted.take(coded.indices)
+    texts = coded(values)
+    found = values_of([convert(text) for text in texts.dictionary.to_pylist()], kind)
+    return (coded(found) if pa.types.is_list(kind) else found).take(texts.indices)
+
+
+def recoded(values: Column, convert: Callable[[str], str | None]) -> pa.DictionaryArray:
+    """As `by_distinct` for texts that repeat: codes into what the distinct ones become."""
+    texts = coded(values)
+    found = coded(by_distinct(texts.dictionary, convert, pa.string()))
+    return pa.DictionaryArray.from_arrays(found.indices.take(texts.indices), found.dictionary)
 
 
 def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -65,9 +88,11 @@ def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table
 
 
 def replaced(table: pa.Table, name: str, values: Column) -> pa.Table:
-    """The table with other values in one of its columns."""
+    """The table with other values in one of its columns; coded, if they were."""
     place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), values)
+    field = table.schema.field(place)
+    values = coded(values) if pa.types.is_dictionary(field.type) else values
+    return table.set_column(place, field, values)
 
 
 def with_cluster(table: pa.Table, cluster: str) -> pa.Table:
@@ -95,13 +120,13 @@ def row_key(*columns: Column) -> pa.Array:
     state = np.full(length, 0x9E3779B97F4A7C15, np.uint64)
     for column in columns:
         with np.errstate(over="ignore"):
-            state = _mix(state * np.uint64(0xD1342543DE82EF95) + _bits(flat(column)))
+            state = _mix(state * np.uint64(0xD1342543DE82EF95) + _bits(whole(column)))
     return pa.array(state.view(np.int64))
 
 
 def _bits(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """64 bits for each value: equal for equal values."""
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+    if pa.types.is_string(array.type) or pa.types.is_dictionary(array.type):
         bits = by_distinct(array, text_key, pa.int64())
     elif pa.types.is_floating(array.type):
         bits = pa.array(flat(pc.fill_null(array, 0.0)).cast(pa.float64()).to_numpy().view(np.int64))
@@ -131,18 +156,41 @@ def _mix(
         return values ^ (values >> np.uint64(31))
 
 
-def table_of(schema: pa.Schema, columns: dict[str, Column], length: int) -> pa.Table:
-    """A table in `schema` from the columns that a format has; those it lacks are null or empty."""
+def table_of(
+    schema: pa.Schema, columns: dict[str, Column], length: int, *, codes: bool = False
+) -> pa.Table:
+    """A table in `schema` from the columns that a format has; those it lacks are null or empty.
+
+    Args:
+        schema: of the table.
+        columns: of one length, by name.
+        length: rows.
+        codes: strings other than identities are coded.
+    """
     arrays = [
-        _fitted(flat(columns[field.name]), field.type)
+        _fitted(whole(columns[field.name]), field.type, codes)
         if field.name in columns
         else _absent(field, length)
         for field in schema
     ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    table = pa.Table.from_arrays(arrays, names=schema.names)
+    return with_codes(table) if codes else table
 
 
-def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def with_codes(table: pa.Table) -> pa.Table:
+    """The table with its texts coded, save job ids: most of those are distinct."""
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        texts = kind.value_type if pa.types.is_list(kind) else kind
+        if pa.types.is_string(texts) and name != "job_id":
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, coded(table[name]))
+    return table
+
+
+def _fitted(array: pa.Array, kind: pa.DataType, codes: bool) -> pa.Array:
+    items = array.type.value_type if pa.types.is_list(array.type) else array.type
+    if codes and pa.types.is_dictionary(items):
+        return array
     if pa.types.is_integer(kind) and pa.types.is_int64(array.type) and kind != array.type:
         low, high = (pa.scalar(limit, array.type) for limit in limits(kind))
         array = pc.min_element_wise(

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.columns import Column, by_distinct, flat, values_of
+from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat, recoded, values_of
 
 # What schedulers print for "there is no value"
 BLANKS = (
@@ -51,6 +51,8 @@ _GRES_GPU = re.compile(
 def is_blank(values: Column) -> pa.Array:
     """True where the field is null or one of `BLANKS`."""
     array = flat(values)
+    if not pa.types.is_string(array.type):
+        return pc.is_null(array)
     return pc.or_(pc.is_null(array), pc.is_in(array, value_set=pa.array(BLANKS)))
 
 
@@ -81,7 +83,13 @@ def are_local(values: Column) -> bool:
 
 
 def parse_time(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest") -> pa.Array:
-    """As `parse_instant`, in whole seconds (int64)."""
+    """As `parse_instant`, in whole seconds (int64); also of times that were read as ``timestamp[s]``."""
+    array = flat(values)
+    if pa.types.is_timestamp(array.type):
+        seconds = _in_zone(array, zone, ambiguous)
+        return pc.if_else(
+            pc.less(seconds, _FIRST_REAL_TIME_S), pa.scalar(None, pa.int64()), seconds
+        )
     return pc.floor(parse_instant(values, zone, ambiguous=ambiguous)).cast(pa.int64())
 
 
@@ -89,9 +97,8 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     if len(array) == 0:
         return pa.array([], pa.int64())
     array = pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array.cast(pa.string()))
-    try:
-        result = _in_zone(array.cast(pa.timestamp("us")), zone, ambiguous)
-    except pa.ArrowInvalid:
+    result = _at_once(array, zone, ambiguous)
+    if result is None:
         local = _stamps(_only(array, _LOCAL_TIME), pa.timestamp("us"))
         zoned = _stamps(_only(array, _ZONED_TIME), pa.timestamp("us", "UTC")).cast(pa.int64())
         seconds = _only(array, _EPOCH_TIME).cast(pa.float64())
@@ -101,12 +108,23 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     return pc.if_else(early, pa.scalar(None, pa.int64()), result)
 
 
+def _at_once(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None:
+    """Times that are all local ones or all carry a zone, in microseconds; None if they are neither."""
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        try:
+            stamps = array.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        return stamps.cast(pa.int64()) if kind.tz else _in_zone(stamps, zone, ambiguous)
+    return None
+
+
 def _only(array: pa.Array, pattern: str) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(array, pattern), array, pa.scalar(None, pa.string()))
 
 
 def _in_zone(stamps: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
-    """Local times in microseconds UTC."""
+    """Local times in UTC, in their unit."""
     if zone.key != "UTC":
         stamps = pc.assume_timezone(stamps, zone.key, ambiguous=ambiguous, nonexistent="latest")
     return stamps.cast(pa.int64())
@@ -165,9 +183,9 @@ def parse_state(values: Column) -> pa.Array:
     """The base state: ``CANCELLED by 1001`` and a truncated ``CANCELLED+`` give ``CANCELLED``.
 
     Returns:
-        strings; null where the text is not a Slurm state.
+        strings, coded; null where the text is not a Slurm state.
     """
-    return by_distinct(values, state_of, pa.string())
+    return recoded(values, state_of)
 
 
 @lru_cache(maxsize=4096)
@@ -190,10 +208,10 @@ def state_of(text: str) -> str | None:
 
 def parse_exit_code(values: Column) -> tuple[pa.Array, pa.Array]:
     """``1:15`` as two int32 columns, exit code and signal; null where the text has another form."""
-    coded = flat(values).dictionary_encode()
-    parts = [_exit_parts(text) for text in coded.dictionary.to_pylist()]
+    texts = coded(values)
+    parts = [_exit_parts(text) for text in texts.dictionary.to_pylist()]
     code, signal = (values_of([pair[n] for pair in parts], pa.int32()) for n in (0, 1))
-    return code.take(coded.indices), signal.take(coded.indices)
+    return code.take(texts.indices), signal.take(texts.indices)
 
 
 def _exit_parts(text: str) -> tuple[int | None, int | None]:
@@ -296,10 +314,12 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
         seconds = _scaled(array.cast(pa.float64()))
     else:
         array = array.cast(pa.string())
-        digits = pc.match_substring_regex(array, r"^\d{13,19}$")
-        plain = pc.if_else(digits, pa.scalar(None, pa.string()), array)
-        fine = pc.if_else(digits, array, pa.scalar(None, pa.string())).cast(pa.float64())
-        seconds = pc.coalesce(parse_instant(plain, zone), _scaled(fine))
+        size = pc.binary_length(array)
+        long = pc.and_(pc.greater_equal(size, 13), pc.less_equal(size, 19))
+        digits = pc.and_(pc.ascii_is_decimal(array), long)
+        fine = pc.if_else(digits, array, None).cast(pa.float64())
+        seconds = parse_instant(pc.if_else(digits, None, array), zone)
+        seconds = pc.coalesce(seconds, _scaled(fine))
     real = pc.greater_equal(seconds, 31_536_000.0)  # 1969 and 1970 are clocks that were never set
     bounded = pc.min_element_wise(seconds, 1e12)  # fits whole seconds; `clean` rejects it
     return pc.if_else(real, bounded, pa.scalar(None, pa.float64()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,14 +29,18 @@ def read_json_lines(
         rejects: receives the lines that are not a JSON object.
         unwrap: the objects in what a line holds, where it holds several or nests them.
     """
-    for block, texts, lines in filled_lines(path):
+    for block in blocks(path):
         columns = None if unwrap else _parsed_at_once(block.data)
-        if columns is None or len(columns) != len(texts):
-            usable = list(json_objects(texts, lines, rejects, unwrap))
-            columns = _columns([row for row, _, _ in usable])
-            lines = pa.array([line for _, line, _ in usable], pa.int64())
-            texts = pa.array([text for _, _, text in usable], pa.string())
-        yield Records(columns, lines, texts, block.end)
+        count = block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+        if columns is not None and len(columns) == count:  # no line is blank
+            lines = pa.array(np.arange(count) + block.first_line, pa.int64())
+            yield Records(columns, lines, block.lines, block.end)
+            continue
+        usable = list(json_objects(*_filled(block), rejects, unwrap))
+        columns = _columns([row for row, _, _ in usable])
+        lines = pa.array([line for _, line, _ in usable], pa.int64())
+        texts = pa.array([text for _, _, text in usable], pa.string())
+        yield Records(columns, lines, lambda texts=texts: texts, block.end)
 
 
 def _parsed_at_once(data: bytes) -> pa.Table | None:
@@ -57,13 +62,16 @@ def _parsed_at_once(data: bytes) -> pa.Table | None:
     return None if any(map(pa.types.is_timestamp, table.schema.types)) else table
 
 
-def filled_lines(path: Path) -> Iterator[tuple[Block, pa.Array, pa.Array]]:
-    """The blocks of a file, the lines of each that are not blank, and their numbers."""
-    for block in blocks(path):
-        texts = block.lines()
-        filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
-        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)
-        yield block, texts.filter(filled), lines
+def filled_lines(path: Path) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """The lines of each block of a file that are not blank, and their numbers."""
+    yield from map(_filled, blocks(path))
+
+
+def _filled(block: Block) -> tuple[pa.Array, pa.Array]:
+    texts = block.lines()
+    filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
+    lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)
+    return texts.filter(filled), lines
 
 
 def json_objects(

@@ -279,7 +279,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[Object, int, str]]:
         except ijson.JSONError as error:
             rejects.add(1, f"the list breaks off ({error})", "")
         return
-    for _, texts, lines in filled_lines(path):
+    for texts, lines in filled_lines(path):
         yield from json_objects(texts, lines, rejects, _items)
 
 

@@ -1,13 +1,13 @@
 """`sacct --parsable2`: any columns in any order, steps or not, as real job names leave it.
 
-The text is read in blocks. In a block, lines that have the header's number of delimiters become
-columns at once; all others, and those whose columns do not hold what they must, go to `sacct_repair`.
-Blocks are converted on two threads: Arrow and NumPy work outside the interpreter
-lock.
+The text is read in blocks. In a block, Arrow's CSV reader makes columns of the lines that have the
+header's number of delimiters; all others, and those whose columns do not hold what they must, go to
+`sacct_repair`. Blocks are converted on two threads: Arrow and NumPy work outside the interpreter lock.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
+from holdfast.fleet.formats.columns import Column, by_distinct, flat, recoded, table_of
 from holdfast.fleet.formats.fields import (
+    BLANKS,
     are_local,
     duration_s,
     gpus_of,
@@ -53,10 +55,22 @@ from holdfast.fleet.formats.source import Block, Rejects, blocks, valid_utf8
 from holdfast.fleet.schema import ATTEMPTS, STEPS
 
 BLOCK_BYTES = 16 << 20
+_PIECE_BYTES = 1 << 20  # of a block, that the processor's cache holds while it is parsed
 _WORKERS = 2
 _LOOK_BACK_LINES = 1000
+_LINE_END = ord("\n")
+_UNIT = b"\x1f"  # stands for a delimiter of several characters
 
 Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Kinds = dict[str, pa.DataType]
+
+# What Arrow makes of a column as it parses it, if it can; JobID and others are strings
+_KINDS: Kinds = {
+    **dict.fromkeys(NEEDED - {"JobID"}, pa.dictionary(pa.int32(), pa.string())),
+    **dict.fromkeys(("JobIDRaw", "DBIndex", "Priority", "ElapsedRaw"), pa.int64()),
+    **dict.fromkeys(TIMES, pa.timestamp("s")),
+}
 
 
 # --- Blocks --------------------------------------------------------------------------------------
@@ -68,24 +82,25 @@ def _blocks(path: Path, header: Header) -> Iterator[Block]:
 
 
 def _boundary(data: bytes, header: Header) -> int:
-    """The last place between two whole records; a job's row and its steps stay together.
+    """The last place between two whole records; the rows of a job and their steps stay together.
 
     Where no such place is in the last thousand lines: where a line ends, or everything.
     """
     layout = header.layout
     job_id = layout.columns.index("JobID")
     end = data.rfind(b"\n") + 1
-    below_is_whole = False
+    below = b""  # JobID of the job's row below, if it is whole
     for _ in range(_LOOK_BACK_LINES):
         start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
         if start == 0:
             break
         line = data[start:end]
-        whole = _is_record(line, header)
-        if whole and below_is_whole:
+        found = b""
+        if _is_record(line, header):
+            found = line.split(layout.delimiter.encode(), job_id + 1)[job_id]
+        if found and below and found.partition(b".")[0] != below:
             return end
-        first = line.split(layout.delimiter.encode(), job_id + 1)[job_id] if whole else b""
-        below_is_whole = whole and b"." not in first
+        below = b"" if b"." in found else found
         end = start
     return data.rfind(b"\n") + 1 or len(data)
 
@@ -110,47 +125,99 @@ class _Rows:
     invalid_utf8: int
 
 
-def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
+def _rows(
+    block: Block, header: Header, wanted: frozenset[str], kinds: Kinds | None = None
+) -> _Rows:
     """The records of a block, repaired where need be.
 
     A line with the header's number of delimiters whose columns hold what they must is a record; the others
     go to `repair`, with the lines around them.
+
+    Args:
+        block: whole lines.
+        header: what its columns are.
+        wanted: the columns to read.
+        kinds: those that are not plain strings; one that holds something else is taken out.
     """
     layout = header.layout
     data, invalid = _clean(block.data)
-    texts = Block(data, block.first_line, 0).lines()
     if header.line in data:  # printed again (`sacct >> log`)
-        again = pc.equal(texts, header.line.decode(errors="replace"))
-        texts = pc.if_else(again, "", texts)
-    pieces = pc.split_pattern(texts, layout.delimiter)
-    offsets = np.asarray(pieces.offsets)
-    whole = np.diff(offsets) == len(layout.columns)
-    lines = np.flatnonzero(whole)  # [row of the table] -> line
-    starts = offsets[lines].astype(np.int64)
-    table = pa.table(
-        {
-            name: pieces.values.take(pa.array(starts + place))
-            for place, name in enumerate(layout.columns)
-            # A column may be printed twice (`sacct --format=ALL,End`): the first one counts.
-            if name in wanted and layout.columns.index(name) == place
-        }
-    )
-    strange = ~whole & _true(pc.not_equal(texts, ""))
+        data = re.sub(rb"(?m)^%b$" % re.escape(header.line), b"", data)
+    table, others = _parsed(data, layout, wanted, {} if kinds is None else kinds)
+    # [row of the table] -> line
+    strange = np.zeros(len(table) + len(others), bool)
+    strange[others] = True
+    lines = np.flatnonzero(~strange)  # [row of the table] -> line
     strange[lines[misfits(table)]] = True
     if not strange.any():
         return _Rows(table, block.first_line + lines, [], invalid)
-    inside = _stretches(strange)
-    usable = ~inside[lines]
-    table, lines = table.filter(pa.array(usable)), lines[usable]
+    ends = np.append(np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END), len(data))
+    starts = np.append(0, ends[:-1] + 1)[: len(strange)]  # [line] -> its place in the data
+    inside = _stretches(strange & (ends[: len(strange)] > starts))
+    usable = ~inside[lines] & _true(pc.not_equal(table["JobID"], ""))  # without empty lines
     repaired: list[Record] = []
     rejects: list[tuple[int, str, str]] = []
     for low, high in _runs(inside):
-        records, refused = repair(texts[low:high].to_pylist(), layout)
+        records, refused = repair(data[starts[low] : ends[high - 1]].decode().split("\n"), layout)
         repaired += [(low + line, fields) for line, fields in records]
         rejects += [(block.first_line + low + line, why, raw) for line, why, raw in refused]
-    if repaired:
-        table, lines = _merge(table, lines, repaired, layout)
+    try:
+        table, lines = _merge(table, lines, usable, repaired, layout)
+    except pa.ArrowInvalid:  # times in two forms, say
+        return _rows(block, header, wanted)
     return _Rows(table, block.first_line + lines, rejects, invalid)
+
+
+def _parsed(
+    data: bytes, layout: Layout, wanted: frozenset[str], kinds: Kinds
+) -> tuple[pa.Table, list[int]]:
+    """The lines of the header's width as columns, and the places of the others."""
+    others: list[int] = []
+
+    def set_aside(row: csv.InvalidRow) -> str:
+        others.append(row.number - 1)
+        return "skip"
+
+    delimiter = layout.delimiter
+    if len(delimiter.encode()) > 1:
+        data = data.replace(_UNIT, b" ").replace(delimiter.encode(), _UNIT)
+        delimiter = _UNIT.decode()
+    # A column may be printed twice (`sacct --format=ALL,End`): the first one counts.
+    places = {name: str(layout.columns.index(name)) for name in layout.columns if name in wanted}
+    size = _PIECE_BYTES
+    while True:
+        others.clear()
+        types = {place: kinds.get(name, pa.string()) for name, place in places.items()}
+        try:
+            table = csv.read_csv(
+                pa.py_buffer(data),
+                csv.ReadOptions(
+                    use_threads=False,
+                    block_size=size,
+                    column_names=[str(place) for place in range(len(layout.columns))],
+                ),
+                csv.ParseOptions(
+                    delimiter=delimiter,
+                    quote_char=False,
+                    ignore_empty_lines=False,
+                    invalid_row_handler=set_aside,
+                ),
+                csv.ConvertOptions(
+                    check_utf8=False,
+                    column_types=types,
+                    null_values=BLANKS,
+                    include_columns=list(types),
+                ),
+            )
+            return table.rename_columns(list(places)).combine_chunks(), others
+        except pa.ArrowInvalid as error:
+            column = re.match(r"In CSV column #(\d+)", str(error))
+            if column and types[column[1]] != pa.string():
+                kinds.pop(layout.columns[int(column[1])], None)
+            elif size <= len(data):  # a line is longer than that
+                size = len(data) + 1
+            else:
+                raise
 
 
 def _clean(data: bytes) -> tuple[bytes, int]:
@@ -181,24 +248,25 @@ def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _merge(
-    table: pa.Table, lines: Indices, repaired: list[Record], layout: Layout
+    table: pa.Table, lines: Indices, usable: Mask, repaired: list[Record], layout: Layout
 ) -> tuple[pa.Table, Indices]:
-    """The table with the repaired records in their places, and the lines."""
-    columns = {
-        name: pa.array([fields[layout.columns.index(name)] for _, fields in repaired])
-        for name in table.column_names
-    }
-    both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
-    lines = np.concatenate([lines, [line for line, _ in repaired]])
-    if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
-        return both, lines  # without steps the order says nothing
-    order = np.argsort(lines, kind="stable")
-    return both.take(pa.array(order)), lines[order]
+    """The usable rows of the table with the repaired records in their places, and the lines."""
+    columns = []
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        place = layout.columns.index(name)
+        texts = pa.array([fields[place] for _, fields in repaired], pa.string())
+        if not (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
+            texts = pc.if_else(is_blank(texts), pa.scalar(None, pa.string()), texts)
+        columns.append(texts.cast(kind))
+    added = pa.Table.from_arrays(columns, schema=table.schema)
+    both = pa.concat_tables([table, added]).combine_chunks()
+    lines = np.concatenate([lines, np.array([line for line, _ in repaired], np.int64)])
+    chosen = np.flatnonzero(np.concatenate([usable, np.ones(len(repaired), bool)]))
+    chosen = chosen[np.argsort(lines[chosen], kind="stable")]
+    return both.take(pa.array(chosen)), lines[chosen]
 
 
 # --- Columns -------------------------------------------------------------------------------------
-
-Mask = npt.NDArray[np.bool_]
 
 
 def misfits(raw: pa.Table) -> Mask:
@@ -207,11 +275,15 @@ def misfits(raw: pa.Table) -> Mask:
     Args:
         raw: strings, by canonical column name.
     """
-    good = pc.match_substring_regex(flat(raw["JobID"]), JOB_ID)
+    ids = flat(raw["JobID"])
+    good = pc.ascii_is_decimal(ids)
+    if not pc.all(good, min_count=0).as_py():
+        others = pc.match_substring_regex(ids.filter(pc.invert(good)), JOB_ID)
+        good = pc.replace_with_mask(good, pc.invert(good), others)
     good = pc.and_(good, pc.is_valid(parse_state(raw["State"])))
     utc = ZoneInfo("UTC")  # which zone does not matter to whether it is a time
     for name in TIMES:
-        if name in raw.column_names:
+        if name in raw.column_names and not pa.types.is_timestamp(raw[name].type):
             good = pc.and_(good, _is_time_or_blank(flat(raw[name]), utc))
     return np.asarray(pc.invert(good).to_numpy(zero_copy_only=False))
 
@@ -225,8 +297,8 @@ def _is_time_or_blank(values: pa.Array, zone: ZoneInfo) -> pa.Array:
     return pc.or_(good, pc.or_(is_blank(values), early))
 
 
-def _batch(block: Block, header: Header, options: ReadOptions, source: str) -> Batch:
-    rows = _rows(block, header, NEEDED)
+def _batch(block: Block, header: Header, options: ReadOptions, source: str, kinds: Kinds) -> Batch:
+    rows = _rows(block, header, NEEDED, kinds)
     batch = converted(rows.table, rows.lines, options)
     rejects = Rejects(source, rows.rejects)
     facts = {
@@ -263,13 +335,14 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
         flags[hit] = True
     columns = _job_columns(raw, options)
     unreadable = columns["nodes"].null_count if "nodes" in columns else 0
-    if unreadable:
-        columns["nodes"] = pc.fill_null(columns["nodes"], [])
+    if unreadable:  # as if there were none
+        nodes = columns["nodes"]
+        columns["nodes"] = pa.ListArray.from_arrays(nodes.offsets, nodes.values)
     columns |= {f"{name.lower()}_s": values for name, values in times.items()}
     columns |= dict(zip(("exit_code", "exit_signal"), codes.get("ExitCode", ()), strict=False))
     columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
     early = _early_steps(columns, steps_owned, jobs, owner)
-    attempts = table_of(ATTEMPTS, columns, len(raw))
+    attempts = table_of(ATTEMPTS, columns, len(raw), codes=True)
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
     facts = {"unreadable_node_lists": unreadable}
@@ -294,7 +367,7 @@ def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
 
 def _signs(state: pa.Array, codes: Mapping[str, tuple[pa.Array, pa.Array]]) -> tuple[Mask, Mask]:
     """For every row: did memory run out, and did SIGTERM reach it?"""
-    oom = _true(pc.equal(state, "OUT_OF_MEMORY"))
+    oom = _true(by_distinct(state, lambda text: text == "OUT_OF_MEMORY", pa.bool_()))
     sigterm = np.zeros(len(oom), bool)
     for name, (code, signal) in codes.items():
         oom |= _true(pc.and_(pc.equal(code, 0), pc.equal(signal, 125)))
@@ -323,7 +396,6 @@ def _owned(
 
 
 _TEXTS = {
-    "job_id": "JobID",
     "name": "JobName",
     "user": "User",
     "account": "Account",
@@ -338,7 +410,7 @@ _CONVERTED: dict[str, tuple[str, Callable[[Column], pa.Array]]] = {
     "db_index": ("DBIndex", parse_integer),
     "priority": ("Priority", parse_integer),
     "restarts": ("Restarts", lambda column: _small(column)),
-    "failed_node": ("FailedNode", lambda column: _unless_blank(column)),
+    "failed_node": ("FailedNode", lambda column: recoded(column, _unless_blank)),
     "excluded_nodes": ("SubmitLine", excluded_hosts),
     "nodes": ("NodeList", parse_hosts),
 }
@@ -347,14 +419,14 @@ _CONVERTED: dict[str, tuple[str, Callable[[Column], pa.Array]]] = {
 def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     """What a row says that needs no other row, by the store's names."""
     have, count = set(raw.column_names), len(raw)
-    columns: dict[str, Column] = {"cluster": pa.array([options.cluster] * count, pa.string())}
+    columns: dict[str, Column] = {"cluster": pa.repeat(options.cluster, count)}
     columns |= {target: raw[source] for target, source in _TEXTS.items() if source in have}
     columns |= {
         target: convert(raw[source])
         for target, (source, convert) in _CONVERTED.items()
         if source in have
     }
-    job_id = flat(raw["JobID"])
+    job_id = columns["job_id"] = flat(raw["JobID"])
     columns["job_id_raw"] = _raw_id(flat(raw["JobIDRaw"]) if "JobIDRaw" in have else None, job_id)
     columns["attempt"] = pa.array(np.ones(count, np.int32))
     columns["runtime_s"] = _runtime(raw)
@@ -374,6 +446,8 @@ def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:
     Where JobIDRaw is missing it follows from the JobID of a plain job and of a component of a
     heterogeneous one (``123+1`` is 124), but not of an array task: that stays null.
     """
+    if raw is not None and pa.types.is_integer(raw.type):
+        return raw
     if raw is not None:
         return parse_integer(pc.replace_substring_regex(raw, r"[.+].*$", ""))
     base = pc.replace_substring_regex(job_id, r"\..*$", "")
@@ -427,9 +501,8 @@ def _gpus(raw: pa.Table, node_count: pa.Array) -> pa.Array:
     return pc.coalesce(found, pc.if_else(pa.array(a_node), each, asked))
 
 
-def _unless_blank(column: Column) -> pa.Array:
-    array = flat(column)
-    return pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array)
+def _unless_blank(text: str) -> str | None:
+    return None if text in BLANKS else text
 
 
 def _runtime(raw: pa.Table) -> pa.Array:
@@ -490,11 +563,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
     header = header_of(path, options.delimiter, options.columns)
+    kinds = dict(_KINDS)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
             for block in _blocks(path, header):
-                waiting.append(workers.submit(_batch, block, header, options, str(path)))
+                waiting.append(workers.submit(_batch, block, header, options, str(path), kinds))
                 if len(waiting) > _WORKERS:
                     yield waiting.popleft().result()
             while waiting:

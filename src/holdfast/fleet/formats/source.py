@@ -31,14 +31,14 @@ class Records:
 
     columns: pa.Table  # Shape ``[n]``
     lines: pa.Array  # int64 line on which each begins, shape ``[n]``
-    # Each as it stands in the source; None: what its columns say, shape ``[n]``
-    texts: pa.Array | None = None
+    # Gives each as it stands in the source, shape ``[n]``; None: what its columns say
+    texts: Callable[[], pa.Array] | None = None
     end: int = 0  # Bytes of the decompressed source up to the end of these records
 
     def raw(self, chosen: pa.Array) -> list[str]:
         """The text of the chosen records."""
         if self.texts is not None:
-            texts: list[str] = self.texts.filter(chosen).to_pylist()
+            texts: list[str] = self.texts().filter(chosen).to_pylist()
             return texts
         columns = [column.filter(chosen).to_pylist() for column in self.columns.columns]
         return ["|".join(map(str, row)) for row in zip(*columns, strict=True)]
@@ -67,17 +67,18 @@ def valid_utf8(data: bytes) -> tuple[bytes, int]:
     """Text with U+FFFD where it is not UTF-8, and how often that is."""
     if data.isascii():
         return data, 0
-    pieces: list[bytes] = []
-    invalid = start = 0
+    pieces: list[bytes | memoryview] = []
+    invalid = start = written = 0
     while start < len(data):  # most of a log is ASCII, which costs nothing
         end = data.find(b"\n", start + _PIECE_BYTES) + 1 or len(data)
-        piece, start = data[start:end], end
+        piece = data[start:end]
         if not piece.isascii():
             text = piece.decode(errors="replace")
             invalid += text.count("\ufffd") - piece.count("\ufffd".encode())
-            piece = text.encode()
-        pieces.append(piece)
-    return b"".join(pieces), invalid
+            pieces += [memoryview(data)[written:start], text.encode()]
+            written = end
+        start = end
+    return b"".join([*pieces, memoryview(data)[written:]]), invalid
 
 
 def blocks(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.fleet.ingest_commit import ROW_GROUP_ROWS
+from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.hazards import lemon_factors
 from holdfast.fleet.simulation.log_tables import failure_texts, job_ids

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.formats.columns import replaced, row_key, table_of
-from holdfast.fleet.ingest_commit import IDENTITY, ROW_GROUP_ROWS, last_of_each
-from holdfast.fleet.ingest_staging import with_key
+from holdfast.fleet.ingest_commit import IDENTITY, last_of_each
+from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, with_key
 from holdfast.fleet.node_signals import TICKET
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES, NODES, QOS
 from holdfast.fleet.simulation.engine import Run

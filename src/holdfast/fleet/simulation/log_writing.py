@@ -6,9 +6,7 @@ The same run gives the same bytes on every machine: no clock, no order of a set,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -85,17 +83,13 @@ def _write_tables(run: Run, folder: Path) -> None:
     """The tables as a first commit writes them, and `store.json`."""
     commit = Commit(folder, None, [], 1)
 
-    def attempts(write: Callable[[Any], None]) -> None:
-        for table in log_tables.attempt_tables(run):
-            write(table)
-
     about_nodes = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
     nodes, health, outages, qos = (table(run) for table in (*about_nodes, log_tables.qos_table))
     small = {"nodes": nodes, "health": health, "node_outages": outages, "qos": qos}
     empty = {"controller_events": CONTROLLER_EVENTS, "rejects": REJECTS}
     small |= {name: schema.empty_table() for name, schema in empty.items()}
-    tables = {"attempts": [commit.write_many("attempts", "000", attempts)]}
-    tables |= {name: [commit.write(name, table)] for name, table in small.items()}
+    tables = {"attempts": [commit.write("attempts", log_tables.attempt_tables(run))]}
+    tables |= {name: [commit.write(name, [table])] for name, table in small.items()}
     a, scenario = run.attempts, run.scenario
     title = f"{scenario.name}, {run.days:g} days, seed {run.seed}"
     played = repr((scenario.to_toml(), run.days, run.seed)).encode()
