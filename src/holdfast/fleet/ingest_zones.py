@@ -180,7 +180,7 @@ def zones_to_read_in(old: Store | None, read: Sequence[tuple[str, Stage]]) -> di
         for known in before:
             _refuse_second_zone(path, stage.facts, known)
     sources = [
-        Source(path, [file for file, _ in stage.files["attempts"]], [stage.facts], place)
+        Source(path, stage.files(), [stage.facts], place)
         for place, (path, stage) in enumerate(read)
         if stage.facts["attempts"]
     ]

@@ -78,7 +78,9 @@ def parse_instant(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest"
 
 
 def are_local(values: Column) -> bool:
-    """Whether the first times carry no zone."""
+    """Whether the first times carry no zone, as none does that was read as ``timestamp[s]``."""
+    if pa.types.is_timestamp(values.type):
+        return values.null_count < len(values)
     return bool(pc.any(pc.match_substring_regex(flat(values)[:_LOOK], _LOCAL_TIME)).as_py())
 
 
