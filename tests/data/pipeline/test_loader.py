@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 import torch
 from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
 from synthetic_traces import consumed, loader_trace, records
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from holdfast.data import pipeline as room
 from holdfast.data.pipeline import recording, tuning
@@ -30,7 +31,7 @@ from holdfast.data.pipeline.accounting import (
     shared_bandwidth,
 )
 from holdfast.data.pipeline.encoding import digest
-from holdfast.data.pipeline.measuring import Run, WorkerDiedError, measure
+from holdfast.data.pipeline.measuring import Run, WorkerDiedError, _ended_workers, measure
 from holdfast.data.pipeline.model import bottleneck
 from holdfast.data.pipeline.targets import load
 from holdfast.errors import InputError
@@ -349,12 +350,42 @@ def test_error_names_stage_and_sample(workers: int) -> None:
     assert "truncated" in str(error.value.found)
 
 
-def test_dead_worker_names_stage_and_sample() -> None:
-    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=1)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_dead_worker_names_stage_and_sample(workers: int) -> None:
+    """Batch 5 is that of worker 1 of 2, and of worker 2 of 3."""
+    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=workers)
     with pytest.raises(WorkerDiedError) as error:
         room.trace(loader, 60)
     assert error.value.code == "worker-died"
+    assert error.value.worker == 5 % workers
     assert (error.value.stage, error.value.sample) == ("transform 2: deadly", "21")
+
+
+class Deadly(IterableDataset[Any]):
+    """Worker 0 ends at once, as its share is empty; worker 1 dies at its second sample."""
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        for number in range(3 * worker.id if worker else 3):
+            if number == 1:
+                os._exit(0)
+            yield torch.tensor(float(number))
+
+
+def test_dead_worker_of_a_stream_is_named() -> None:
+    with pytest.raises(WorkerDiedError) as error:
+        measure(DataLoader(Deadly(), batch_size=1, num_workers=2), 60.0)
+    assert (error.value.worker, error.value.stage, error.value.sample) == (1, "source", "1")
+
+
+def test_of_ended_workers_those_that_were_killed_come_first() -> None:
+    workers = [SimpleNamespace(pid=10 + n, exitcode=code) for n, code in enumerate([0, 0, None, -9])]
+    elements = SimpleNamespace(_workers=workers)
+    assert _ended_workers(elements, ConnectionResetError()) == [13, 10, 11]
+    error = RuntimeError("DataLoader worker (pid(s) 11, 13) exited unexpectedly")
+    assert _ended_workers(elements, error) == [13, 11, 10]
+    assert _ended_workers(iter([]), RuntimeError()) == []
 
 
 def test_short_trace_is_not_tuned_by() -> None:

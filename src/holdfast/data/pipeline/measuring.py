@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import signal
 import tempfile
 import threading
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.machine import text_of
 from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.recording import read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
@@ -31,6 +31,8 @@ WARM_UP_S = 20.0
 BLOCKS = 10
 # Batches of a stage graph, the first of which is a warm-up.
 FEWEST = 3
+# Of an error: process ids of the workers that had ended when it was raised.
+ENDED = "holdfast_ended_workers"
 
 Consumer = Callable[[Any], object]
 
@@ -78,9 +80,9 @@ class WorkerDiedError(HoldfastError):
 
     code = "worker-died"
 
-    def __init__(self, worker: str, stage: str, sample: str, cause: str) -> None:
-        self.place = f"worker {worker}, stage {stage!r}, sample {sample}"
-        self.stage, self.sample = stage, sample
+    def __init__(self, worker: str, pid: int, stage: str, sample: str, cause: str) -> None:
+        self.place = f"worker {worker} (pid {pid}), stage {stage!r}, sample {sample}"
+        self.worker, self.pid, self.stage, self.sample = int(worker), pid, stage, sample
         super().__init__(
             f"{self.place}: the worker process ended\n  found: {cause}\n"
             "  remedy: load this sample alone; a kill without a message is usually the memory limit"
@@ -212,6 +214,9 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
                 empty = False
                 yield element
                 del element
+        except Exception as error:
+            error.__dict__[ENDED] = _ended_workers(elements, error)
+            raise
         finally:
             # At once: the traceback of an error would keep the workers, and a dead one raise again.
             getattr(elements, "_shutdown_workers", lambda: None)()
@@ -219,6 +224,24 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
                 signal.signal(signal.SIGCHLD, handler)
         if empty:
             return
+
+
+def _ended_workers(elements: Any, error: Exception) -> list[int]:
+    """Process ids of the workers that ended, the likeliest culprit first; read before all are shut down.
+
+    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files close a
+    little before it ends. One that read its part of a stream to the end is gone rightly, with exit code 0.
+    """
+    workers = getattr(elements, "_workers", [])
+    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
+    # torch names the process ids, and has marked these workers as gone.
+    named = {int(word) for word in re.findall(r"\d+", str(error))}
+    while True:
+        ended = [worker for worker in workers if worker.exitcode is not None]
+        if any(worker.exitcode for worker in ended) or time.monotonic() >= until:
+            ended.sort(key=lambda worker: (worker.pid not in named, worker.exitcode == 0))
+            return [worker.pid for worker in ended]
+        time.sleep(0.01)
 
 
 def rate_error(moments: FloatArray) -> float:
@@ -244,20 +267,8 @@ def _explained(error: Exception, folder: Path) -> Exception:
             found=about["error"],
             remedy="load this sample alone, and fix it or leave it out",
         )
-    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset; its files
-    # close a little before it ends.
-    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
-    while True:
-        for path in sorted(folder.glob("worker-*.pid")):
-            if _ended(path.read_text()):
-                stage, sample = read_position(path.with_suffix(".position"))
-                number = path.stem.removeprefix("worker-")
-                return WorkerDiedError(number, stage, sample, str(error).partition("\n")[0])
-        if time.monotonic() >= until:
-            return error
-        time.sleep(0.01)
-
-
-def _ended(process: str) -> bool:
-    state = text_of(Path(f"/proc/{process}/stat"))
-    return not state or state.rpartition(") ")[2][:1] in ("Z", "X")
+    for pid in getattr(error, ENDED, ()):
+        for path in folder.glob(f"worker-*-{pid}.position"):
+            number = path.stem.split("-")[1]
+            return WorkerDiedError(number, pid, *read_position(path), str(error).partition("\n")[0])
+    return error

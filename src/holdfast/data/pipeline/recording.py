@@ -63,13 +63,12 @@ class Recorder:
         # A stream starts new workers with every epoch.
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        self._position = folder / f"worker-{worker}.position"
+        self._position = records.with_suffix(".position")
         self._position.write_bytes(bytes(POSITION))
         with self._position.open("r+b") as file:
             self._text = mmap.mmap(file.fileno(), POSITION)
         # Of the stage its number, and of the sample its index, or -1: then it is in the text.
         self._place = memoryview(self._text)[: POSITION // 2].cast("q")
-        (folder / f"worker-{worker}.pid").write_text(str(os.getpid()))
         self._wall = self._cpu = self._waited = self._switches = 0
         self._process_cpu = time.process_time_ns()
         self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
