@@ -117,6 +117,7 @@ def new_trace(run: Run, records: Sequence[Record], stages: Sequence[Stage], **mo
         resources=resources(),
         batch_bytes=run.batch_bytes,
         costs=batch_costs(records),
+        queued=queued_share(records),
         **more,
     )
 

@@ -21,8 +21,8 @@ from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solv
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
-# Relative standard error of the model where settings change: short batches of workers are the worst.
-MODEL_ERROR = 0.3
+# Relative standard error of the model where settings change, on a quiet machine: 0.13 in the benchmark.
+MODEL_ERROR = 0.15
 # Two runs of the same batches differ by so much on a quiet machine, as a share of their rate (95 %).
 NOISE = 0.03
 # Worker processes, unless there are many cores: each takes a tenth of a second to start.
@@ -56,12 +56,12 @@ def predict(
         stages: with other costs, for what-if; by default those traced.
     """
     settings = {**trace.settings, **settings}
-    same = settings == dict(trace.settings)
     rate, model = trace.rate, 0.0
-    if stages is not None or not same:
-        rate, model = rate_of(trace, settings, stages or trace.stages), 1.96 * MODEL_ERROR
-        if same:  # only costs change: in proportion to what was measured
-            rate *= trace.rate / rate_of(trace, settings, trace.stages)
+    if stages is not None or settings != dict(trace.settings):
+        # In proportion to what was measured: on a loaded machine no setting has the cores to itself.
+        present = rate_of(trace, trace.settings, trace.stages)
+        rate *= rate_of(trace, settings, stages or trace.stages) / present
+        model = 1.96 * math.hypot(MODEL_ERROR, trace.queued)
     half = math.hypot(relative_error(trace), model)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
 
@@ -105,7 +105,8 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
             for workers in range(max(1, near - 1), min(near + 2, most) + 1)
             for prefetch in PREFETCH[:2]
         }
-        rates[trace.settings["num_workers"], trace.settings["prefetch_factor"]] = trace.rate
+        present = trace.settings["num_workers"], trace.settings["prefetch_factor"]
+        rates[present] = rate_of(trace, trace.settings, trace.stages)
         top = max(rates.values())
         workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
         parallelism = {**best.parallelism, GROUP: workers}

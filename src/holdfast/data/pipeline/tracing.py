@@ -71,7 +71,7 @@ def trace(
         stages,
         settings=dataloader.settings_of(loader),
         epoch_batches=dataloader.epoch_batches(loader),
-        queued=accounting.queued_share(records),
+        stream=dataloader.is_stream(loader.dataset),
         sharing=(_sharing(workers, 1.0, stages),) if workers else (),
     )
     if not workers:

@@ -34,6 +34,8 @@ COMPARED = 4
 GAIN = 0.02
 # Batches that a trace needs to be tuned by.
 FEWEST = 8
+# A trial that differs from its prediction by more than this share leads to another one.
+SURPRISE = 0.15
 # Processes must be predicted to be so many times as fast as threads: samples are copied to them.
 PROCESSES_GAIN = 1.1
 # Shares of the time of tuning for the trace and for each trial.
@@ -187,7 +189,7 @@ def tune(
             break
         trial = attempt(candidates.pop(0))
         attempts.append(trial)
-        if trial.measured is not None and trial.interval[0] <= trial.measured <= trial.interval[1]:
+        if trial.measured and abs(trial.measured / trial.predicted - 1) <= SURPRISE:
             break
         done = [previous.settings for previous in attempts]
         candidates = [
@@ -297,7 +299,7 @@ def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
     if last.measured is None:
         # Random draws differ between workers; the number of batches in flight changes none.
         return [{**traced.settings, "prefetch_factor": 4}] if traced.settings["num_workers"] else []
-    if last.measured > last.interval[1]:
+    if last.measured > last.predicted:
         return [{**last.settings, "num_workers": 2 * workers}]
     # Something that the trace did not show limits it: as many workers as that can serve.
     fewer = max(1, math.ceil(workers * last.measured / last.predicted))
