@@ -7,8 +7,10 @@ import math
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +116,7 @@ def test_what_reading_clocks_takes_is_not_charged(tmp_path: Path) -> None:
             "clocks": 50_000,
             "details": {},
             "held": {},
+            "serving_queued": 0,
         }
         for number in range(20)
     ]
@@ -134,6 +137,55 @@ def test_shared_bandwidth_is_seen_by_more_workers() -> None:
     # Two workers move 40 kB in 32 ms at a time.
     assert shared.bandwidth_bytes_s == pytest.approx(2 * source.out_bytes / 0.032, rel=0.01)
     assert shared_bandwidth(source, alone, alone, 2) is source
+
+
+def test_waiting_for_a_worker_in_the_run_queue_is_not_receiving() -> None:
+    """The consumer waits 20 ms per batch for what a worker hands over, as the machine is loaded."""
+    run = replace(consumed(0.0), receive_wait_s=20 * 0.020)
+
+    def answer(served: float, queued: float) -> tuple[str, str]:
+        lines = records("cpu", "source")
+        for line in lines:
+            line["serving_queued"] = served
+            for times in line["stages"].values():
+                times[2] = queued * times[1]
+        stage, kind = bottleneck(account(lines, run, 2), cores=2.0)
+        return stage.name, kind
+
+    assert answer(served=0.0, queued=0.0) == ("receive", "latency")  # for nobody's load
+    assert answer(served=0.015e9, queued=0.0) == ("source", "cpu")
+    assert answer(served=0.0, queued=3.0) == ("source", "cpu")
+
+
+def test_time_in_the_run_queue_of_the_thread_that_serves_is_per_batch(tmp_path: Path) -> None:
+    lines = [{"batch": 10 * n, "serving_queued": 1000 * n, "plain": [0, 0]} for n in (1, 2, 3)]
+    for line in lines:
+        line |= {"stages": {"source": [1, 1, 0, 0, 0, 0]}, "process_cpu": 1, "clocks": 0, "detailed": 0}
+    (tmp_path / "worker-0-7.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [record["serving_queued"] for record in read_records(tmp_path)] == [100.0, 100.0]
+
+
+@pytest.fixture
+def burners() -> Iterator[None]:
+    """Twice as many processes that compute as there are cores."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("burners")
+@pytest.mark.parametrize(("kind", "share"), [("cpu", 0.0), ("gil", 1.0)])
+def test_share_of_the_lock_under_load(kind: str, share: float) -> None:
+    for batch in (4, None):
+        loader = pipeline(kind, "source", workers=2, batch_size=batch)
+        traced = room.trace(loader, 8.0, calibration_s=0)
+        source = traced.stage["source"]
+        assert source.gil_s / source.cpu_s == pytest.approx(share, abs=0.1)
+        assert room.explain(traced).bottleneck == "source"
 
 
 @pytest.mark.full

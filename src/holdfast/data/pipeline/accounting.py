@@ -41,14 +41,24 @@ def read_records(folder: Path, workers: int = 1) -> list[Record]:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         private = max((line.get("private_bytes", 0) for line in lines), default=0)
         worker = int(path.name.split("-")[1])
+        queued = _serving_queued(lines)
         for line in lines:
             line["private_bytes"] = private
+            line["serving_queued"] = queued
             line["number"] = worker + (line["batch"] - 1) * max(1, workers)
         records += lines[1:] or lines
         plain += lines[-1]["plain"] if lines else 0
     if records:
         _take_off_clocks(records, *plain)
     return records
+
+
+def _serving_queued(lines: Sequence[Record]) -> float:
+    """Nanoseconds per batch that the thread which hands tensors over waited for a core."""
+    if len(lines) < 2:
+        return 0.0
+    queued, batches = (lines[-1][key] - lines[0][key] for key in ("serving_queued", "batch"))
+    return float(queued / batches)
 
 
 def _take_off_clocks(records: Sequence[Record], batches: float, cpu: float) -> None:
@@ -94,7 +104,11 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     cpu = max(0.0, float(np.median(send_costs(records))))
     sent = replace(stages[-1], name=SEND, elements=run.batches, visits=1.0, random=False)
     send = replace(sent, cpu_s=cpu, gil_s=cpu, blocked_s=0.0, stream_bytes_s=math.inf)
-    receive = main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s)
+    # The consumer also waits while the worker stands in the run queue: the thread that hands the batch over,
+    # or the one that has the lock. That is the load of the machine, and no stage's.
+    queued = float(np.mean([record["serving_queued"] for record in records])) / 1e9
+    wait = max(0.0, run.receive_wait_s - queued * run.batches) * (1 - queued_share(records))
+    receive = main_stage(RECEIVE, run, run.receive_cpu_s, wait)
     return [*stages, send, receive, consumer]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import signal
 import tempfile
@@ -21,7 +22,7 @@ import numpy as np
 
 from holdfast.data.pipeline import dataloader
 from holdfast.data.pipeline.randomness import random_state_restored
-from holdfast.data.pipeline.recording import read_position, size_of
+from holdfast.data.pipeline.recording import open_queue, queued_ns, read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
 from holdfast.errors import HoldfastError, InputError
 
@@ -180,11 +181,11 @@ def _opening() -> Iterator[list[float]]:
     A tensor is sent as the number of a file that its memory is: the receiver opens a connection to a thread
     of the sender, and waits for its answers. That thread needs the interpreter lock of the sender.
     """
-    waited, thread = [0.0], threading.get_ident()
+    waited, thread, queue = [0.0], threading.get_ident(), open_queue()
     loads = queues._ForkingPickler.loads  # type: ignore[attr-defined]
 
     def asleep() -> float:
-        return time.perf_counter() - time.thread_time()
+        return time.perf_counter() - time.thread_time() - queued_ns(queue) / 1e9
 
     def timed(*arguments: Any) -> Any:
         before = asleep()
@@ -199,6 +200,8 @@ def _opening() -> Iterator[list[float]]:
         yield waited
     finally:
         queues._ForkingPickler.loads = staticmethod(loads)  # type: ignore[attr-defined]
+        if queue is not None:
+            os.close(queue)
 
 
 def epochs(loader: Iterable[Any]) -> Generator[Any]:

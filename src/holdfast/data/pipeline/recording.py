@@ -14,11 +14,13 @@ import mmap
 import os
 import resource
 import struct
+import sys
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,11 @@ import numpy as np
 from holdfast.data.pipeline.machine import bytes_of
 from holdfast.data.pipeline.randomness import random_states
 
-# Period of the probe of the interpreter lock.
-PROBE_S = 0.005
-SETTLE_S = 0.001
+# Seconds between two probes of the interpreter lock, and of a probe, each from and to: at random, as samples
+# may come at a steady pace.
+PAUSE_S, PROBE_S = (0.001, 0.006), (0.0003, 0.001)
+# After this time a thread that waits for the lock may ask for it; the probe must not wait for another phase.
+REQUEST_S = 1e-4
 # Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced.
 OVERHEAD = 0.02
 # Calls of a stage by which the cost of reading clocks is measured.
@@ -77,9 +81,7 @@ class Recorder:
         self._probe: threading.Thread | None = None
         self.stop = threading.Event()
         if timing:
-            self._probe = threading.Thread(
-                target=_watch_lock, args=(self, threading.get_native_id()), daemon=True
-            )
+            self._probe = threading.Thread(target=_watch_lock, args=(self,), daemon=True)
             self._probe.start()
             self._clocks = self._cost_of_clocks()
         self.restart()
@@ -153,6 +155,7 @@ class Recorder:
                 "clocks": self._clocks,
                 "details": self._details,
                 "held": self.held,
+                "serving_queued": _serving_queued_ns(),
             }
             if self.batch == 2:
                 # Memory that this process shares with no other.
@@ -178,8 +181,8 @@ class Recorder:
         self._stages: dict[str, list[float]] = defaultdict(lambda: [0] * 6)
         # Calls: blocked seconds, bytes in, bytes out.
         self._details: dict[str, Any] = defaultdict(lambda: {"random": None, "calls": []})
-        # Samples of the interpreter lock: held, free.
-        self.held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        # Samples of the interpreter lock, by their weight: held, free.
+        self.held: dict[str, list[float]] = defaultdict(lambda: [0, 0])
         self._state = random_states() if self.detailed and self.traced <= DETAIL else ""
         self._read_clocks()
 
@@ -262,33 +265,57 @@ class Recorder:
             path.write_text(json.dumps({"stage": name, "sample": sample, "error": reason}))
 
 
-def _watch_lock(recorder: Recorder, thread: int) -> None:
+def _watch_lock(recorder: Recorder) -> None:
     """Sample whether the traced thread holds the interpreter lock while it computes.
 
     This thread sleeps, and must take the lock when it wakes. If it had to wait for it, it was switched away
-    a second time: the kernel counts that, whatever the load. If not, the traced thread either computes
-    without the lock (its state is R) or sleeps.
+    a second time: the kernel counts that. On a loaded machine the traced thread may stand in the run queue
+    with the lock, for longer than without it: a probe counts by the share of its time, but for that which
+    this thread stood in the queue itself, in which the traced thread computed.
     """
-    state, queue = _open(f"/proc/self/task/{thread}/stat"), open_queue()
-    if state is None or queue is None:
+    queue, clock = open_queue(), time.pthread_getcpuclockid(recorder.thread)
+    if queue is None:
         return
+    random, interval = Random(0), sys.getswitchinterval()
     while True:
+        if not recorder.examined.is_set():
+            sys.setswitchinterval(interval)
         recorder.examined.wait()
-        queued = queued_ns(queue)
-        time.sleep(SETTLE_S)  # whoever waited for the lock while this thread had it gets it now
-        due, switches = time.perf_counter_ns() + int(PROBE_S * 1e9), _switches()
-        time.sleep(PROBE_S)  # one switch to another thread, unlike waiting for an event
+        sys.setswitchinterval(REQUEST_S)
+        time.sleep(random.uniform(*PAUSE_S))
         if recorder.stop.is_set():
             break
-        waited = _switches() - switches > 1
-        running = waited or os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"R"
-        late = queued_ns(queue) - queued
+        pause = random.uniform(*PROBE_S)
+        cpu, queued, switches = time.clock_gettime_ns(clock), queued_ns(queue), _switches()
+        start = time.perf_counter_ns()
+        time.sleep(pause)
+        waited, late = _switches() - switches > 1, queued_ns(queue) - queued
+        wall = max(1, time.perf_counter_ns() - start - late)
+        weight = min(1.0, (time.clock_gettime_ns(clock) - cpu) / wall)
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
+        due = start + int(pause * 1e9)
         name = recorder.stage_at(due)
-        if running and name and name == recorder.stage_at(due + late):
-            recorder.held[name][0 if waited else 1] += 1
-    os.close(state)
+        if name and name == recorder.stage_at(due + late):
+            recorder.held[name][0 if waited else 1] += weight
+    sys.setswitchinterval(interval)
     os.close(queue)
+
+
+def _serving_queued_ns() -> int:
+    """Nanoseconds that the thread which hands tensors to the consumer has waited for a core."""
+    for thread in threading.enumerate():
+        if "_serve" in thread.name:  # of multiprocessing.resource_sharer
+            return _queued_of(f"/proc/self/task/{thread.native_id}/schedstat")
+    return 0
+
+
+def _queued_of(path: str) -> int:
+    queue = _open(path)
+    try:
+        return queued_ns(queue)
+    finally:
+        if queue is not None:
+            os.close(queue)
 
 
 def _switches() -> int:
