@@ -167,9 +167,9 @@ def test_time_in_the_run_queue_of_the_thread_that_serves_is_per_batch(tmp_path: 
 
 @pytest.fixture
 def burners() -> Iterator[None]:
-    """Twice as many processes that compute as there are cores."""
+    """As many processes that compute as there are cores."""
     command = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
+    processes = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
     yield
     for process in processes:
         process.kill()

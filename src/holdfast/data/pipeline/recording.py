@@ -30,7 +30,7 @@ from holdfast.data.pipeline.randomness import random_states
 
 # Seconds between two probes of the interpreter lock, and of a probe, each from and to: at random, as samples
 # may come at a steady pace.
-PAUSE_S, PROBE_S = (0.001, 0.006), (0.0003, 0.001)
+PAUSE_S, PROBE_S = (0.0005, 0.003), (0.0003, 0.001)
 # After this time a thread that waits for the lock may ask for it; the probe must not wait for another phase.
 REQUEST_S = 1e-4
 # Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced.
@@ -42,7 +42,7 @@ EXAMINED = 16
 # Every so many traced batches are examined for bytes and random draws,
 DETAIL = 3
 # until there were so many; then one in so many.
-DENSE = 60
+DENSE = 200
 LARGEST = 1 << 63
 # Bytes of the file that says what a worker does right now.
 POSITION = 256
@@ -270,8 +270,8 @@ def _watch_lock(recorder: Recorder) -> None:
 
     This thread sleeps, and must take the lock when it wakes. If it had to wait for it, it was switched away
     a second time: the kernel counts that. On a loaded machine the traced thread may stand in the run queue
-    with the lock, for longer than without it: a probe counts by the share of its time, but for that which
-    this thread stood in the queue itself, in which the traced thread computed.
+    with the lock, for longer than without it: a probe counts by the cube of the share of its time, but
+    for that which this thread stood in the queue itself, in which the traced thread computed.
     """
     queue, clock = open_queue(), time.pthread_getcpuclockid(recorder.thread)
     if queue is None:
@@ -290,8 +290,8 @@ def _watch_lock(recorder: Recorder) -> None:
         start = time.perf_counter_ns()
         time.sleep(pause)
         waited, late = _switches() - switches > 1, queued_ns(queue) - queued
-        wall = max(1, time.perf_counter_ns() - start - late)
-        weight = min(1.0, (time.clock_gettime_ns(clock) - cpu) / wall)
+        wall = time.perf_counter_ns() - start - late - waited * REQUEST_S * 1e9
+        weight = min(1.0, (time.clock_gettime_ns(clock) - cpu) / max(1.0, wall)) ** 3
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
         due = start + int(pause * 1e9)
         name = recorder.stage_at(due)
