@@ -104,7 +104,7 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     cpu = max(0.0, float(np.median(send_costs(records))))
     sent = replace(stages[-1], name=SEND, elements=run.batches, visits=1.0, random=False)
     send = replace(sent, cpu_s=cpu, gil_s=cpu, blocked_s=0.0, stream_bytes_s=math.inf)
-    # The consumer also waits while the worker stands in the run queue: the thread that hands the batch over,
+    # The consumer also waits while the worker stands in the run queue: the thread that hands batches over,
     # or the one that has the lock. That is the load of the machine, and no stage's.
     queued = float(np.mean([record["serving_queued"] for record in records])) / 1e9
     wait = max(0.0, run.receive_wait_s - queued * run.batches) * (1 - queued_share(records))

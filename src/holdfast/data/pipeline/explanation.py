@@ -129,7 +129,9 @@ class Explanation(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the trace is too short for, or too disturbed."""
-        text = "Each worker decides what it reads of a stream: more of them may read the same samples."
+        text = (
+            "Each worker decides what it reads of a stream: more of them may read the same samples."
+        )
         stream = [Unknown(text, "tune compares the samples")] if self.trace.stream else []
         return [*_imprecise(self.trace), *loaded(self.trace.queued), *stream]
 

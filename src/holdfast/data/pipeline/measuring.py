@@ -11,7 +11,6 @@ import signal
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import queues
@@ -118,10 +117,8 @@ def measure(
     with (
         random_state_restored(*dataloader.generators(loader)),
         dataloader.recorded(loader, folder, timing) as traced,
-        warnings.catch_warnings(),
+        dataloader.any_number_of_workers(),
     ):
-        # Workers that wait need no cores: their number is the model's to choose.
-        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         warm_up = max(warm_up, loader.num_workers)
         epoch = dataloader.epoch_batches(loader)
         try:
@@ -232,18 +229,23 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
 def _ended_workers(elements: Any, error: Exception) -> list[int]:
     """Process ids of the workers that ended, the likeliest culprit first; read before all are shut down.
 
-    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files close a
-    little before it ends. One that read its part of a stream to the end is gone rightly, with exit code 0.
+    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files close
+    a little before it ends. One that read its part of a stream to the end is gone rightly, with exit code 0.
     """
     workers = getattr(elements, "_workers", [])
+    # Batches are due of those that torch has not marked as gone.
+    due = [*getattr(elements, "_workers_status", []), *(True for _ in workers)]
     until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
-    # torch names the process ids, and has marked these workers as gone.
+    # Or torch names their process ids, and has marked them.
     named = {int(word) for word in re.findall(r"\d+", str(error))}
     while True:
-        ended = [worker for worker in workers if worker.exitcode is not None]
-        if any(worker.exitcode for worker in ended) or time.monotonic() >= until:
-            ended.sort(key=lambda worker: (worker.pid not in named, worker.exitcode == 0))
-            return [worker.pid for worker in ended]
+        ended = [
+            (worker.pid not in named, not worker.exitcode, not is_due, worker.pid)
+            for worker, is_due in zip(workers, due, strict=False)
+            if worker.exitcode is not None
+        ]
+        if not all(left and idle for _, left, idle, _ in ended) or time.monotonic() >= until:
+            return [pid for *_, pid in sorted(ended)]
         time.sleep(0.01)
 
 

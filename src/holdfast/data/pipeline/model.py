@@ -166,7 +166,6 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
         stages: with their costs per batch; one called ``"consumer"`` is what takes the batches.
         cores: of the machine: more workers than cores compute no faster.
     """
-
     # Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
     slowest = min(groups(stages), key=lambda part: _group_limit(part, cores))
     inside = [stage for stage in stages if stage.group == slowest.name]
@@ -201,7 +200,9 @@ def runner_up(stages: Sequence[Stage], stage: Stage, cores: float = math.inf) ->
 
 
 def _group_limit(part: Stage, cores: float) -> float:
-    return min(_rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate)
+    return min(
+        _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
+    )
 
 
 def limit_of(stage: Stage, cores: float) -> float:

@@ -11,13 +11,15 @@ changes its executor has a second one, ``"NAME executor"``: 1 for processes, 0 f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
 import numpy as np
 
 from holdfast.data.pipeline.accounting import CONSUMER, GROUP, OUTSIDE, RECEIVE, SEND
-from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solve
+from holdfast.data.pipeline.dataloader import COLLATE
+from holdfast.data.pipeline.model import MOST_WORKERS, PICKLE_BYTES_S, groups, rate_limits, solve
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
@@ -36,6 +38,11 @@ ROUNDS = 4
 # A larger setting must gain this share.
 WORTH = 0.01
 PREFETCH = (2, 4, 8)
+THREADS = (1, 2, 4, 8, 16, 32)
+# Threads hand nothing over.
+NO_PROCESSES = {"send_s": 0.0, "receive_s": 0.0, "wait_s": 0.0}
+# The number of a step of a Compose.
+STEP = re.compile(r"\w+ (\d+): ")
 # Half width of the interval, as a share of the rate, beyond which nothing is tuned.
 HIGHEST_ERROR = 0.3
 
@@ -60,7 +67,7 @@ def predict(
     if stages is not None or settings != dict(trace.settings):
         # In proportion to what was measured: on a loaded machine no setting has the cores to itself.
         present = rate_of(trace, trace.settings, trace.stages)
-        rate *= rate_of(trace, settings, stages or trace.stages) / present
+        rate *= rate_of(trace, settings, stages or cached_stages(trace, settings)) / present
         model = 1.96 * math.hypot(MODEL_ERROR, trace.queued)
     half = math.hypot(relative_error(trace), model)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
@@ -115,6 +122,39 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
     return replace(best, rate=rate, interval=interval)
 
 
+def plan_threads(trace: Trace) -> dict[str, int]:
+    """The settings of threads in place of workers, with as few as reach the highest predicted rate."""
+    rates = {count: predict(trace, _in_threads(count))[0] for count in THREADS}
+    top = max(rates.values())
+    return _in_threads(min(count for count, rate in rates.items() if rate >= top * (1 - WORTH)))
+
+
+def _in_threads(count: int) -> dict[str, int]:
+    return {"num_workers": 0, "prefetch_factor": 2, "threads": count}
+
+
+def cached_stages(trace: Trace, settings: Mapping[str, int]) -> Sequence[Stage]:
+    """The stages, of which those before a cache cost only to copy what they gave."""
+    if "cache_bytes" not in settings:
+        return trace.stages
+    steps = settings.get("cache_steps")
+    before = [
+        part
+        for part in trace.stages
+        if part.name not in (*OUTSIDE, COLLATE)
+        and (steps is None or ((place := STEP.match(part.name)) and int(place[1]) <= steps))
+    ]
+    copied = max((part.out_bytes for part in before[-1:]), default=0.0) / PICKLE_BYTES_S
+    free = {"cpu_s": 0.0, "gil_s": 0.0, "blocked_s": 0.0, "bandwidth_bytes_s": math.inf}
+    stages = [replace(part, **free) if part in before else part for part in trace.stages]
+    return [
+        replace(part, cpu_s=copied, gil_s=copied)
+        if before and part.name == before[-1].name
+        else part
+        for part in stages
+    ]
+
+
 def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
     """A plan as settings of the loader or graph that was traced."""
     if not is_graph(trace):
@@ -159,9 +199,16 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
     cpu, blocked = costs.mean(axis=0)
     consumer = stages[-1]
     shared = min(part.bandwidth_rate for part in parts)
+    if threads := settings.get("threads", 0):
+        workers, prefetch, locked = (
+            threads,
+            2,
+            sum(part.gil_s for part in stages if part.name not in (SEND, RECEIVE)),
+        )
+        shared = min(shared, 1.0 / max(locked, 1e-9))
     if not workers:
         return float(min(1.0 / max(cpu + blocked + consumer.service_s, 1e-9), shared))
-    now = _sharing(trace, workers)
+    now = replace(_sharing(trace, workers), **NO_PROCESSES) if threads else _sharing(trace, workers)
     slow = now.slowdown / _sharing(trace, trace.settings["num_workers"]).slowdown
     send = now.send_s * _change(trace, stages, "cpu_s", SEND)
     receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)

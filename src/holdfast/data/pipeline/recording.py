@@ -28,10 +28,10 @@ import numpy as np
 from holdfast.data.pipeline.machine import bytes_of
 from holdfast.data.pipeline.randomness import random_states
 
-# Seconds between two probes of the interpreter lock, and of a probe, each from and to: at random, as samples
-# may come at a steady pace.
+# Seconds between two probes of the interpreter lock, and of a probe, from and to: at random, as samples may
+# come at a steady pace.
 PAUSE_S, PROBE_S = (0.0005, 0.003), (0.0003, 0.001)
-# After this time a thread that waits for the lock may ask for it; the probe must not wait for another phase.
+# After this time a thread that waits for the lock may ask for it: a probe must not wait for another phase.
 REQUEST_S = 1e-4
 # Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced.
 OVERHEAD = 0.02
