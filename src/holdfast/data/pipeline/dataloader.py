@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.pipeline.cached_samples import CACHE, CHAINS, cached
-from holdfast.data.pipeline.recording import Recorder
+from holdfast.data.pipeline.recording import SOURCE, Recorder
 from holdfast.errors import InputError
 
-SOURCE, COLLATE = "source", "collate"
+COLLATE = "collate"
 # Batches that are put into a random order at a time.
 MIXED = 10_000
 # The least that each setting can be; threads load batches in this process instead of workers.

@@ -229,8 +229,8 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
 def _ended_workers(elements: Any, error: Exception) -> list[int]:
     """Process ids of the workers that ended, the likeliest culprit first; read before all are shut down.
 
-    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files close
-    a little before it ends. One that read its part of a stream to the end is gone rightly, with exit code 0.
+    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files
+    close a little before it ends. One that read its part of a stream to the end left with exit code 0.
     """
     workers = getattr(elements, "_workers", [])
     # Batches are due of those that torch has not marked as gone.

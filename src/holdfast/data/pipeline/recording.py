@@ -19,14 +19,16 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from inspect import CO_GENERATOR
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from holdfast.data.pipeline.machine import bytes_of
-from holdfast.data.pipeline.randomness import random_states
+from holdfast.data.pipeline.randomness import is_library, random_states
 
 # Seconds between two probes of the interpreter lock, and of a probe, from and to: at random, as samples may
 # come at a steady pace.
@@ -44,6 +46,7 @@ DETAIL = 3
 # until there were so many; then one in so many.
 DENSE = 200
 LARGEST = 1 << 63
+SOURCE, CALL = "source", " > "
 # Bytes of the file that says what a worker does right now.
 POSITION = 256
 
@@ -53,7 +56,7 @@ class Recorder:
 
     def __init__(self, folder: Path, worker: int, timing: bool = True) -> None:
         self.folder, self.worker, self.timing = folder, worker, timing
-        self.thread = threading.get_ident()
+        self.thread, self.native = threading.get_ident(), threading.get_native_id()
         self.active = timing
         self.detailed = False  # the first batch is a warm-up
         self.examined = threading.Event()
@@ -156,6 +159,7 @@ class Recorder:
                 "details": self._details,
                 "held": self.held,
                 "serving_queued": _serving_queued_ns(),
+                "callees": self.callees,
             }
             if self.batch == 2:
                 # Memory that this process shares with no other.
@@ -183,6 +187,8 @@ class Recorder:
         self._details: dict[str, Any] = defaultdict(lambda: {"random": None, "calls": []})
         # Samples of the interpreter lock, by their weight: held, free.
         self.held: dict[str, list[float]] = defaultdict(lambda: [0, 0])
+        # Samples inside of the source, by the functions called there: computing, asleep, lock held.
+        self.callees: dict[str, list[float]] = defaultdict(lambda: [0.0] * 3)
         self._state = random_states() if self.detailed and self.traced <= DETAIL else ""
         self._read_clocks()
 
@@ -274,7 +280,8 @@ def _watch_lock(recorder: Recorder) -> None:
     for that which this thread stood in the queue itself, in which the traced thread computed.
     """
     queue, clock = open_queue(), time.pthread_getcpuclockid(recorder.thread)
-    if queue is None:
+    state = _open(f"/proc/self/task/{recorder.native}/stat")
+    if queue is None or state is None:
         return
     random, interval = Random(0), sys.getswitchinterval()
     while True:
@@ -297,8 +304,42 @@ def _watch_lock(recorder: Recorder) -> None:
         name = recorder.stage_at(due)
         if name and name == recorder.stage_at(due + late):
             recorder.held[name][0 if waited else 1] += weight
+            path = called(sys._current_frames().get(recorder.thread)) if name == SOURCE else None
+            if path is not None:
+                asleep = os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"S"
+                sample = recorder.callees[CALL.join(path)]
+                for column, share in enumerate((weight, asleep and not waited, waited * weight)):
+                    sample[column] += share
     sys.setswitchinterval(interval)
     os.close(queue)
+    os.close(state)
+
+
+def called(frame: FrameType | None) -> list[str] | None:
+    """The user's functions that run inside of a stage, from the outermost to the innermost.
+
+    Without any, the function of a library that the stage called; None: this is not inside of a stage.
+
+    Args:
+        frame: the innermost.
+    """
+    frames: list[FrameType] = []
+    while frame is not None and frame.f_code is not Recorder._timed.__code__:
+        frames.insert(0, frame)
+        frame = frame.f_back
+    if frame is None:
+        return None
+    # Generators hand on what others read; indexing is what the stage is.
+    inside = [
+        part
+        for part in frames[1:]
+        if not part.f_code.co_flags & CO_GENERATOR or part is frames[-1]
+        if not part.f_code.co_qualname.endswith("__getitem__")
+        if not part.f_globals.get("__name__", "").startswith(__package__)
+    ]
+    users = [part for part in inside if not is_library(part.f_globals.get("__name__"))]
+    names = [part.f_code.co_qualname for part in users or inside[:1]]
+    return [name.rpartition("<locals>.")[2].strip("<>") for name in names]
 
 
 def _serving_queued_ns() -> int:

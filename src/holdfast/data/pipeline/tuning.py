@@ -16,10 +16,10 @@ from holdfast.data.pipeline import comparing, dataloader, prediction
 from holdfast.data.pipeline.cache_plan import SHARE, plan_sample_cache
 from holdfast.data.pipeline.cached_samples import CACHE
 from holdfast.data.pipeline.comparing import Data
-from holdfast.data.pipeline.dataloader import SOURCE
 from holdfast.data.pipeline.explanation import in_words, loaded, rate_figures
 from holdfast.data.pipeline.measuring import Consumer, measure
 from holdfast.data.pipeline.randomness import random_state_restored
+from holdfast.data.pipeline.recording import SOURCE
 from holdfast.data.pipeline.stages import Trace, unsupported
 from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace
@@ -272,12 +272,8 @@ class Start:
         self.loader, self.stream, self.seconds = loader, traced.stream, seconds
         self.places = comparing.positions(traced.epoch_batches, int(traced.rate * seconds))
         self.hashes = self._hashes(loader)
-        names = {
-            part.name.split(": ")[0]
-            for part in traced.stages
-            if part.random and part.name[:6] == SOURCE
-        }
-        names |= {part.name for part in traced.stages if part.random}
+        drawing = [part.name for part in traced.stages if part.random]
+        names = {SOURCE if name.partition(": ")[0] == SOURCE else name for name in drawing}
         self.random = sorted(names) if dataloader.is_loader(loader) else []
         self.fixed = draws == "keep" and bool(self.random) and self._seeded(make_loader)
         self.samples = comparing.Samples()
