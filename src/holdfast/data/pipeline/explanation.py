@@ -47,6 +47,8 @@ COSTS = {
     "output_bytes_per_batch": ("out_bytes", ColumnFormat("Output", "bytes per batch", detail=True)),
     "random": ("random", ColumnFormat("Random draws", detail=True)),
 }
+# A limit that is lower by this share is the lowest, however short the trace.
+CLEAR = 1.0
 # Share of their computing time that stages may wait for a core before the answer says so.
 QUEUED = 0.2
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
@@ -143,8 +145,9 @@ class Explanation(Answer):
         trace = self.trace
         rate = f"{brief(trace.rate)} {interval(*self.interval)} batches per second"
         if self.bottleneck is None or self.kind is None:
-            stages = " or ".join(self.candidates) or "which stage"
-            sentence = f"Not determined: {stages} limits the pipeline; {rate}."
+            sentence = (
+                f"{' or '.join(self.candidates)} limits the pipeline, not determined which: {rate}."
+            )
         else:
             remedy = REMEDIES.get(self.bottleneck, REMEDIES[self.kind])
             if self.kind == "consumer" and not trace.settings["num_workers"]:
@@ -233,11 +236,9 @@ def explain(trace: Trace, target: str = "") -> Explanation:
     cores = trace.resources.cores
     (stage, kind), error = bottleneck(trace.stages, cores), prediction.relative_error(trace)
     ends = prediction.predict(trace, {})[1]
-    if math.isinf(error):
-        return Explanation(trace, None, None, [], ends, target)
-    rows = _predicted(trace, stage)
+    rows = [] if math.isinf(error) else _predicted(trace, stage)
     other, factor = runner_up(trace.stages, stage, cores)
-    if factor < 1 + error:
+    if factor < 1 + min(error, CLEAR):
         return Explanation(trace, None, None, rows, ends, target, (stage.name, other))
     return Explanation(trace, stage.name, kind, rows, ends, target)
 
