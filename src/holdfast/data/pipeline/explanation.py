@@ -139,7 +139,7 @@ class Explanation(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
-        return [self._stages(), *([self._changes()] if self.predicted else [])]
+        return [self._stages(), self._changes()]
 
     def _stages(self) -> Section:
         trace = self.trace
@@ -236,7 +236,7 @@ def explain(trace: Trace, target: str = "") -> Explanation:
     cores = trace.resources.cores
     (stage, kind), error = bottleneck(trace.stages, cores), prediction.relative_error(trace)
     ends = prediction.predict(trace, {})[1]
-    rows = [] if math.isinf(error) else _predicted(trace, stage)
+    rows = _predicted(trace, stage)
     other, factor = runner_up(trace.stages, stage, cores)
     if factor < 1 + min(error, CLEAR):
         return Explanation(trace, None, None, rows, ends, target, (stage.name, other))
