@@ -121,7 +121,7 @@ def test_batches_are_compared_early_in_the_middle_and_late() -> None:
     assert comparing.batch_hashes(loader, [0, 7, 23]) == [every[0], every[7], every[23]]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("dataset", "data"),
     [
@@ -134,7 +134,6 @@ def test_batches_are_compared_early_in_the_middle_and_late() -> None:
     ],
 )
 def test_workers_give_the_same_data_or_not(dataset: Any, data: str, workers: int) -> None:
-    assert data_of(start_of(dataset), num_workers=workers) == data
     shuffled = start_of(dataset, shuffle=True, generator=torch.Generator().manual_seed(3))
     assert data_of(shuffled, num_workers=workers) == data
 
@@ -317,7 +316,6 @@ class Stream(IterableDataset[Any]):
         (97, "part", "other order"),
         (96, "files", "other order"),
         (96, "four", "different"),  # two of four workers read a half
-        (96, "all", "different"),
         (96, "noise", "cannot tell"),
         (10_000, "every", "other order"),
         (10_000, "files", "other order"),

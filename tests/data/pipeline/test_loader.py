@@ -437,8 +437,7 @@ def test_a_cache_is_kept_where_it_gains(measured: Any, tmp_path: Path) -> None:
     tuned = room.apply(plain(), tmp_path / "settings.toml")
     assert hashes(tuned) == hashes(plain())
     # no cache where none is wanted, nor where the draws are the user's
-    for options in ({"cache": False}, {"trials": 0}):
-        assert "cache_bytes" not in room.tune(plain, **options).settings
+    assert "cache_bytes" not in room.tune(plain, cache=False).settings
     drawn_by_worker = room.tune(by_worker, draws="any")
     assert not any("cache_bytes" in trial.settings for trial in drawn_by_worker.trials)
 

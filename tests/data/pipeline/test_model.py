@@ -12,7 +12,14 @@ from synthetic_traces import loader_trace, stage
 
 from holdfast.data.pipeline.explanation import explain
 from holdfast.data.pipeline.model import bottleneck, groups, rate_limits, solve
-from holdfast.data.pipeline.prediction import plan, plan_settings, predict, relative_error
+from holdfast.data.pipeline.prediction import (
+    _in_threads,
+    plan,
+    plan_settings,
+    plan_threads,
+    predict,
+    relative_error,
+)
 from holdfast.data.pipeline.stages import Resources, Sharing
 from holdfast.errors import InputError
 
@@ -161,6 +168,35 @@ def test_handing_over_is_charged_to_the_worker_and_to_the_consumer() -> None:
     assert two == pytest.approx(2 / (0.001 * (1 + 1 / 3) + 0.002), rel=0.01)
     few_cores = replace(trace, resources=Resources(2.0, 1e12))
     assert predict(few_cores, {"num_workers": 8})[0] == pytest.approx(2 / 0.0044, rel=0.01)
+
+
+def test_threads_send_nothing_and_share_the_lock() -> None:
+    points = (Sharing(1, 1.0, 0.002, 0.001, 0.001), Sharing(4, 1.0, 0.002, 0.001, 0.001))
+    trace = replace(loader_trace(cpu=0.01, cores=4.0), sharing=points, rate=1 / 0.012)
+    assert predict(trace, _in_threads(4))[0] == pytest.approx(400, rel=0.02)
+    assert predict(trace, {"num_workers": 4})[0] < 350  # 2 ms to send
+    source, *others = trace.stages
+    locked = replace(trace, stages=(replace(source, gil_s=0.004), *others))
+    assert predict(locked, _in_threads(4))[0] == pytest.approx(250, rel=0.02)
+    assert plan_threads(locked)["threads"] == 4
+    assert plan_threads(loader_trace(0.0001, 0.05))["threads"] == 32
+
+
+def test_a_cache_leaves_the_stages_behind_it() -> None:
+    """10 ms of source, of two steps and of collate each; of the first step come 15 MB."""
+    parts = [
+        stage(name, 0.01, group="main", executor="main", out_bytes=15e6)
+        for name in ("source", "transform 1: decode", "transform 2: crop", "collate", "consumer")
+    ]
+    trace = replace(
+        loader_trace(cpu=0.04),
+        stages=tuple(parts),
+        settings={"num_workers": 0, "prefetch_factor": 2},
+        rate=20.0,
+    )
+    assert predict(trace, {"cache_bytes": 1, "cache_steps": 1})[0] == pytest.approx(20.0, rel=0.01)
+    assert predict(trace, {"cache_bytes": 1, "cache_steps": 2})[0] == pytest.approx(25.0, rel=0.01)
+    assert predict(trace, {"cache_bytes": 1})[0] == pytest.approx(1 / 0.03, rel=0.01)
 
 
 def test_whole_epochs_have_no_sampling_error() -> None:

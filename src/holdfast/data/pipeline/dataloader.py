@@ -101,17 +101,19 @@ class InThreads:
 
         one = _SingleProcessDataLoaderIter(self)  # type: ignore[arg-type]  # sampler, seed, fetcher
         waiting: deque[Future[Any]] = deque()
+
+        def load(indices: Any) -> Any:
+            batch = one._dataset_fetcher.fetch(indices)
+            return pin_memory(batch, one._pin_memory_device) if one._pin_memory else batch
+
         with ThreadPoolExecutor(self.threads, "holdfast loader") as pool:
             try:
-                for indices in iter(one._next_index, pool):
-                    waiting.append(pool.submit(one._dataset_fetcher.fetch, indices))
-                    if len(waiting) == 2 * self.threads:
-                        break
+                for indices in iter(one._next_index, pool):  # to the end of the sampler
+                    waiting.append(pool.submit(load, indices))
+                    if len(waiting) > 2 * self.threads:
+                        yield waiting.popleft().result()
                 while waiting:
-                    batch = waiting.popleft().result()
-                    for indices in itertools.islice(iter(one._next_index, pool), 1):
-                        waiting.append(pool.submit(one._dataset_fetcher.fetch, indices))
-                    yield pin_memory(batch, one._pin_memory_device) if one._pin_memory else batch
+                    yield waiting.popleft().result()
             finally:
                 for future in waiting:
                     future.cancel()

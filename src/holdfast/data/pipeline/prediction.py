@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 
@@ -139,20 +140,19 @@ def cached_stages(trace: Trace, settings: Mapping[str, int]) -> Sequence[Stage]:
         return trace.stages
     steps = settings.get("cache_steps")
     before = [
-        part
+        part.name
         for part in trace.stages
         if part.name not in (*OUTSIDE, COLLATE)
         and (steps is None or ((place := STEP.match(part.name)) and int(place[1]) <= steps))
     ]
-    copied = max((part.out_bytes for part in before[-1:]), default=0.0) / PICKLE_BYTES_S
-    free = {"cpu_s": 0.0, "gil_s": 0.0, "blocked_s": 0.0, "bandwidth_bytes_s": math.inf}
-    stages = [replace(part, **free) if part in before else part for part in trace.stages]
-    return [
-        replace(part, cpu_s=copied, gil_s=copied)
-        if before and part.name == before[-1].name
-        else part
-        for part in stages
-    ]
+    costs: dict[str, Any] = dict.fromkeys(("cpu_s", "gil_s", "blocked_s"), 0.0)
+    costs["bandwidth_bytes_s"] = math.inf
+    stages = [replace(part, **costs) if part.name in before else part for part in trace.stages]
+    for place, part in enumerate(stages):
+        if part.name in before[-1:]:
+            copied = part.out_bytes / PICKLE_BYTES_S
+            stages[place] = replace(part, cpu_s=copied, gil_s=copied)
+    return stages
 
 
 def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
