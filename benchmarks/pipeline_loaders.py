@@ -92,7 +92,7 @@ def normalize(image: np.ndarray) -> torch.Tensor:
 def images() -> DataLoader[Any]:
     pictures = _pictures()
     chain = Compose([decode, random_resized_crop, normalize])
-    dataset = Samples(lambda n: pictures[n % len(pictures)].read_bytes(), 4096, chain)
+    dataset = Samples(lambda n: pictures[n % len(pictures)].read_bytes(), 2048, chain)
     return DataLoader(dataset, batch_size=8, shuffle=True)
 
 

@@ -93,11 +93,12 @@ def pipeline(kind: str, position: str, workers: int, **settings: Any) -> DataLoa
         at[POSITIONS[2]](1, sample.nbytes)
         return sample
 
-    def joined(samples: list[Any]) -> Any:
+    def joined(samples: Any) -> Any:
+        if not isinstance(samples, list):  # without batches
+            return samples
         at["collate"](len(samples), sum(sample.nbytes for sample in samples))
         return collate(samples)
 
     dataset = Samples(Compose([first, second]), at["source"])
-    return DataLoader(
-        dataset, batch_size=4, num_workers=workers, collate_fn=joined, shuffle=True, **settings
-    )
+    settings = {"batch_size": 4, "collate_fn": joined, "shuffle": True, **settings}
+    return DataLoader(dataset, num_workers=workers, **settings)

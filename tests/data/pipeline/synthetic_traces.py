@@ -100,6 +100,7 @@ def records(
                 "stages": stages,
                 "details": calls if batch % 2 == 0 else {},
                 "held": held if batch % 2 == 0 else {},
+                "serving_queued": 0.0,
             }
         )
     return result

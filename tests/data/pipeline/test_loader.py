@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ import pytest
 import torch
 from slow_stages import KINDS, POSITIONS, Compose, Samples, pipeline
 from synthetic_traces import consumed, loader_trace, records
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from holdfast.data import pipeline as room
 from holdfast.data.pipeline import recording, tuning
@@ -29,8 +33,9 @@ from holdfast.data.pipeline.accounting import (
     send_costs,
     shared_bandwidth,
 )
+from holdfast.data.pipeline.cached_samples import CachedSamples
 from holdfast.data.pipeline.encoding import digest
-from holdfast.data.pipeline.measuring import Run, WorkerDiedError, measure
+from holdfast.data.pipeline.measuring import Run, WorkerDiedError, _ended_workers, measure
 from holdfast.data.pipeline.model import bottleneck
 from holdfast.data.pipeline.targets import load
 from holdfast.errors import InputError
@@ -62,6 +67,22 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Any:
         return iter(torch.arange(6400.0).split(1))
+
+
+class Divided(Stream):
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        return itertools.islice(
+            super().__iter__(),
+            worker.id if worker else 0,
+            None,
+            worker.num_workers if worker else 1,
+        )
+
+
+class Noisy(Divided):
+    def __iter__(self) -> Any:
+        return (sample + torch.rand(1) for sample in super().__iter__())
 
 
 def same(sample: Any) -> Any:
@@ -113,6 +134,7 @@ def test_what_reading_clocks_takes_is_not_charged(tmp_path: Path) -> None:
             "clocks": 50_000,
             "details": {},
             "held": {},
+            "serving_queued": 0,
         }
         for number in range(20)
     ]
@@ -135,13 +157,69 @@ def test_shared_bandwidth_is_seen_by_more_workers() -> None:
     assert shared_bandwidth(source, alone, alone, 2) is source
 
 
+def test_waiting_for_a_worker_in_the_run_queue_is_not_receiving() -> None:
+    """The consumer waits 20 ms per batch for what a worker hands over, as the machine is loaded."""
+    run = replace(consumed(0.0), receive_wait_s=20 * 0.020)
+
+    def answer(served: float, queued: float) -> tuple[str, str]:
+        lines = records("cpu", "source")
+        for line in lines:
+            line["serving_queued"] = served
+            for times in line["stages"].values():
+                times[2] = queued * times[1]
+        stage, kind = bottleneck(account(lines, run, 2), cores=2.0)
+        return stage.name, kind
+
+    assert answer(served=0.0, queued=0.0) == ("receive", "latency")  # for nobody's load
+    assert answer(served=0.015e9, queued=0.0) == ("source", "cpu")
+    assert answer(served=0.0, queued=3.0) == ("source", "cpu")
+
+
+def test_time_in_the_run_queue_of_the_thread_that_serves_is_per_batch(tmp_path: Path) -> None:
+    lines = [{"batch": 10 * n, "serving_queued": 1000 * n, "plain": [0, 0]} for n in (1, 2, 3)]
+    for line in lines:
+        line |= {
+            "stages": {"source": [1, 1, 0, 0, 0, 0]},
+            "process_cpu": 1,
+            "clocks": 0,
+            "detailed": 0,
+        }
+    (tmp_path / "worker-0-7.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [record["serving_queued"] for record in read_records(tmp_path)] == [100.0, 100.0]
+
+
+@pytest.fixture
+def burners() -> Iterator[None]:
+    """As many processes that compute as there are cores."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("burners")
+@pytest.mark.parametrize(("kind", "share"), [("cpu", 0.0), ("gil", 1.0)])
+def test_share_of_the_lock_under_load(kind: str, share: float) -> None:
+    for batch in (4, None):
+        loader = pipeline(kind, "source", workers=2, batch_size=batch)
+        traced = room.trace(loader, 8.0, calibration_s=0)
+        source = traced.stage[f"source: {kind}"]
+        assert source.gil_s / source.cpu_s == pytest.approx(share, abs=0.1)
+        assert room.explain(traced).bottleneck == source.name
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_measured_slow_stage_is_named(kind: str, position: str, workers: int) -> None:
     answer = room.explain(room.trace(pipeline(kind, position, workers=workers), 1.5))
-    assert (answer.bottleneck, answer.kind) == (position, kind)
+    # What the source calls is a stage of its own.
+    name = f"source: {kind}" if position == "source" else position
+    assert (answer.bottleneck, answer.kind) == (name, kind)
 
 
 @pytest.mark.full
@@ -227,11 +305,15 @@ def test_settings_change_no_sample() -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let traces and trials see given rates per number of workers; data are loaded in truth."""
 
-    def install(rate: Callable[[int], float], slow: float = 1.0) -> None:
+    def install(
+        rate: Callable[[int], float], slow: float = 1.0, threads: float = 0.0, cached: float = 1.0
+    ) -> None:
         def run(loader: Any, seconds: float, *others: Any, **named: Any) -> Run:
             truth = measure(loader, 0.0, *others, **named)
-            moments = np.arange(11) / rate(loader.num_workers)
-            return replace(truth, moments=moments)
+            workers = loader.num_workers
+            seen = threads * getattr(loader, "threads", 0) or rate(workers)
+            seen *= cached if isinstance(loader.dataset, CachedSamples) else 1.0
+            return replace(truth, moments=np.arange(11) / seen)
 
         def traced(workers: int) -> float:
             return rate(workers) * slow
@@ -249,13 +331,29 @@ def synthetic(loader: Any, rate: Callable[[int], float]) -> room.Trace:
         replace(stage, random=loader.dataset.draws, worker_bytes=1e9) for stage in trace.stages
     )
     machine = room.Resources(2.0, 6.5e9)  # six workers at most
+    stream = isinstance(loader.dataset, IterableDataset)
     changes = {"rate": rate(loader.num_workers), "settings": settings, "stages": stages}
+    changes |= {"stream": stream, "epoch_batches": None if stream else len(loader)}
     return replace(trace, **changes, resources=machine)
 
 
 def by_index() -> Any:
     generator = torch.Generator().manual_seed(3)
     return DataLoader(Drawing(same), batch_size=4, shuffle=True, generator=generator)
+
+
+class Plain(Dataset[Any]):
+    draws = False
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((8,), float(index))
+
+
+def plain() -> Any:
+    return DataLoader(Plain(), batch_size=4)
 
 
 def by_worker() -> Any:
@@ -269,7 +367,7 @@ def by_worker() -> Any:
 def test_tuning_verifies_and_keeps_the_data(measured: Any, tmp_path: Path) -> None:
     measured(lambda workers: 25.0 * max(1, workers))
     answer = room.tune(by_index, output=tmp_path / "settings.toml")
-    assert answer.settings["num_workers"] > 4
+    assert answer.settings["num_workers"] == 4  # of 16 batches
     assert answer.after == pytest.approx(25.0 * answer.settings["num_workers"])
     assert (answer.data, answer.rolled_back) == ("identical", False)
     assert answer.interval[0] <= answer.after <= answer.interval[1]
@@ -295,15 +393,18 @@ def test_hidden_limit_leads_to_fewer_workers(measured: Any) -> None:
     measured(lambda workers: min(25.0 * max(1, workers), 50.0))
     answer = room.tune(by_index)
     assert answer.after == 50.0
-    assert answer.settings["num_workers"] < answer.trials[0].settings["num_workers"]
+    assert answer.settings["num_workers"] == 2
+    assert max(trial.settings["num_workers"] for trial in answer.trials) == 4
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_seeded_draws_are_kept_unless_any_will_do(measured: Any) -> None:
     measured(lambda workers: 25.0 * max(1, workers))
     answer = room.tune(by_worker)
     assert answer.rolled_back
     assert answer.settings["num_workers"] == 0
-    assert [trial.data for trial in answer.trials] == ["different"]
+    assert {trial.data for trial in answer.trials} == {"different"}
+    assert answer.after == answer.before
     assert room.tune(by_worker, draws="any").data == "other random draws"
 
 
@@ -315,10 +416,44 @@ def test_the_documented_tuning_gains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert answer.output is not None
 
 
-def test_streams_keep_their_workers(measured: Any) -> None:
-    measured(lambda workers: 25.0)
-    answer = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1))
-    assert answer.settings["num_workers"] == 1
+def test_threads_are_used_where_they_are_faster(measured: Any) -> None:
+    measured(lambda workers: 25.0 * max(1, workers), threads=25.0)
+    answer = room.tune(by_index, cache=False)
+    assert answer.settings["threads"] == 32
+    assert (answer.data, answer.rolled_back, answer.compared) == ("identical", False, 16)
+    assert len(answer.to_dict()["unknown"]) == 1  # of a dataset that threads share
+    assert hashes(room.apply(by_index(), answer.settings)) == hashes(by_index())
+    assert len(answer.trials) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_cache_is_kept_where_it_gains(measured: Any, tmp_path: Path) -> None:
+    measured(lambda workers: 25.0 * max(1, workers), cached=3.0)
+    answer = room.tune(plain, output=tmp_path / "settings.toml")
+    assert answer.after == pytest.approx(75.0 * answer.settings["num_workers"])
+    assert answer.settings["cache_bytes"] > 64 * 32
+    assert answer.data == "identical"
+    assert [("cache_bytes" in trial.settings) for trial in answer.trials][-1]
+    tuned = room.apply(plain(), tmp_path / "settings.toml")
+    assert hashes(tuned) == hashes(plain())
+    # no cache where none is wanted, nor where the draws are the user's
+    assert "cache_bytes" not in room.tune(plain, cache=False).settings
+    drawn_by_worker = room.tune(by_worker, draws="any")
+    assert not any("cache_bytes" in trial.settings for trial in drawn_by_worker.trials)
+
+
+def test_a_stream_is_tuned_by_workers_if_it_divides_itself(measured: Any) -> None:
+    measured(lambda workers: 25.0 * max(1, workers))
+    answer = room.tune(lambda: DataLoader(Divided(), batch_size=4))
+    assert answer.settings["num_workers"] > 1
+    assert (answer.data, answer.rolled_back) == ("other order", False)
+    whole = room.tune(lambda: DataLoader(Stream(), batch_size=4, num_workers=1))
+    assert (whole.settings["num_workers"], whole.rolled_back) == (1, True)
+    assert whole.trials[0].data == "different"
+    noisy = room.tune(lambda: DataLoader(Noisy(), batch_size=4))
+    assert (noisy.settings["num_workers"], noisy.rolled_back) == (0, True)
+    assert noisy.trials[0].data == "cannot tell"
+    assert len(noisy.to_dict()["unknown"]) == 1
 
 
 # --- Failures ------------------------------------------------------------------------------------
@@ -349,12 +484,44 @@ def test_error_names_stage_and_sample(workers: int) -> None:
     assert "truncated" in str(error.value.found)
 
 
-def test_dead_worker_names_stage_and_sample() -> None:
-    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=1)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_dead_worker_names_stage_and_sample(workers: int) -> None:
+    """Batch 5 is that of worker 1 of 2, and of worker 2 of 3."""
+    loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=workers)
     with pytest.raises(WorkerDiedError) as error:
         room.trace(loader, 60)
     assert error.value.code == "worker-died"
+    assert error.value.worker == 5 % workers
     assert (error.value.stage, error.value.sample) == ("transform 2: deadly", "21")
+
+
+class Deadly(IterableDataset[Any]):
+    """Worker 0 ends at once, as its share is empty; worker 1 dies at its second sample."""
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        for number in range(3 * worker.id if worker else 3):
+            if number == 1:
+                os._exit(0)
+            yield torch.tensor(float(number))
+
+
+def test_dead_worker_of_a_stream_is_named() -> None:
+    with pytest.raises(WorkerDiedError) as error:
+        measure(DataLoader(Deadly(), batch_size=1, num_workers=2), 60.0)
+    assert (error.value.worker, error.value.stage, error.value.sample) == (1, "source", "1")
+
+
+def test_of_ended_workers_those_that_were_killed_come_first() -> None:
+    workers = [
+        SimpleNamespace(pid=10 + n, exitcode=code) for n, code in enumerate([0, 0, None, -9])
+    ]
+    elements = SimpleNamespace(_workers=workers)
+    assert _ended_workers(elements, ConnectionResetError()) == [13, 10, 11]
+    error = RuntimeError("DataLoader worker (pid(s) 11, 13) exited unexpectedly")
+    assert _ended_workers(elements, error) == [13, 11, 10]
+    assert _ended_workers(iter([]), RuntimeError()) == []
 
 
 def test_short_trace_is_not_tuned_by() -> None:

@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 from synthetic_traces import loader_trace, stage
 
+from holdfast.data.pipeline.explanation import explain
 from holdfast.data.pipeline.model import bottleneck, groups, rate_limits, solve
-from holdfast.data.pipeline.prediction import plan, predict, relative_error
+from holdfast.data.pipeline.prediction import (
+    _in_threads,
+    plan,
+    plan_settings,
+    plan_threads,
+    predict,
+    relative_error,
+)
 from holdfast.data.pipeline.stages import Resources, Sharing
 from holdfast.errors import InputError
 
@@ -151,7 +159,7 @@ def test_handing_over_is_charged_to_the_worker_and_to_the_consumer() -> None:
     """One thread takes all batches: its waiting bounds the rate, whatever the number of workers."""
     base = loader_trace(cpu=0.001, workers=1, cores=16.0)
     points = (Sharing(1, 1.0, 0.002, 0.0004, 0.0006), Sharing(4, 2.0, 0.002, 0.0004, 0.0016))
-    trace = replace(base, sharing=points)
+    trace = replace(base, sharing=points, rate=1 / 0.003)
     # 1 ms and 2 ms to send; then 0.4 + 0.6 ms to receive while the next one is computed
     assert predict(trace, {"prefetch_factor": 4})[0] == pytest.approx(1 / 0.003, rel=0.01)
     assert predict(trace, {"num_workers": 8})[0] == pytest.approx(1 / 0.002, rel=0.01)
@@ -160,6 +168,35 @@ def test_handing_over_is_charged_to_the_worker_and_to_the_consumer() -> None:
     assert two == pytest.approx(2 / (0.001 * (1 + 1 / 3) + 0.002), rel=0.01)
     few_cores = replace(trace, resources=Resources(2.0, 1e12))
     assert predict(few_cores, {"num_workers": 8})[0] == pytest.approx(2 / 0.0044, rel=0.01)
+
+
+def test_threads_send_nothing_and_share_the_lock() -> None:
+    points = (Sharing(1, 1.0, 0.002, 0.001, 0.001), Sharing(4, 1.0, 0.002, 0.001, 0.001))
+    trace = replace(loader_trace(cpu=0.01, cores=4.0), sharing=points, rate=1 / 0.012)
+    assert predict(trace, _in_threads(4))[0] == pytest.approx(400, rel=0.02)
+    assert predict(trace, {"num_workers": 4})[0] < 350  # 2 ms to send
+    source, *others = trace.stages
+    locked = replace(trace, stages=(replace(source, gil_s=0.004), *others))
+    assert predict(locked, _in_threads(4))[0] == pytest.approx(250, rel=0.02)
+    assert plan_threads(locked)["threads"] == 4
+    assert plan_threads(loader_trace(0.0001, 0.05))["threads"] == 32
+
+
+def test_a_cache_leaves_the_stages_behind_it() -> None:
+    """10 ms of source, of two steps and of collate each; of the first step come 15 MB."""
+    parts = [
+        stage(name, 0.01, group="main", executor="main", out_bytes=15e6)
+        for name in ("source", "transform 1: decode", "transform 2: crop", "collate", "consumer")
+    ]
+    trace = replace(
+        loader_trace(cpu=0.04),
+        stages=tuple(parts),
+        settings={"num_workers": 0, "prefetch_factor": 2},
+        rate=20.0,
+    )
+    assert predict(trace, {"cache_bytes": 1, "cache_steps": 1})[0] == pytest.approx(20.0, rel=0.01)
+    assert predict(trace, {"cache_bytes": 1, "cache_steps": 2})[0] == pytest.approx(25.0, rel=0.01)
+    assert predict(trace, {"cache_bytes": 1})[0] == pytest.approx(1 / 0.03, rel=0.01)
 
 
 def test_whole_epochs_have_no_sampling_error() -> None:
@@ -188,3 +225,59 @@ def test_short_traces_have_wide_intervals() -> None:
     assert relative_error(few) > 5 * relative_error(many)
     low, high = predict(few, {"num_workers": 2})[1]
     assert high > 2 * low
+
+
+# --- What is said --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slower", [1.0, 0.1])
+def test_gains_are_relative_to_the_measured_rate(slower: float) -> None:
+    """A loaded machine is slow under any setting: what is predicted is a factor."""
+    idle = loader_trace(cpu=0.01, workers=2)
+    loaded = replace(idle, rate=slower * idle.rate, queued=1 - slower)
+    for settings in ({"num_workers": 4}, {"num_workers": 1}, {"prefetch_factor": 4}):
+        rate, (low, high) = predict(loaded, settings)
+        assert rate == pytest.approx(slower * predict(idle, settings)[0])
+        # and known the less, the more of the load is in it
+        assert (high - low) / rate >= (1 + 1.9 * (1 - slower)) * 0.58
+    best = explain(loaded)
+    assert max(row["rate"] for row in best.predicted) < 2.05 * loaded.rate
+    # nothing is predicted to gain from the neighbours' leaving
+    full = replace(loader_trace(cpu=0.01, workers=4), rate=40.0, queued=0.9)
+    assert plan_settings(full, plan(full)) == full.settings
+
+
+def test_explain_names_the_stage_or_the_consumer() -> None:
+    answer = explain(loader_trace(0.001, 0.03, workers=2))
+    assert (answer.bottleneck, answer.kind, answer.candidates) == ("source", "latency", ())
+    assert answer.to_dict()["unknown"] == []
+    answer = explain(loader_trace(0.001, workers=2, consumer=0.02))
+    assert (answer.bottleneck, answer.kind) == ("consumer", "consumer")
+
+
+def test_explain_says_that_it_cannot_tell() -> None:
+    none = explain(loader_trace(batches=1)).to_dict()
+    assert (none["bottleneck"], none["kind"]) == (None, None)
+    assert all(row["interval"] == [0.0, None] for row in none["predicted"])
+    assert set(none["candidates"]) == {"source", "collate"}
+    assert len(none["unknown"]) == 1
+    # One batch is enough where a stage takes thirty times as long as any other.
+    clear = explain(loader_trace(0.001, 0.03, batches=1))
+    assert clear.bottleneck == "source"
+    # 10 ms in a worker, and 10.1 ms in the consumer
+    tie = explain(loader_trace(0.0001, 0.01, consumer=0.0102, spread=0.5, batches=40))
+    assert (tie.bottleneck, tie.kind) == (None, None)
+    assert set(tie.candidates) == {"source", "consumer"}
+    # The same costs, of epochs that were measured whole.
+    sure = explain(replace(loader_trace(0.0001, 0.01, consumer=0.0112), epoch_batches=100))
+    assert sure.bottleneck == "consumer"
+
+
+def test_what_is_doubtful_is_in_the_json() -> None:
+    trace = loader_trace(0.001, 0.03, workers=2)
+    for doubtful in (replace(trace, queued=0.5), replace(trace, stream=True)):
+        answer = explain(doubtful)
+        assert answer.bottleneck == "source"
+        (doubt,) = answer.to_dict()["unknown"]
+        assert doubt["text"] == answer.document()["unknown"][0]["text"]
+    assert explain(replace(trace, queued=0.5)).to_dict()["queued"] == 0.5

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.dataloader import COLLATE, SOURCE
+from holdfast.data.pipeline.dataloader import COLLATE
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.measuring import Run, rate_error
+from holdfast.data.pipeline.recording import CALL, SOURCE
 from holdfast.data.pipeline.stages import FloatArray, Stage, Trace, too_few
 
 GROUP, MAIN = "workers", "main"
@@ -26,6 +28,10 @@ GROWTH = 1.5
 # Share of the waiting, and of its spread, that bytes must explain to be called bandwidth.
 EXPLAINED = 0.5
 FEWEST_CALLS, MOST_CALLS = 5, 300
+# Samples of the source by which functions called in it are told apart, and what is too small to be named.
+FEWEST_SAMPLES, SMALL = 10.0, 0.05
+# A function that spends at most this share of all time itself only calls others.
+DELEGATES = 0.1
 
 Record = dict[str, Any]
 
@@ -41,14 +47,24 @@ def read_records(folder: Path, workers: int = 1) -> list[Record]:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         private = max((line.get("private_bytes", 0) for line in lines), default=0)
         worker = int(path.name.split("-")[1])
+        queued = _serving_queued(lines)
         for line in lines:
             line["private_bytes"] = private
+            line["serving_queued"] = queued
             line["number"] = worker + (line["batch"] - 1) * max(1, workers)
         records += lines[1:] or lines
         plain += lines[-1]["plain"] if lines else 0
     if records:
         _take_off_clocks(records, *plain)
     return records
+
+
+def _serving_queued(lines: Sequence[Record]) -> float:
+    """Nanoseconds per batch that the thread which hands tensors over waited for a core."""
+    if len(lines) < 2:
+        return 0.0
+    queued, batches = (lines[-1][key] - lines[0][key] for key in ("serving_queued", "batch"))
+    return float(queued / batches)
 
 
 def _take_off_clocks(records: Sequence[Record], batches: float, cpu: float) -> None:
@@ -94,8 +110,65 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     cpu = max(0.0, float(np.median(send_costs(records))))
     sent = replace(stages[-1], name=SEND, elements=run.batches, visits=1.0, random=False)
     send = replace(sent, cpu_s=cpu, gil_s=cpu, blocked_s=0.0, stream_bytes_s=math.inf)
-    receive = main_stage(RECEIVE, run, run.receive_cpu_s, run.receive_wait_s)
+    # The consumer also waits while the worker stands in the run queue: the thread that hands batches over,
+    # or the one that has the lock. That is the load of the machine, and no stage's.
+    queued = float(np.mean([record["serving_queued"] for record in records])) / 1e9
+    wait = max(0.0, run.receive_wait_s - queued * run.batches) * (1 - queued_share(records))
+    receive = main_stage(RECEIVE, run, run.receive_cpu_s, wait)
     return [*stages, send, receive, consumer]
+
+
+def with_callees(stages: Sequence[Stage], records: Sequence[Record]) -> list[Stage]:
+    """The stages, with the source apart from the functions that it calls, by samples of what ran.
+
+    Args:
+        stages: the source is the first.
+        records: of the run.
+    """
+    samples: dict[tuple[str, ...], FloatArray] = defaultdict(lambda: np.zeros(3))
+    for record in records:
+        for path, weights in record.get("callees", {}).items():
+            samples[tuple(path.split(CALL) if path else ())] += weights
+    total = np.sum([*samples.values()], axis=0) if samples else np.zeros(3)
+    if total[:2].sum() < FEWEST_SAMPLES:
+        return [*stages]
+    source, *others = stages
+    # Of the CPU time, of the waiting, of the CPU time with the lock held.
+    shares = {
+        name: weights / np.maximum(total, 1e-9)
+        for name, weights in _expanded(samples, "").items()
+        if name and weights[:2].sum() > SMALL * total[:2].sum()
+    }
+    rest = np.clip(1 - np.sum([*shares.values()], axis=0), 0, 1) if shares else np.ones(3)
+    rest[total == 0] = 1.0
+    parts = {f"{SOURCE}: {name}": share for name, share in shares.items()} | {SOURCE: rest}
+    return [
+        *(
+            replace(
+                source,
+                name=name,
+                cpu_s=source.cpu_s * cpu,
+                blocked_s=source.blocked_s * blocked,
+                gil_s=min(source.cpu_s * cpu, source.gil_s * held),
+            )
+            for name, (cpu, blocked, held) in ((n, share.tolist()) for n, share in parts.items())
+        ),
+        *others,
+    ]
+
+
+def _expanded(samples: Mapping[tuple[str, ...], FloatArray], name: str) -> dict[str, FloatArray]:
+    """Weights by function; one in which all time passes, and hardly any in itself, only calls others."""
+    paths: dict[str, dict[tuple[str, ...], FloatArray]] = defaultdict(dict)
+    for path, weights in samples.items():
+        paths[path[0] if path else name][path[1:]] = weights
+    result = {callee: np.sum([*inner.values()], axis=0) for callee, inner in paths.items()}
+    every = np.sum([*result.values()], axis=0)[:2].sum()
+    for callee, inner in paths.items():
+        own = inner.get((), np.zeros(3))[:2].sum()
+        if callee != name and result[callee][:2].sum() - own >= (1 - DELEGATES) * every:
+            return _expanded(inner, callee)
+    return result
 
 
 def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
@@ -117,6 +190,7 @@ def new_trace(run: Run, records: Sequence[Record], stages: Sequence[Stage], **mo
         resources=resources(),
         batch_bytes=run.batch_bytes,
         costs=batch_costs(records),
+        queued=queued_share(records),
         **more,
     )
 

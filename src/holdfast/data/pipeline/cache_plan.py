@@ -15,7 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.data.pipeline.randomness import randomness
+from holdfast.data.pipeline.cached_samples import rechained, steps_of
+from holdfast.data.pipeline.comparing import scatter
+from holdfast.data.pipeline.dataloader import inner_datasets
+from holdfast.data.pipeline.encoding import encode
+from holdfast.data.pipeline.randomness import random_state_restored, randomness
 from holdfast.data.pipeline.running import Step, call_stage
 from holdfast.data.pipeline.stages import Stage
 from holdfast.numbers import size
@@ -26,6 +30,10 @@ SHARE = 0.5
 _SIZED = 64
 # Samples that are run twice to find random stages.
 _PROBED = 8
+# Samples of a dataset that are read twice before it is cached.
+FEWEST_READ, MOST_READ = 16, 96
+# Memory for samples that are larger than those that were read.
+ROOM = 1.2
 
 
 @dataclass(frozen=True)
@@ -128,3 +136,35 @@ def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
         part = Stage(step.name, step.name, step.executor, step.concurrency, len(sizes), share, 0.0)
         stages.append(replace(part, out_bytes=sum(sizes) / sampled, random=bool(reason)))
     return stages
+
+
+def plan_sample_cache(dataset: Any, count: int, memory_bytes: float) -> dict[str, int]:
+    """Settings of the cache nearest to the batches whose samples never change and fit; empty if none does.
+
+    Samples are read twice, in opposite orders and other random states: what a sample is may depend on
+    nothing but its number. Of a dataset that has epochs (``set_epoch``) nothing is cached.
+
+    Args:
+        dataset: map-style.
+        count: samples to read.
+        memory_bytes: budget.
+    """
+    if any(hasattr(part, "set_epoch") for part in inner_datasets(dataset)):
+        return {}
+    total, steps = len(dataset), len(steps_of(dataset))
+    places = list(range(min(total, max(FEWEST_READ, min(count, MOST_READ)))))
+    for kept in range(steps, 0, -1) if steps else [0]:
+        part = rechained(dataset, lambda all_, kept=kept: all_[:kept])
+        if randomness(part.__getitem__, []):
+            continue
+        try:
+            with random_state_restored():
+                first = [encode(part[place]) for place in places]
+                scatter()
+                again = [encode(part[place]) for place in reversed(places)]
+        except Exception:  # of a type that is not stored, or what the dataset does needs all steps
+            continue
+        needed = math.ceil(ROOM * sum(map(len, first)) / max(1, len(places)) * total)
+        if first == again[::-1] and needed <= memory_bytes:
+            return {"cache_bytes": needed} | ({"cache_steps": kept} if kept < steps else {})
+    return {}

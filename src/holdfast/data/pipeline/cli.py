@@ -39,6 +39,7 @@ def tune(
     output: Annotated[Path | None, option("--output", "-o", metavar="SETTINGS.toml")] = None,
     seconds: Seconds = 30.0,
     draws: Literal["keep", "any"] = "keep",
+    cache: bool = True,
 ) -> Answer:
     """Find faster settings, verify them, and roll back what is slower or changes the data.
 
@@ -47,8 +48,9 @@ def tune(
         output: Settings file, for `holdfast.data.pipeline.apply`.
         seconds: Seconds that tuning may take.
         draws: Keep the random draws of a seeded pipeline, or allow settings that change them.
+        cache: Cache samples in memory where they never change; it pays from the second epoch on.
     """
     from holdfast.data.pipeline.targets import load
     from holdfast.data.pipeline.tuning import tune as run
 
-    return run(load(target), seconds=seconds, draws=draws, output=output)
+    return run(load(target), seconds=seconds, draws=draws, cache=cache, output=output)

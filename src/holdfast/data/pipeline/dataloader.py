@@ -10,21 +10,24 @@ import contextlib
 import copy
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.pipeline.recording import Recorder
+from holdfast.data.pipeline.cached_samples import CACHE, CHAINS, cached
+from holdfast.data.pipeline.recording import SOURCE, Recorder
 from holdfast.errors import InputError
 
-SOURCE, COLLATE = "source", "collate"
-# Attributes of a dataset that hold a transform, or a Compose of several.
-CHAINS = ("transform", "transforms", "target_transform", "joint_transform", "augment", "preprocess")
+COLLATE = "collate"
 # Batches that are put into a random order at a time.
 MIXED = 10_000
-# And the least that each can be.
-SETTINGS = {"num_workers": 0, "prefetch_factor": 1}
+# The least that each setting can be; threads load batches in this process instead of workers.
+SETTINGS = {"num_workers": 0, "prefetch_factor": 1, "threads": 0, **dict.fromkeys(CACHE, 1)}
 
 Undo = list[Callable[[], None]]
 
@@ -37,8 +40,10 @@ def is_loader(thing: Any) -> bool:
 
 
 def settings_of(loader: Any) -> dict[str, int]:
-    """The settings that tuning may change."""
-    return {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor or 2}
+    """The settings that tuning may change, those of a cache excepted."""
+    threads = {"threads": loader.threads} if isinstance(loader, InThreads) else {}
+    workers = {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor or 2}
+    return workers | threads
 
 
 def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
@@ -57,12 +62,27 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
                 found=repr(value),
                 expected=", ".join(f"{name} of {low} or more" for name, low in SETTINGS.items()),
             )
-    other = copy.copy(loader)
-    workers, prefetch = {**settings_of(loader), **settings}.values()
+    chosen = {**settings_of(loader), **settings}
+    workers, threads = chosen["num_workers"], chosen.get("threads", 0)
+    if threads and (workers or is_stream(loader.dataset)):
+        found = f"{workers} workers" if workers else "a stream"
+        raise InputError(
+            "threads load samples by index, in place of workers", code="conflict", found=found
+        )
+    dataset = loader.dataset
+    if "cache_bytes" in settings:
+        dataset = cached(dataset, chosen["cache_bytes"], chosen.get("cache_steps"))
+    kind = type(loader)
+    plain = kind.__bases__[1] if issubclass(kind, InThreads) else kind
+    kind = type(plain.__name__, (InThreads, plain), {}) if threads else plain
+    other: Any = object.__new__(kind)
     # Past the loader's own refusal to change after it was made: this is a copy.
+    other.__dict__.update(loader.__dict__)
     other.__dict__.update(
+        dataset=dataset,
         num_workers=workers,
-        prefetch_factor=prefetch if workers else None,
+        threads=threads,
+        prefetch_factor=chosen["prefetch_factor"] if workers else None,
         persistent_workers=loader.persistent_workers and workers > 0,
         timeout=loader.timeout if workers else 0,
         _iterator=None,
@@ -70,9 +90,48 @@ def with_settings(loader: Any, settings: Mapping[str, int]) -> Any:
     return other
 
 
-def observed(loader: Any, requested: list[str]) -> Any:
-    """A copy of the loader that lists the samples of each batch as it asks for them."""
-    return copy.copy(loader) if is_stream(loader.dataset) else _ordered(loader, requested=requested)
+class InThreads:
+    """Mixed into the class of a `DataLoader`: batches are loaded by threads of this process, in order."""
+
+    threads = 0
+
+    def _get_iterator(self) -> Iterator[Any]:
+        from torch.utils.data._utils.pin_memory import pin_memory
+        from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+        one = _SingleProcessDataLoaderIter(self)  # type: ignore[arg-type]  # sampler, seed, fetcher
+        waiting: deque[Future[Any]] = deque()
+
+        def load(indices: Any) -> Any:
+            batch = one._dataset_fetcher.fetch(indices)
+            return pin_memory(batch, one._pin_memory_device) if one._pin_memory else batch
+
+        with ThreadPoolExecutor(self.threads, "holdfast loader") as pool:
+            try:
+                for indices in iter(one._next_index, pool):  # to the end of the sampler
+                    waiting.append(pool.submit(load, indices))
+                    if len(waiting) > 2 * self.threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+
+def picked(loader: Any, places: Sequence[int]) -> Any:
+    """A copy of the loader that gives only the batches at these positions of an epoch, in their order."""
+    if is_stream(loader.dataset):  # no order to choose from
+        return copy.copy(loader)
+    return _ordered(loader, places=tuple(places))
+
+
+@contextlib.contextmanager
+def any_number_of_workers() -> Iterator[None]:
+    """Without torch's warning: workers that wait need no cores; their number is the model's to choose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        yield
 
 
 def generators(loader: Any) -> list[Any]:
@@ -93,8 +152,6 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         folder: for what the workers record.
         timing: False: only where each worker is, for messages.
     """
-    from torch.utils.data import Subset
-
     traced = copy.copy(loader)
     if not is_stream(loader.dataset):
         # Samplers of the user's often sort by length; a trace must see short and long batches alike.
@@ -102,19 +159,34 @@ def recorded(loader: Any, folder: Path, timing: bool) -> Iterator[Any]:
         sampler = sampler.sampler if isinstance(sampler, _Order) else sampler
         mixed = sampler is not None and type(sampler).__module__ != "torch.utils.data.sampler"
         traced = _ordered(loader, endless=True, mixed=mixed)
-    traced.__dict__.update(_iterator=None, collate_fn=_Collate(loader.collate_fn))
+    with wrapped(traced, partial(Recorder, folder, timing=timing)) as result:
+        yield result
+
+
+@contextlib.contextmanager
+def wrapped(loader: Any, make: Callable[[int], Any]) -> Iterator[Any]:
+    """A copy of the loader whose stages are wrapped, as by a `Recorder`.
+
+    Args:
+        loader: the user's; it is not changed.
+        make: from the number of a worker what wraps its stages.
+    """
+    from torch.utils.data import Subset
+
+    other = copy.copy(loader)
+    other.__dict__.update(_iterator=None, collate_fn=_Collate(loader.collate_fn))
     if not _patchable(loader.dataset):  # such as a list
-        traced.__dict__["dataset"] = Subset(loader.dataset, range(len(loader.dataset)))
+        other.__dict__["dataset"] = Subset(loader.dataset, range(len(loader.dataset)))
     if loader.num_workers:
-        traced.worker_init_fn = _Install(loader.worker_init_fn, folder, timing)
-        yield traced
+        other.worker_init_fn = _Install(loader.worker_init_fn, make)
+        yield other
         return
     undo: Undo = []
-    recorder = Recorder(folder, 0, timing)
+    recorder = make(0)
     try:
-        _install(traced.dataset, recorder, undo)
+        _install(other.dataset, recorder, undo)
         _Collate.recorder = recorder
-        yield traced
+        yield other
     finally:
         for action in reversed(undo):
             action()
@@ -127,15 +199,14 @@ class _Install:
     """Runs in a worker, after the user's own `worker_init_fn`."""
 
     first: Callable[[int], None] | None
-    folder: Path
-    timing: bool
+    make: Callable[[int], Any]
 
     def __call__(self, worker: int) -> None:
         from torch.utils.data import get_worker_info
 
         if self.first is not None:
             self.first(worker)
-        recorder = Recorder(self.folder, worker, self.timing)
+        recorder = self.make(worker)
         info = get_worker_info()
         if info is not None:
             _install(info.dataset, recorder, [])
@@ -162,25 +233,30 @@ class _Collate:
 
 @dataclass
 class _Order:
-    """Batches of indices: epoch after epoch, in another order, or written down as they are asked for."""
+    """Batches of indices: epoch after epoch, in another order, or only some of an epoch."""
 
     sampler: Iterable[Any]
     endless: bool = False
     mixed: bool = False
-    requested: list[str] | None = None
+    places: Sequence[int] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         empty = False
         while not empty:
             empty = True
-            for indices in _mixed(self.sampler) if self.mixed else self.sampler:
+            for indices in _mixed(self.sampler) if self.mixed else self._some():
                 empty = not self.endless
-                if self.requested is not None:
-                    self.requested.append(repr(indices))
                 yield indices
 
+    def _some(self) -> Iterator[Any]:
+        if self.places is None:
+            return iter(self.sampler)
+        wanted = set(self.places)
+        batches = itertools.islice(enumerate(self.sampler), max(wanted, default=-1) + 1)
+        return (indices for place, indices in batches if place in wanted)
+
     def __len__(self) -> int:
-        return len(self.sampler)  # type: ignore[arg-type]
+        return len(self.sampler) if self.places is None else len(self.places)  # type: ignore[arg-type]
 
 
 def _mixed(batches: Iterable[Any]) -> Iterator[Any]:
@@ -207,6 +283,54 @@ def _ordered(loader: Any, **options: Any) -> Any:
     return other
 
 
+# --- Streams --------------------------------------------------------------------------------------
+
+
+def watched(loader: Any, hashes: Callable[[Any], Any]) -> Any:
+    """A copy of a loader over a stream that notes whether workers ask how many of them there are.
+
+    Args:
+        loader: the user's; it is not changed.
+        hashes: in place of its collate function.
+    """
+    other = copy.copy(loader)
+    first = _Watch(loader.worker_init_fn)
+    other.__dict__.update(_iterator=None, collate_fn=hashes, worker_init_fn=first, pin_memory=False)
+    return other
+
+
+@dataclass
+class _Watch:
+    """Runs in a worker, around the user's own `worker_init_fn`."""
+
+    first: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        from torch.utils.data import get_worker_info
+
+        info: Any = get_worker_info()
+
+        class Info(type(info)):  # type: ignore[misc]
+            __slots__ = ()
+
+            def __getattribute__(self, name: str) -> Any:
+                Watched.divided |= name == "num_workers"
+                return super().__getattribute__(name)
+
+        object.__setattr__(info, "__class__", Info)
+        if self.first is not None:
+            self.first(worker)
+
+
+class Watched:
+    """Of this worker process: whether anything asked for the number of workers."""
+
+    divided = False
+
+
+# --- Wrappers of stages ---------------------------------------------------------------------------
+
+
 def _install(dataset: Any, recorder: Recorder, undo: Undo) -> None:
     """Wrap the dataset's reading and each step of its transforms.
 
@@ -226,7 +350,7 @@ def _install(dataset: Any, recorder: Recorder, undo: Undo) -> None:
     dataset.__class__ = type(kind.__name__, (kind,), body)
     undo.append(lambda: setattr(dataset, "__class__", kind))
     seen: set[int] = set()
-    for owner in _inner(dataset):
+    for owner in inner_datasets(dataset):
         for name in CHAINS:
             step = getattr(owner, "__dict__", {}).get(name)
             if callable(step) and id(step) not in seen:
@@ -234,13 +358,13 @@ def _install(dataset: Any, recorder: Recorder, undo: Undo) -> None:
                 _wrap_chain(owner, name, step, recorder, undo)
 
 
-def _inner(dataset: Any) -> list[Any]:
+def inner_datasets(dataset: Any) -> list[Any]:
     """The dataset and those that it is made of (Subset, ConcatDataset)."""
     below = getattr(dataset, "__dict__", {})
     more = below.get("datasets")
     parts = [below["dataset"]] if "dataset" in below else []
     parts += more if isinstance(more, (list, tuple)) else []
-    return [dataset, *(inner for part in parts for inner in _inner(part))]
+    return [dataset, *(inner for part in parts for inner in inner_datasets(part))]
 
 
 def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo) -> None:

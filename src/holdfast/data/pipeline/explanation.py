@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
 from holdfast.data.pipeline import prediction
-from holdfast.data.pipeline.model import bottleneck, limit_of
+from holdfast.data.pipeline.model import bottleneck, limit_of, runner_up
 from holdfast.data.pipeline.stages import Kind, Stage, Trace
 from holdfast.numbers import brief, duration, interval, number, percent
 from holdfast.plain import plain
@@ -47,6 +47,8 @@ COSTS = {
     "output_bytes_per_batch": ("out_bytes", ColumnFormat("Output", "bytes per batch", detail=True)),
     "random": ("random", ColumnFormat("Random draws", detail=True)),
 }
+# A limit that is lower by this share is the lowest, however short the trace.
+CLEAR = 1.0
 # Share of their computing time that stages may wait for a core before the answer says so.
 QUEUED = 0.2
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
@@ -58,19 +60,21 @@ class Explanation(Answer):
 
     Args:
         trace: what was measured.
-        bottleneck: name of the stage with the lowest R theta.
+        bottleneck: name of the stage with the lowest R theta; None: the trace cannot tell which it is.
         kind: what limits it.
         predicted: rows ``{"change", "rate", "interval"}``: batches per second with its 95 % interval.
         interval: of the measured rate.
         target: what was explained.
+        candidates: the two stages of which one limits, where the trace cannot tell which.
     """
 
     trace: Trace
-    bottleneck: str
-    kind: Kind
+    bottleneck: str | None
+    kind: Kind | None
     predicted: list[dict[str, Any]]
     interval: tuple[float, float]
     target: str = ""
+    candidates: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -81,11 +85,14 @@ class Explanation(Answer):
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
         result = {
+            "unknown": self.unknowns(),
             "rate": trace.rate,
             "interval": self.interval,
             "stages": self._costs(),
             "bottleneck": self.bottleneck,
             "kind": self.kind,
+            "candidates": self.candidates,
+            "queued": trace.queued,
             "starved": trace.starved,
             "predicted": self.predicted,
             "settings": trace.settings,
@@ -124,16 +131,11 @@ class Explanation(Answer):
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the trace is too short for, or too disturbed."""
-        error, queued = prediction.relative_error(self.trace), self.trace.queued
-        if error > prediction.HIGHEST_ERROR:
-            precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
-            text = f"The trace is too short: the rates are {precision} determined."
-            return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
         text = (
-            f"Stages waited for a core in {percent(queued)} of their computing time: the measured rate "
-            "is that of a loaded machine, predictions are for free cores."
+            "Each worker decides what it reads of a stream: more of them may read the same samples."
         )
-        return [Unknown(text, "trace on a quiet machine")] if queued > QUEUED else []
+        stream = [Unknown(text, "tune compares the samples")] if self.trace.stream else []
+        return [*_imprecise(self.trace), *loaded(self.trace.queued), *stream]
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
@@ -141,13 +143,16 @@ class Explanation(Answer):
 
     def _stages(self) -> Section:
         trace = self.trace
-        remedy = REMEDIES.get(self.bottleneck, REMEDIES[self.kind])
-        if self.kind == "consumer" and not trace.settings["num_workers"]:
-            remedy = REMEDIES["main"]
-        sentence = (
-            f"{self.bottleneck} limits the pipeline ({self.kind}): "
-            f"{brief(trace.rate)} {interval(*self.interval)} batches per second; {remedy}."
-        )
+        rate = f"{brief(trace.rate)} {interval(*self.interval)} batches per second"
+        if self.bottleneck is None or self.kind is None:
+            sentence = (
+                f"{' or '.join(self.candidates)} limits the pipeline, not determined which: {rate}."
+            )
+        else:
+            remedy = REMEDIES.get(self.bottleneck, REMEDIES[self.kind])
+            if self.kind == "consumer" and not trace.settings["num_workers"]:
+                remedy = REMEDIES["main"]
+            sentence = f"{self.bottleneck} limits the pipeline ({self.kind}): {rate}; {remedy}."
         parts = [
             {"name": part.name, "part": name, "milliseconds": 1e3 * seconds(part)}
             for part in trace.stages
@@ -162,7 +167,7 @@ class Explanation(Answer):
             notes=(
                 "CPU time is that of the thread; time in the run queue is nobody's. Waiting is time "
                 "asleep, and lengthens a batch in its worker. The lock is sampled. A stage that calls "
-                f"others is charged what it does itself. {self.bottleneck} has the lowest limit."
+                "others is charged what it does itself. The lowest limit is that of the pipeline."
             ),
         )
         columns = {key: column for key, (_, column) in COSTS.items()}
@@ -178,6 +183,8 @@ class Explanation(Answer):
             f"{interval(*best['interval'])} batches per second "
             f"({number(best['rate'] / self.trace.rate, 2)} times the present rate)."
         )
+        if best["rate"] <= self.trace.rate:
+            sentence = "No change is predicted to gain anything."
         how = How(
             "the bounds of the model; of a DataLoader, traced batches drawn again through its protocol",
             notes="Intervals: 95 %, of what was sampled and of the model. Nothing of this was measured. "
@@ -226,10 +233,37 @@ def explain(trace: Trace, target: str = "") -> Explanation:
         trace: of the pipeline.
         target: its name, for the page.
     """
-    stage, kind = bottleneck(trace.stages, trace.resources.cores)
-    return Explanation(
-        trace, stage.name, kind, _predicted(trace, stage), prediction.predict(trace, {})[1], target
+    cores = trace.resources.cores
+    (stage, kind), error = bottleneck(trace.stages, cores), prediction.relative_error(trace)
+    ends = prediction.predict(trace, {})[1]
+    rows = _predicted(trace, stage)
+    other, factor = runner_up(trace.stages, stage, cores)
+    if factor < 1 + min(error, CLEAR):
+        return Explanation(trace, None, None, rows, ends, target, (stage.name, other))
+    return Explanation(trace, stage.name, kind, rows, ends, target)
+
+
+def _imprecise(trace: Trace) -> list[Unknown]:
+    """That the rate of a short trace is not known."""
+    error = prediction.relative_error(trace)
+    if error <= prediction.HIGHEST_ERROR:
+        return []
+    precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
+    text = f"The trace is too short: the rates are {precision} determined."
+    return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
+
+
+def loaded(queued: float) -> list[Unknown]:
+    """That other processes used the cores.
+
+    Args:
+        queued: share of their computing time that stages waited for a core.
+    """
+    text = (
+        f"Stages waited for a core in {percent(queued)} of their computing time: all rates are those of "
+        "a loaded machine, and may change with its load."
     )
+    return [Unknown(text, "repeat on a quiet machine")] if queued > QUEUED else []
 
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ import dataclasses
 import itertools
 import math
 import pickle
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,12 @@ from holdfast.data.pipeline.cache_plan import SHARE, CachePlan, plan_cache, prob
 from holdfast.data.pipeline.cache_store import Store
 from holdfast.data.pipeline.encoding import digest, encode
 from holdfast.data.pipeline.machine import resources
-from holdfast.data.pipeline.retuning import Climb
 from holdfast.data.pipeline.running import Failure, Run, Sample, SampleFailures, Step, Workers
 from holdfast.data.pipeline.stages import Executor, unsupported
 from holdfast.errors import InputError
 
 # Samples of a cache on disk that are computed again when it is opened.
 _COMPARED = 8
-# Elements that a window has at least.
-_WINDOW_ELEMENTS = 8
 
 
 class Pipeline:
@@ -82,8 +78,6 @@ class Pipeline:
         self._cache: tuple[int, Path | None, float, str | None] | None = None
         self._store: Store | None = None
         self._workers: dict[str, Workers] = {}
-        self._climb: Climb | None = None
-        self._ceiling, self._window_s = 0, 0.0
 
     # --- Stages ----------------------------------------------------------------------------------
 
@@ -176,18 +170,6 @@ class Pipeline:
         where = None if folder is None else Path(folder)
         return self._with(_cache=(len(self.steps) - 1, where, budget, version))
 
-    def live(self, ceiling: int, window_s: float = 2.0) -> Pipeline:
-        """Raise the concurrency of stages while they run, when the consumer starves.
-
-        Args:
-            ceiling: highest concurrency of a stage.
-            window_s: seconds over which a rate is measured.
-        """
-        steps = self.steps if self.indexed else self.steps[1:]
-        limits = {step.name: step.concurrency for step in steps}
-        climb = Climb(limits, max([_at_least_one(ceiling), *limits.values()]))
-        return self._with(_climb=climb, _ceiling=ceiling, _window_s=window_s)
-
     def with_settings(self, settings: Mapping[str, int]) -> Pipeline:
         """The same pipeline with other workers, by the name of the stage, and executors.
 
@@ -217,41 +199,17 @@ class Pipeline:
         epoch, self.epoch = self.epoch, self.epoch + 1
         run = self.run(epoch)
         try:
-            yield from run if self._climb is None else self._retuned(run, self._climb)
+            yield from run
         finally:
             self.failures = tuple(run.failures)
         if self.failures and self.on_error == "raise":
             raise SampleFailures(self.failures)
 
-    def _retuned(self, run: Run, climb: Climb) -> Iterator[Any]:
-        """The elements of a run; after every window, the gates follow the climb."""
-        self.steps = self.with_settings(climb.limits).steps
-        start = before = time.perf_counter()
-        count, waited, busy = 0, 0.0, dict.fromkeys(run.gates, 0.0)
-        for element in run:
-            waited += time.perf_counter() - before
-            count += 1
-            yield element
-            before = time.perf_counter()
-            span = before - start
-            if span < self._window_s or count < _WINDOW_ELEMENTS:
-                continue
-            now = {name: gate.busy_s for name, gate in run.gates.items()}
-            occupancy = {
-                name: (now[name] - busy[name]) / (span * gate.limit)
-                for name, gate in run.gates.items()
-            }
-            if climb.observe(count / span, waited / span, occupancy):
-                for name, limit in climb.limits.items():
-                    run.gates[name].set(limit)
-            start, count, waited, busy = before, 0, 0.0, now
-
     def run(self, epoch: int, in_processes: bool = True) -> Run:
         """An epoch, not yet started; without processes, all stages run in this one."""
         for step in self.steps:
             if in_processes and step.executor == "process" and step.name not in self._workers:
-                count = max(step.concurrency, self._ceiling)
-                self._workers[step.name] = Workers(step, count)
+                self._workers[step.name] = Workers(step, step.concurrency)
         return Run(
             self.steps,
             self._order(epoch),
@@ -259,7 +217,6 @@ class Pipeline:
             workers=self._workers if in_processes else {},
             store=self._open_cache(),
             cached=self._cache[0] if self._cache else -1,
-            ceiling=self._ceiling,
             most_failures=running.MOST_FAILURES if self.on_error == "raise" else math.inf,
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import re
 import signal
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import queues
@@ -19,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline import dataloader
-from holdfast.data.pipeline.machine import text_of
 from holdfast.data.pipeline.randomness import random_state_restored
-from holdfast.data.pipeline.recording import read_position, size_of
+from holdfast.data.pipeline.recording import open_queue, queued_ns, read_position, size_of
 from holdfast.data.pipeline.stages import FloatArray
 from holdfast.errors import HoldfastError, InputError
 
@@ -31,6 +31,8 @@ WARM_UP_S = 20.0
 BLOCKS = 10
 # Batches of a stage graph, the first of which is a warm-up.
 FEWEST = 3
+# Of an error: process ids of the workers that had ended when it was raised.
+ENDED = "holdfast_ended_workers"
 
 Consumer = Callable[[Any], object]
 
@@ -78,9 +80,9 @@ class WorkerDiedError(HoldfastError):
 
     code = "worker-died"
 
-    def __init__(self, worker: str, stage: str, sample: str, cause: str) -> None:
-        self.place = f"worker {worker}, stage {stage!r}, sample {sample}"
-        self.stage, self.sample = stage, sample
+    def __init__(self, worker: str, pid: int, stage: str, sample: str, cause: str) -> None:
+        self.place = f"worker {worker} (pid {pid}), stage {stage!r}, sample {sample}"
+        self.worker, self.pid, self.stage, self.sample = int(worker), pid, stage, sample
         super().__init__(
             f"{self.place}: the worker process ended\n  found: {cause}\n"
             "  remedy: load this sample alone; a kill without a message is usually the memory limit"
@@ -115,10 +117,8 @@ def measure(
     with (
         random_state_restored(*dataloader.generators(loader)),
         dataloader.recorded(loader, folder, timing) as traced,
-        warnings.catch_warnings(),
+        dataloader.any_number_of_workers(),
     ):
-        # Workers that wait need no cores: their number is the model's to choose.
-        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         warm_up = max(warm_up, loader.num_workers)
         epoch = dataloader.epoch_batches(loader)
         try:
@@ -178,11 +178,11 @@ def _opening() -> Iterator[list[float]]:
     A tensor is sent as the number of a file that its memory is: the receiver opens a connection to a thread
     of the sender, and waits for its answers. That thread needs the interpreter lock of the sender.
     """
-    waited, thread = [0.0], threading.get_ident()
+    waited, thread, queue = [0.0], threading.get_ident(), open_queue()
     loads = queues._ForkingPickler.loads  # type: ignore[attr-defined]
 
     def asleep() -> float:
-        return time.perf_counter() - time.thread_time()
+        return time.perf_counter() - time.thread_time() - queued_ns(queue) / 1e9
 
     def timed(*arguments: Any) -> Any:
         before = asleep()
@@ -197,6 +197,8 @@ def _opening() -> Iterator[list[float]]:
         yield waited
     finally:
         queues._ForkingPickler.loads = staticmethod(loads)  # type: ignore[attr-defined]
+        if queue is not None:
+            os.close(queue)
 
 
 def epochs(loader: Iterable[Any]) -> Generator[Any]:
@@ -212,6 +214,9 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
                 empty = False
                 yield element
                 del element
+        except Exception as error:
+            error.__dict__[ENDED] = _ended_workers(elements, error)
+            raise
         finally:
             # At once: the traceback of an error would keep the workers, and a dead one raise again.
             getattr(elements, "_shutdown_workers", lambda: None)()
@@ -219,6 +224,29 @@ def epochs(loader: Iterable[Any]) -> Generator[Any]:
                 signal.signal(signal.SIGCHLD, handler)
         if empty:
             return
+
+
+def _ended_workers(elements: Any, error: Exception) -> list[int]:
+    """Process ids of the workers that ended, the likeliest culprit first; read before all are shut down.
+
+    A worker that is gone shows as a message, a closed pipe, or a connection that was reset; its files
+    close a little before it ends. One that read its part of a stream to the end left with exit code 0.
+    """
+    workers = getattr(elements, "_workers", [])
+    # Batches are due of those that torch has not marked as gone.
+    due = [*getattr(elements, "_workers_status", []), *(True for _ in workers)]
+    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
+    # Or torch names their process ids, and has marked them.
+    named = {int(word) for word in re.findall(r"\d+", str(error))}
+    while True:
+        ended = [
+            (worker.pid not in named, not worker.exitcode, not is_due, worker.pid)
+            for worker, is_due in zip(workers, due, strict=False)
+            if worker.exitcode is not None
+        ]
+        if not all(left and idle for _, left, idle, _ in ended) or time.monotonic() >= until:
+            return [pid for *_, pid in sorted(ended)]
+        time.sleep(0.01)
 
 
 def rate_error(moments: FloatArray) -> float:
@@ -244,20 +272,8 @@ def _explained(error: Exception, folder: Path) -> Exception:
             found=about["error"],
             remedy="load this sample alone, and fix it or leave it out",
         )
-    # A worker that is gone shows as a signal, a closed pipe, or a connection that was reset; its files
-    # close a little before it ends.
-    until = time.monotonic() + (isinstance(error, (OSError, EOFError)) and 5.0)
-    while True:
-        for path in sorted(folder.glob("worker-*.pid")):
-            if _ended(path.read_text()):
-                stage, sample = read_position(path.with_suffix(".position"))
-                number = path.stem.removeprefix("worker-")
-                return WorkerDiedError(number, stage, sample, str(error).partition("\n")[0])
-        if time.monotonic() >= until:
-            return error
-        time.sleep(0.01)
-
-
-def _ended(process: str) -> bool:
-    state = text_of(Path(f"/proc/{process}/stat"))
-    return not state or state.rpartition(") ")[2][:1] in ("Z", "X")
+    for pid in getattr(error, ENDED, ()):
+        for path in folder.glob(f"worker-*-{pid}.position"):
+            number = path.stem.split("-")[1]
+            return WorkerDiedError(number, pid, *read_position(path), str(error).partition("\n")[0])
+    return error

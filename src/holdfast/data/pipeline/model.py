@@ -166,14 +166,8 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
         stages: with their costs per batch; one called ``"consumer"`` is what takes the batches.
         cores: of the machine: more workers than cores compute no faster.
     """
-
-    def limit(part: Stage) -> float:
-        return min(
-            _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
-        )
-
     # Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
-    slowest = min(groups(stages), key=limit)
+    slowest = min(groups(stages), key=lambda part: _group_limit(part, cores))
     inside = [stage for stage in stages if stage.group == slowest.name]
     stage = min(inside, key=lambda part: limit_of(part, cores))
     if stage.name == "receive":
@@ -182,6 +176,33 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
         if holder.kind == "gil" and 2 * holder.gil_s > stage.blocked_s:
             stage = holder
     return stage, "consumer" if stage.name == "consumer" else stage.kind
+
+
+def runner_up(stages: Sequence[Stage], stage: Stage, cores: float = math.inf) -> tuple[str, float]:
+    """The stage that would limit instead of the bottleneck, and by what factor its limit is higher.
+
+    Args:
+        stages: with their costs per batch.
+        stage: the bottleneck.
+        cores: of the machine.
+    """
+    limits = {part.name: _group_limit(part, cores) for part in groups(stages)}
+    own = limits.pop(stage.group)
+    if own > min(limits.values(), default=math.inf):  # it is named for the lock that it holds
+        return "", math.inf
+    inside = {part.name: limit_of(part, cores) for part in stages if part.group == stage.group}
+    lowest = inside.pop(stage.name)
+    factors = {name: limit / lowest for name, limit in inside.items()}
+    for group, limit in limits.items():
+        largest = min((p for p in stages if p.group == group), key=lambda p: limit_of(p, cores))
+        factors[largest.name] = limit / own
+    return min(factors.items(), key=lambda item: item[1], default=("", math.inf))
+
+
+def _group_limit(part: Stage, cores: float) -> float:
+    return min(
+        _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
+    )
 
 
 def limit_of(stage: Stage, cores: float) -> float:

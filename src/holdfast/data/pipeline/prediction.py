@@ -11,18 +11,21 @@ changes its executor has a second one, ``"NAME executor"``: 1 for processes, 0 f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 
 from holdfast.data.pipeline.accounting import CONSUMER, GROUP, OUTSIDE, RECEIVE, SEND
-from holdfast.data.pipeline.model import MOST_WORKERS, groups, rate_limits, solve
+from holdfast.data.pipeline.dataloader import COLLATE
+from holdfast.data.pipeline.model import MOST_WORKERS, PICKLE_BYTES_S, groups, rate_limits, solve
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
 from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
 
-# Relative standard error of the model where settings change: short batches of workers are the worst.
-MODEL_ERROR = 0.3
+# Relative standard error of the model where settings change, on a quiet machine: 0.13 in the benchmark.
+MODEL_ERROR = 0.15
 # Two runs of the same batches differ by so much on a quiet machine, as a share of their rate (95 %).
 NOISE = 0.03
 # Worker processes, unless there are many cores: each takes a tenth of a second to start.
@@ -36,6 +39,11 @@ ROUNDS = 4
 # A larger setting must gain this share.
 WORTH = 0.01
 PREFETCH = (2, 4, 8)
+THREADS = (1, 2, 4, 8, 16, 32)
+# Threads hand nothing over.
+NO_PROCESSES = {"send_s": 0.0, "receive_s": 0.0, "wait_s": 0.0}
+# The number of a step of a Compose.
+STEP = re.compile(r"\w+ (\d+): ")
 # Half width of the interval, as a share of the rate, beyond which nothing is tuned.
 HIGHEST_ERROR = 0.3
 
@@ -56,12 +64,12 @@ def predict(
         stages: with other costs, for what-if; by default those traced.
     """
     settings = {**trace.settings, **settings}
-    same = settings == dict(trace.settings)
     rate, model = trace.rate, 0.0
-    if stages is not None or not same:
-        rate, model = rate_of(trace, settings, stages or trace.stages), 1.96 * MODEL_ERROR
-        if same:  # only costs change: in proportion to what was measured
-            rate *= trace.rate / rate_of(trace, settings, trace.stages)
+    if stages is not None or settings != dict(trace.settings):
+        # In proportion to what was measured: on a loaded machine no setting has the cores to itself.
+        present = rate_of(trace, trace.settings, trace.stages)
+        rate *= rate_of(trace, settings, stages or cached_stages(trace, settings)) / present
+        model = 1.96 * math.hypot(MODEL_ERROR, trace.queued)
     half = math.hypot(relative_error(trace), model)
     return rate, (max(0.0, rate * (1 - half)), rate * (1 + half))
 
@@ -105,13 +113,46 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
             for workers in range(max(1, near - 1), min(near + 2, most) + 1)
             for prefetch in PREFETCH[:2]
         }
-        rates[trace.settings["num_workers"], trace.settings["prefetch_factor"]] = trace.rate
+        present = trace.settings["num_workers"], trace.settings["prefetch_factor"]
+        rates[present] = rate_of(trace, trace.settings, trace.stages)
         top = max(rates.values())
         workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
         parallelism = {**best.parallelism, GROUP: workers}
         best = replace(best, parallelism=parallelism, prefetch=prefetch)
     rate, interval = predict(trace, plan_settings(trace, best))
     return replace(best, rate=rate, interval=interval)
+
+
+def plan_threads(trace: Trace) -> dict[str, int]:
+    """The settings of threads in place of workers, with as few as reach the highest predicted rate."""
+    rates = {count: predict(trace, _in_threads(count))[0] for count in THREADS}
+    top = max(rates.values())
+    return _in_threads(min(count for count, rate in rates.items() if rate >= top * (1 - WORTH)))
+
+
+def _in_threads(count: int) -> dict[str, int]:
+    return {"num_workers": 0, "prefetch_factor": 2, "threads": count}
+
+
+def cached_stages(trace: Trace, settings: Mapping[str, int]) -> Sequence[Stage]:
+    """The stages, of which those before a cache cost only to copy what they gave."""
+    if "cache_bytes" not in settings:
+        return trace.stages
+    steps = settings.get("cache_steps")
+    before = [
+        part.name
+        for part in trace.stages
+        if part.name not in (*OUTSIDE, COLLATE)
+        and (steps is None or ((place := STEP.match(part.name)) and int(place[1]) <= steps))
+    ]
+    costs: dict[str, Any] = dict.fromkeys(("cpu_s", "gil_s", "blocked_s"), 0.0)
+    costs["bandwidth_bytes_s"] = math.inf
+    stages = [replace(part, **costs) if part.name in before else part for part in trace.stages]
+    for place, part in enumerate(stages):
+        if part.name in before[-1:]:
+            copied = part.out_bytes / PICKLE_BYTES_S
+            stages[place] = replace(part, cpu_s=copied, gil_s=copied)
+    return stages
 
 
 def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
@@ -158,9 +199,16 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
     cpu, blocked = costs.mean(axis=0)
     consumer = stages[-1]
     shared = min(part.bandwidth_rate for part in parts)
+    if threads := settings.get("threads", 0):
+        workers, prefetch, locked = (
+            threads,
+            2,
+            sum(part.gil_s for part in stages if part.name not in (SEND, RECEIVE)),
+        )
+        shared = min(shared, 1.0 / max(locked, 1e-9))
     if not workers:
         return float(min(1.0 / max(cpu + blocked + consumer.service_s, 1e-9), shared))
-    now = _sharing(trace, workers)
+    now = replace(_sharing(trace, workers), **NO_PROCESSES) if threads else _sharing(trace, workers)
     slow = now.slowdown / _sharing(trace, trace.settings["num_workers"]).slowdown
     send = now.send_s * _change(trace, stages, "cpu_s", SEND)
     receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)

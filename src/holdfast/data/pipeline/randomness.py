@@ -67,7 +67,7 @@ def _reachable(function: Any) -> str:
             continue
         seen[id(part)] = part
         kind = type(part)
-        if kind.__name__ in _GENERATORS and _is_library(kind.__module__):
+        if kind.__name__ in _GENERATORS and is_library(kind.__module__):
             return f"holds a generator ({kind.__qualname__})"
         if isinstance(part, types.CodeType) and (names := _NAMES.intersection(part.co_names)):
             return f"{part.co_name} uses {min(names)}"
@@ -82,11 +82,11 @@ def _inside(part: Any) -> Iterable[Any]:
             return part.co_consts
         case types.FunctionType():
             # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
-            if _is_library(part.__module__):
+            if is_library(part.__module__):
                 return [part.__closure__]
             used = [part.__globals__.get(name) for name in _global_names(part.__code__)]
             return [part.__code__, part.__closure__, part.__defaults__, part.__kwdefaults__, *used]
-        case type() if _is_library(part.__module__):
+        case type() if is_library(part.__module__):
             return []
     # As the garbage collector sees it: containers, attributes, methods, closures, `functools.partial`.
     return itertools.islice(gc.get_referents(part), _MOST)
@@ -98,7 +98,7 @@ def _global_names(code: types.CodeType) -> list[str]:
     return list(dict.fromkeys([*code.co_names, *(n for c in inner for n in _global_names(c))]))
 
 
-def _is_library(module: str | None) -> bool:
+def is_library(module: str | None) -> bool:
     """Whether a module belongs to an installed library."""
     if not module or module.split(".")[0] == "holdfast":
         return bool(module)

@@ -14,21 +14,27 @@ import mmap
 import os
 import resource
 import struct
+import sys
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from inspect import CO_GENERATOR
 from pathlib import Path
+from random import Random
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from holdfast.data.pipeline.machine import bytes_of
-from holdfast.data.pipeline.randomness import random_states
+from holdfast.data.pipeline.randomness import is_library, random_states
 
-# Period of the probe of the interpreter lock.
-PROBE_S = 0.005
-SETTLE_S = 0.001
+# Seconds between two probes of the interpreter lock, and of a probe, from and to: at random, as samples may
+# come at a steady pace.
+PAUSE_S, PROBE_S = (0.0005, 0.003), (0.0003, 0.001)
+# After this time a thread that waits for the lock may ask for it: a probe must not wait for another phase.
+REQUEST_S = 1e-4
 # Share of the time that clocks and examinations may take: beyond it only every k-th batch is traced.
 OVERHEAD = 0.02
 # Calls of a stage by which the cost of reading clocks is measured.
@@ -38,8 +44,9 @@ EXAMINED = 16
 # Every so many traced batches are examined for bytes and random draws,
 DETAIL = 3
 # until there were so many; then one in so many.
-DENSE = 60
+DENSE = 200
 LARGEST = 1 << 63
+SOURCE, CALL = "source", " > "
 # Bytes of the file that says what a worker does right now.
 POSITION = 256
 
@@ -49,7 +56,7 @@ class Recorder:
 
     def __init__(self, folder: Path, worker: int, timing: bool = True) -> None:
         self.folder, self.worker, self.timing = folder, worker, timing
-        self.thread = threading.get_ident()
+        self.thread, self.native = threading.get_ident(), threading.get_native_id()
         self.active = timing
         self.detailed = False  # the first batch is a warm-up
         self.examined = threading.Event()
@@ -63,13 +70,12 @@ class Recorder:
         # A stream starts new workers with every epoch.
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        self._position = folder / f"worker-{worker}.position"
+        self._position = records.with_suffix(".position")
         self._position.write_bytes(bytes(POSITION))
         with self._position.open("r+b") as file:
             self._text = mmap.mmap(file.fileno(), POSITION)
         # Of the stage its number, and of the sample its index, or -1: then it is in the text.
         self._place = memoryview(self._text)[: POSITION // 2].cast("q")
-        (folder / f"worker-{worker}.pid").write_text(str(os.getpid()))
         self._wall = self._cpu = self._waited = self._switches = 0
         self._process_cpu = time.process_time_ns()
         self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
@@ -78,9 +84,7 @@ class Recorder:
         self._probe: threading.Thread | None = None
         self.stop = threading.Event()
         if timing:
-            self._probe = threading.Thread(
-                target=_watch_lock, args=(self, threading.get_native_id()), daemon=True
-            )
+            self._probe = threading.Thread(target=_watch_lock, args=(self,), daemon=True)
             self._probe.start()
             self._clocks = self._cost_of_clocks()
         self.restart()
@@ -154,6 +158,8 @@ class Recorder:
                 "clocks": self._clocks,
                 "details": self._details,
                 "held": self.held,
+                "serving_queued": _serving_queued_ns(),
+                "callees": self.callees,
             }
             if self.batch == 2:
                 # Memory that this process shares with no other.
@@ -179,8 +185,10 @@ class Recorder:
         self._stages: dict[str, list[float]] = defaultdict(lambda: [0] * 6)
         # Calls: blocked seconds, bytes in, bytes out.
         self._details: dict[str, Any] = defaultdict(lambda: {"random": None, "calls": []})
-        # Samples of the interpreter lock: held, free.
-        self.held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        # Samples of the interpreter lock, by their weight: held, free.
+        self.held: dict[str, list[float]] = defaultdict(lambda: [0, 0])
+        # Samples inside of the source, by the functions called there: computing, asleep, lock held.
+        self.callees: dict[str, list[float]] = defaultdict(lambda: [0.0] * 3)
         self._state = random_states() if self.detailed and self.traced <= DETAIL else ""
         self._read_clocks()
 
@@ -263,33 +271,92 @@ class Recorder:
             path.write_text(json.dumps({"stage": name, "sample": sample, "error": reason}))
 
 
-def _watch_lock(recorder: Recorder, thread: int) -> None:
+def _watch_lock(recorder: Recorder) -> None:
     """Sample whether the traced thread holds the interpreter lock while it computes.
 
     This thread sleeps, and must take the lock when it wakes. If it had to wait for it, it was switched away
-    a second time: the kernel counts that, whatever the load. If not, the traced thread either computes
-    without the lock (its state is R) or sleeps.
+    a second time: the kernel counts that. On a loaded machine the traced thread may stand in the run queue
+    with the lock, for longer than without it: a probe counts by the cube of the share of its time, but
+    for that which this thread stood in the queue itself, in which the traced thread computed.
     """
-    state, queue = _open(f"/proc/self/task/{thread}/stat"), open_queue()
-    if state is None or queue is None:
+    queue, clock = open_queue(), time.pthread_getcpuclockid(recorder.thread)
+    state = _open(f"/proc/self/task/{recorder.native}/stat")
+    if queue is None or state is None:
         return
+    random, interval = Random(0), sys.getswitchinterval()
     while True:
+        if not recorder.examined.is_set():
+            sys.setswitchinterval(interval)
         recorder.examined.wait()
-        queued = queued_ns(queue)
-        time.sleep(SETTLE_S)  # whoever waited for the lock while this thread had it gets it now
-        due, switches = time.perf_counter_ns() + int(PROBE_S * 1e9), _switches()
-        time.sleep(PROBE_S)  # one switch to another thread, unlike waiting for an event
+        sys.setswitchinterval(REQUEST_S)
+        time.sleep(random.uniform(*PAUSE_S))
         if recorder.stop.is_set():
             break
-        waited = _switches() - switches > 1
-        running = waited or os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"R"
-        late = queued_ns(queue) - queued
+        pause = random.uniform(*PROBE_S)
+        cpu, queued, switches = time.clock_gettime_ns(clock), queued_ns(queue), _switches()
+        start = time.perf_counter_ns()
+        time.sleep(pause)
+        waited, late = _switches() - switches > 1, queued_ns(queue) - queued
+        wall = time.perf_counter_ns() - start - late - waited * REQUEST_S * 1e9
+        weight = min(1.0, (time.clock_gettime_ns(clock) - cpu) / max(1.0, wall)) ** 3
         # The thread looked at some moment between these two; on a busy machine they lie far apart.
+        due = start + int(pause * 1e9)
         name = recorder.stage_at(due)
-        if running and name and name == recorder.stage_at(due + late):
-            recorder.held[name][0 if waited else 1] += 1
-    os.close(state)
+        if name and name == recorder.stage_at(due + late):
+            recorder.held[name][0 if waited else 1] += weight
+            path = called(sys._current_frames().get(recorder.thread)) if name == SOURCE else None
+            if path is not None:
+                asleep = os.pread(state, 200, 0).rpartition(b") ")[2][:1] == b"S"
+                sample = recorder.callees[CALL.join(path)]
+                for column, share in enumerate((weight, asleep and not waited, waited * weight)):
+                    sample[column] += share
+    sys.setswitchinterval(interval)
     os.close(queue)
+    os.close(state)
+
+
+def called(frame: FrameType | None) -> list[str] | None:
+    """The user's functions that run inside of a stage, from the outermost to the innermost.
+
+    Without any, the function of a library that the stage called; None: this is not inside of a stage.
+
+    Args:
+        frame: the innermost.
+    """
+    frames: list[FrameType] = []
+    while frame is not None and frame.f_code is not Recorder._timed.__code__:
+        frames.insert(0, frame)
+        frame = frame.f_back
+    if frame is None:
+        return None
+    # Generators hand on what others read; indexing is what the stage is.
+    inside = [
+        part
+        for part in frames[1:]
+        if not part.f_code.co_flags & CO_GENERATOR or part is frames[-1]
+        if not part.f_code.co_qualname.endswith("__getitem__")
+        if not part.f_globals.get("__name__", "").startswith(__package__)
+    ]
+    users = [part for part in inside if not is_library(part.f_globals.get("__name__"))]
+    names = [part.f_code.co_qualname for part in users or inside[:1]]
+    return [name.rpartition("<locals>.")[2].strip("<>") for name in names]
+
+
+def _serving_queued_ns() -> int:
+    """Nanoseconds that the thread which hands tensors to the consumer has waited for a core."""
+    for thread in threading.enumerate():
+        if "_serve" in thread.name:  # of multiprocessing.resource_sharer
+            return _queued_of(f"/proc/self/task/{thread.native_id}/schedstat")
+    return 0
+
+
+def _queued_of(path: str) -> int:
+    queue = _open(path)
+    try:
+        return queued_ns(queue)
+    finally:
+        if queue is not None:
+            os.close(queue)
 
 
 def _switches() -> int:

@@ -1,8 +1,7 @@
 """Running a stage graph on SPDL: threads or processes per stage, in order, with failures set aside.
 
 SPDL (https://github.com/facebookresearch/spdl) moves samples from stage to stage. Here is what a stage does
-with one: pass the gate, call the function, count what it took, and set a sample aside that raised, so that
-the others continue.
+with one: call the function, and set a sample aside that raised, so that the others continue.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import functools
 import itertools
 import math
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -101,38 +99,6 @@ class SampleFailures(HoldfastError):
 _MOST_DEATHS = 8  # in a row, of the processes of a stage
 
 
-class Gate:
-    """At most `limit` samples at a time in a stage; the limit may change while it runs."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        # Seconds that workers spent inside, waiting included.
-        self.busy_s = 0.0
-        self._inside = 0
-        self._changed = threading.Condition()
-
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """Enter once there is room; the time inside counts."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._inside < self.limit)
-            self._inside += 1
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.busy_s += time.perf_counter() - start
-                self._inside -= 1
-                self._changed.notify()
-
-    def set(self, limit: int) -> None:
-        """Change the limit; those inside stay."""
-        with self._changed:
-            self.limit = limit
-            self._changed.notify_all()
-
-
 @dataclass(slots=True)
 class Sample:
     """A sample, or the value of a batch, on its way.
@@ -215,7 +181,6 @@ class Run:
         workers: processes by the name of the stage.
         store: the cache, if any.
         cached: index of the step whose output is cached.
-        ceiling: highest concurrency that a gate may be raised to.
         most_failures: with so many, nothing more is taken from the source.
         call: how stages are called: (name of the stage, function, arguments).
         taken: elements taken from the source.
@@ -227,14 +192,10 @@ class Run:
     workers: dict[str, Workers]
     store: Store | None = None
     cached: int = -1
-    ceiling: int = 0
     most_failures: float = math.inf
     call: Callable[..., Any] = lambda _, function, *arguments: function(*arguments)
     failures: list[Failure] = field(default_factory=list)
     taken: int = 0
-
-    def __post_init__(self) -> None:
-        self.gates = {step.name: Gate(step.concurrency) for step in self.steps}
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_in_bootstrap()
@@ -248,14 +209,13 @@ class Run:
             if self.store is not None:
                 stack.callback(self.store.flush)
             for place, step in enumerate(self.steps):
-                width = max(step.concurrency, self.ceiling)
-                threads = ThreadPoolExecutor(width, f"holdfast {step.name}")
+                threads = ThreadPoolExecutor(step.concurrency, f"holdfast {step.name}")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
                 if step.kind == "batch":
                     builder.aggregate(step.size, drop_last=step.drop_last)
                 builder.pipe(
                     self._operation(place, step),
-                    concurrency=width,
+                    concurrency=step.concurrency,
                     executor=threads,
                     name=step.name,
                     output_order="input",
@@ -292,12 +252,9 @@ class Run:
         self.failures.append(Failure(position, stage, reason))
 
     def _operation(self, place: int, step: Step) -> Callable[[Any], Sample | None]:
-        gate = self.gates[step.name]
-
         def process(element: Sample | list[Sample]) -> Sample | None:
             sample = element if isinstance(element, Sample) else _batch(element)
-            with gate.passing():
-                return sample if self._process(place, step, sample) else None  # SPDL drops None
+            return sample if self._process(place, step, sample) else None  # SPDL drops None
 
         return process
 

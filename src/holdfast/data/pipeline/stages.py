@@ -164,6 +164,7 @@ class Trace:
             [batches, 2].
         queued: share of their computing time that stages waited for a core.
         sharing: what workers cost one another and the consumer, by their number.
+        stream: each worker decides what it reads.
     """
 
     stages: tuple[Stage, ...]
@@ -179,6 +180,7 @@ class Trace:
     costs: FloatArray = field(default_factory=lambda: np.empty((0, 2)))
     queued: float = 0.0
     sharing: tuple[Sharing, ...] = ()
+    stream: bool = False
 
     @property
     def stage(self) -> Mapping[str, Stage]:

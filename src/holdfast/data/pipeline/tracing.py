@@ -71,7 +71,7 @@ def trace(
         stages,
         settings=dataloader.settings_of(loader),
         epoch_batches=dataloader.epoch_batches(loader),
-        queued=accounting.queued_share(records),
+        stream=dataloader.is_stream(loader.dataset),
         sharing=(_sharing(workers, 1.0, stages),) if workers else (),
     )
     if not workers:
@@ -79,9 +79,9 @@ def trace(
         share = run.receive_cpu_s / run.batches / max(float(traced.costs[:, 0].mean()), 1e-9)
         scale = share if abs(share - 1) > OTHER_COST else 1.0
         traced = replace(traced, costs=traced.costs * [scale, 1.0])
-    if calibration_s <= 0 or dataloader.is_stream(loader.dataset):
-        return traced
-    return _calibrated(traced, records, loader, calibration_s)
+    if calibration_s > 0 and not traced.stream:
+        traced = _calibrated(traced, records, loader, calibration_s)
+    return replace(traced, stages=tuple(accounting.with_callees(traced.stages, records)))
 
 
 def _recorded(

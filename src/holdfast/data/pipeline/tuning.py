@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from holdfast.answer import Answer, ColumnFormat, How, Section, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Unknown, Value
 from holdfast.config import parse_config
-from holdfast.data.pipeline import dataloader, prediction
-from holdfast.data.pipeline.encoding import digest
-from holdfast.data.pipeline.explanation import in_words, rate_figures
-from holdfast.data.pipeline.measuring import Consumer, Run, measure
+from holdfast.data.pipeline import comparing, dataloader, prediction
+from holdfast.data.pipeline.cache_plan import SHARE, plan_sample_cache
+from holdfast.data.pipeline.cached_samples import CACHE
+from holdfast.data.pipeline.comparing import Data
+from holdfast.data.pipeline.explanation import in_words, loaded, rate_figures
+from holdfast.data.pipeline.measuring import Consumer, measure
 from holdfast.data.pipeline.randomness import random_state_restored
+from holdfast.data.pipeline.recording import SOURCE
 from holdfast.data.pipeline.stages import Trace, unsupported
 from holdfast.data.pipeline.targets import built
 from holdfast.data.pipeline.tracing import trace
@@ -28,21 +28,22 @@ from holdfast.files import write_whole
 from holdfast.numbers import brief, number
 
 TRIALS = 3
-# Batches whose content is compared, and that are left out of every measurement.
-COMPARED = 4
 # A setting that gains less than this share is not worth a change.
 GAIN = 0.02
 # Batches that a trace needs to be tuned by.
 FEWEST = 8
+# A trial that differs from its prediction by more than this share leads to another one.
+SURPRISE = 0.15
 # Processes must be predicted to be so many times as fast as threads: samples are copied to them.
 PROCESSES_GAIN = 1.1
-# Shares of the time of tuning for the trace and for each trial.
-TRACED, TRIED = 0.25, 0.1
+# After a trial, other settings are tried if they are predicted to reach this share of its rate.
+CLOSE = 0.8
+# A cache takes memory: it must be predicted to gain this share.
+CACHE_GAIN = 0.1
+# Shares of the time of tuning for the trace, for each trial, and for comparing its data.
+TRACED, TRIED, MATCHED = 0.2, 0.1, 0.05
 
 Draws = Literal["keep", "any"]
-# Hashes of the first batches, and the samples that they are made of.
-FirstBatches = tuple[list[str], list[str]]
-Data = Literal["identical", "other random draws", "different", "not tried"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Trial:
     """One setting that was tried: the prediction was written before the measurement.
 
     Args:
-        measured: batches per second; None: the data were different, and the trial was stopped.
+        measured: batches per second, with a cache those after the first epoch; None: the data were
+            different, and it was not run.
     """
 
     settings: dict[str, int]
@@ -71,13 +73,16 @@ class Tuning(Answer):
 
     Args:
         before: measured under the settings at the start; where a trial was faster, the higher of two rates.
-        predicted: of the first trial, before it was run; of the start where nothing was tried.
+        predicted: of the settings to use, before they were run; where the start is kept, of the first
+            trial; of the start where nothing was tried.
         interval: of the prediction, 95 %.
         after: measured under `settings`; never less than `before`.
         settings: those to use.
         rolled_back: True: what was tried was slower or gave different data, and the start is kept.
         trials: in the order in which they ran.
         data: what the tuned loader gives, compared to the start.
+        compared: batches of each trial that were compared.
+        unknown: what makes the answer doubtful.
         seconds: wall time of tuning.
         reason: why these settings.
         output: the settings file.
@@ -91,9 +96,15 @@ class Tuning(Answer):
     rolled_back: bool
     trials: list[Trial]
     data: Data
+    compared: int
+    unknown: list[Unknown]
     seconds: float
     reason: str
     output: Path | None = None
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What makes the answer doubtful."""
+        return self.unknown
 
     @property
     def title(self) -> str:
@@ -130,8 +141,9 @@ class Tuning(Answer):
         how = How(
             "kept = the fastest trial with the same data, if at least 2 % faster than the start",
             notes=(
-                f"The first {COMPARED} batches of every trial are compared with those of the start by "
-                "hash. Random states are restored before and after. Dashed: before."
+                f"{self.compared} batches of every trial are compared with those of the start by hash: the "
+                "first ones in a row, some in the middle of an epoch, and the last. Where random draws "
+                "differ, they are seeded by the sample for this. Dashed: before."
             ),
         )
         figures, tables = rate_figures(rows, self.before, more) if rows else ([], [])
@@ -144,6 +156,7 @@ def tune(
     seconds: float = 30.0,
     trials: int = TRIALS,
     draws: Draws = "keep",
+    cache: bool = True,
     output: Path | None = None,
 ) -> Tuning:
     """Find faster settings of a loader, verify them, and roll back what is not faster.
@@ -155,6 +168,7 @@ def tune(
         trials: settings that are tried at most.
         draws: ``"keep"``: settings that would change the draws of a seeded pipeline are not used;
             ``"any"``: they are. Samples and their order stay the same either way.
+        cache: whether samples may be cached in memory; it pays from the second epoch on.
         output: where the settings are written, as TOML.
 
     Raises:
@@ -164,44 +178,156 @@ def tune(
     loader, consumer = built(make_loader)
     traced = trace(loader, seconds * TRACED, consumer, calibration_s=min(1.5, seconds / 20))
     require_precise(traced)
-    _, original = _run(loader, {}, 0.0)
-    fixed = draws == "keep" and not prediction.is_graph(traced) and _seeded(make_loader, original)
+    start = Start(loader, traced, MATCHED * seconds, draws, make_loader)
+    attempts: list[Trial] = []
 
     def attempt(settings: dict[str, int]) -> Trial:
-        """Predict, measure, and compare the data."""
+        """Predict, compare the data, and measure."""
         predicted = prediction.predict(traced, settings)
-        run, (hashes, samples) = _run(loader, settings, TRIED * seconds, consumer)
-        data: Data = "different"
-        if hashes == original[0]:
-            data = "identical"
-        elif samples == original[1] and not fixed and any(part.random for part in traced.stages):
-            data = "other random draws"
-        measured = None if data == "different" else run.rate
+        changed = apply(loader, settings)
+        data, measured = start.data_of(changed, settings), None
+        if data in KEPT:
+            if "cache_bytes" in settings:
+                # Of a few batches again and again: what it gives once it is full.
+                changed = dataloader.picked(changed, range(start.compared))
+            measured = _rate(changed, TRIED * seconds, consumer)
         return Trial(settings, *predicted, measured, data)
 
-    attempts: list[Trial] = []
-    candidates = _candidates(traced, loader)
-    while candidates and len(attempts) < trials:
-        late = time.perf_counter() - began > seconds * (1 - 2 * TRIED)
-        if attempts and late:
-            break
-        trial = attempt(candidates.pop(0))
-        attempts.append(trial)
-        if trial.measured is not None and trial.interval[0] <= trial.measured <= trial.interval[1]:
-            break
-        done = [previous.settings for previous in attempts]
+    def late() -> bool:
+        left = seconds - (time.perf_counter() - began)
+        return bool(attempts) and left < (2 * TRIED + MATCHED) * seconds
+
+    candidates = _candidates(traced, loader, start)
+    place = cache and placed(traced, loader, MATCHED * seconds)
+    while candidates and len(attempts) < trials - bool(place) and not late():
+        attempts.append(trial := attempt(candidates.pop(0)))
+        done = [traced.settings, *(previous.settings for previous in attempts)]
+        worth = CLOSE * max(previous.rate for previous in attempts)
         candidates = [
             settings
             for settings in candidates + _next(traced, trial)
-            if settings not in (*done, traced.settings)
+            if settings not in done and prediction.predict(traced, settings)[0] >= worth
         ]
-    start = traced.rate
-    if any(trial.rate >= start * (1 + GAIN) for trial in attempts):
+    if place and len(attempts) < trials and not late():
+        best = max(attempts, key=lambda trial: trial.rate, default=None)
+        faster = best is not None and best.rate > traced.rate
+        base = best.settings if best is not None and faster else dict(traced.settings)
+        present = prediction.predict(traced, base)[0]
+        if prediction.predict(traced, base | place)[0] >= (1 + CACHE_GAIN) * present:
+            attempts.append(attempt(base | place))
+    before = traced.rate
+    if any(trial.rate >= before * (1 + GAIN) for trial in attempts):
         # Beside the trials: a start that was traced in a slow moment of the machine would make any
         # setting look faster.
-        run, _ = _run(loader, {}, TRIED * seconds, consumer)
-        start = max(start, run.rate)
-    return outcome(traced, attempts, start, output, time.perf_counter() - began)
+        before = max(before, _rate(loader, TRIED * seconds, consumer))
+    return outcome(traced, attempts, before, output, time.perf_counter() - began, start.compared)
+
+
+# Data with which a trial may be used.
+KEPT = ("identical", "other random draws", "other order")
+# Why no trial was run, by its data, and whether the loader reads a stream.
+REFUSED = {
+    (
+        "different",
+        False,
+    ): "other settings change the data (where only random draws do: --draws any)",
+    ("different", True): "workers of streams are not changed: they would read other samples",
+    (
+        "cannot tell",
+        True,
+    ): "workers of streams are not changed: whether they divide it is not known",
+    ("cannot tell", False): "whether other settings change the data is not known",
+}
+
+
+def _costs(trial: Trial) -> tuple[bool, bool, int]:
+    """What a setting takes: memory for a cache, a dataset that is safe for threads, workers."""
+    counts = {
+        key: count
+        for key, count in trial.settings.items()
+        if key not in (*CACHE, "prefetch_factor")
+    }
+    return "cache_bytes" in trial.settings, "threads" in trial.settings, sum(counts.values())
+
+
+class Start:
+    """The data of the loader as it is, and whether another one gives the same.
+
+    Args:
+        loader: as it is.
+        traced: its trace.
+        seconds: wall time to read what is compared, of each loader.
+        draws: whether the draws of a seeded pipeline are kept.
+        make_loader: makes it anew.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        traced: Trace,
+        seconds: float,
+        draws: Draws,
+        make_loader: Callable[[], Any],
+    ) -> None:
+        self.loader, self.stream, self.seconds = loader, traced.stream, seconds
+        self.places = comparing.positions(traced.epoch_batches, int(traced.rate * seconds))
+        self.hashes = self._hashes(loader)
+        drawing = [part.name for part in traced.stages if part.random]
+        names = {SOURCE if name.partition(": ")[0] == SOURCE else name for name in drawing}
+        self.random = sorted(names) if dataloader.is_loader(loader) else []
+        self.fixed = draws == "keep" and bool(self.random) and self._seeded(make_loader)
+        self.samples = comparing.Samples()
+        if self.stream:
+            self.samples = comparing.stream_samples(loader, 2 * seconds)
+            self.repeats = comparing.repeats(loader, self.samples.hashes)
+
+    @property
+    def compared(self) -> int:
+        """Batches."""
+        return len(self.hashes)
+
+    @property
+    def most_workers(self) -> float:
+        """Of a stream whose end was not reached: each must read some of the samples that are compared."""
+        if not self.stream or self.samples.ended:
+            return math.inf
+        return max(1, len(self.samples.hashes) // (2 * self.samples.batch))
+
+    def data_of(self, other: Any, settings: Mapping[str, int]) -> Data:
+        """What the other loader gives, compared to this one."""
+        workers = settings.get("num_workers", 0)
+        if self.stream and workers != self.loader.num_workers:
+            samples = comparing.stream_samples(other, 2 * self.seconds)
+            data = comparing.compare_streams(self.samples, samples, workers)
+            whole = self.samples.ended and samples.ended and data == "other order"
+            return data if whole or self.repeats else "cannot tell"
+        # A cache is read the second time; the draws of whole samples would be those of the first.
+        times = 2 if "cache_bytes" in settings else 1
+        if times > 1 and self.random and "cache_steps" not in settings:
+            return "different"
+        # Threads draw in any order: that they kept it once says nothing.
+        threaded = "threads" in settings and bool(self.random)
+        if not threaded and all(self._hashes(other) == self.hashes for _ in range(times)):
+            return "identical"
+        if self.fixed or not self.random:
+            return "different"
+        if threaded and SOURCE in self.random:
+            return "cannot tell"  # with seeded draws, they would take turns
+        seeded = self._hashes(self.loader, self.random)
+        same = all(self._hashes(other, self.random) == seeded for _ in range(times))
+        return "other random draws" if same else "different"
+
+    def _hashes(self, loader: Any, seeded: Sequence[str] | None = None) -> list[str]:
+        loader = loader if dataloader.is_loader(loader) else loader.private()
+        return comparing.batch_hashes(loader, self.places, seeded)
+
+    def _seeded(self, make_loader: Callable[[], Any]) -> bool:
+        """Whether the pipeline gives the same batches when it is made anew, whatever the random state."""
+        with random_state_restored():
+            comparing.scatter()
+            loader, _ = built(make_loader)
+            first = self.places[: comparing.COMPARED]
+            return comparing.batch_hashes(loader, first) == self.hashes[: len(first)]
 
 
 def require_precise(traced: Trace) -> None:
@@ -241,91 +367,107 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
     return loader.with_settings(settings)
 
 
-def _run(
-    loader: Any, settings: Mapping[str, int], seconds: float, consumer: Consumer | None = None
-) -> tuple[Run, FirstBatches]:
-    """A run, with the hashes of its first batches and the samples that they are made of."""
-    samples: list[str] = []
-    hashes: list[str] = []
-
-    def compared(batch: Any) -> None:
-        if len(hashes) < COMPARED:
-            hashes.append(digest(batch))
-        if consumer is not None:
-            consumer(batch)
-
-    changed = apply(loader, settings)
+def _rate(loader: Any, seconds: float, consumer: Consumer | None) -> float:
     is_loader = dataloader.is_loader(loader)
-    changed = dataloader.observed(changed, samples) if is_loader else changed.private()
-    run = measure(changed, seconds, compared, warm_up=COMPARED)
-    return run, (hashes, samples[:COMPARED])
+    length = dataloader.epoch_batches(loader) if is_loader else None
+    # Where few batches come again and again, all of them first.
+    warm_up = min(length or comparing.COMPARED, comparing.MOST + 2 * comparing.COMPARED)
+    return measure(
+        loader if is_loader else loader.private(), seconds, consumer, warm_up=warm_up
+    ).rate
 
 
-def _seeded(make_loader: Callable[[], Any], original: FirstBatches) -> bool:
-    """Whether the pipeline gives the same batches when it is made anew, whatever the random state was."""
-    import torch
-
-    with random_state_restored():
-        torch.seed()
-        random.seed()
-        np.random.seed()  # noqa: NPY002
-        loader, _ = built(make_loader)
-        return _run(loader, {}, 0.0)[1][0] == original[0]
-
-
-def _candidates(traced: Trace, loader: Any) -> list[dict[str, int]]:
-    """The settings of the plan; none where the start is as good."""
+def _candidates(traced: Trace, loader: Any, start: Start) -> list[dict[str, int]]:
+    """The settings of the plans, the best first; none where the start is as good."""
     plans = [prediction.plan(traced)]
     if prediction.is_graph(traced):
         processes = prediction.plan(traced, loader.free_executors())
         if processes.rate > PROCESSES_GAIN * plans[0].rate:
             plans.insert(0, processes)
     settings = [prediction.plan_settings(traced, best) for best in plans]
-    if dataloader.is_loader(loader) and dataloader.is_stream(loader.dataset):
-        # Each worker decides what it reads of a stream: more of them might read it several times.
-        settings[0]["num_workers"] = max(1, traced.settings["num_workers"])
+    if traced.stream:
+        # In this process nothing divides the stream.
+        workers = min(settings[0]["num_workers"], start.most_workers)
+        settings[0]["num_workers"] = int(max(1, workers))
+    elif not prediction.is_graph(traced):
+        settings.append(prediction.plan_threads(traced))
+    rates = [prediction.predict(traced, candidate)[0] for candidate in settings]
     worth = traced.rate * (1 + GAIN)
-    others = [candidate for candidate in settings if candidate != traced.settings]
-    return [candidate for candidate in others if prediction.predict(traced, candidate)[0] >= worth]
+    ranked = sorted(zip(rates, settings, strict=True), key=lambda pair: -pair[0])
+    return [
+        candidate for rate, candidate in ranked if rate >= worth and candidate != traced.settings
+    ]
+
+
+def placed(traced: Trace, loader: Any, seconds: float) -> dict[str, int]:
+    """The settings of a cache as near to the batches as it can be; empty if there is none.
+
+    Args:
+        traced: by which costs are known.
+        loader: whose samples may be cached.
+        seconds: for reading some of them.
+    """
+    if not dataloader.is_loader(loader) or traced.stream or traced.epoch_batches is None:
+        return {}
+    samples = traced.rate * seconds * max(1.0, traced.stages[0].visits)
+    most = SHARE * traced.resources.memory_bytes
+    return plan_sample_cache(loader.dataset, int(samples), most)
 
 
 def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
     """What to try after a trial of a `DataLoader` that was not as predicted."""
     if prediction.is_graph(traced):
         return []
-    workers = last.settings["num_workers"]
+    kind = "threads" if "threads" in last.settings else "num_workers"
+    workers = last.settings[kind]
+    if last.measured is None and kind == "threads":
+        return []
     if last.measured is None:
         # Random draws differ between workers; the number of batches in flight changes none.
         return [{**traced.settings, "prefetch_factor": 4}] if traced.settings["num_workers"] else []
-    if last.measured > last.interval[1]:
-        return [{**last.settings, "num_workers": 2 * workers}]
+    if abs(last.measured / last.predicted - 1) <= SURPRISE:
+        return []
+    if last.measured > last.predicted:
+        return [{**last.settings, kind: 2 * workers}]
     # Something that the trace did not show limits it: as many workers as that can serve.
     fewer = max(1, math.ceil(workers * last.measured / last.predicted))
-    return [{**last.settings, "num_workers": fewer}]
+    return [{**last.settings, kind: fewer}]
 
 
 def outcome(
-    traced: Trace, attempts: Sequence[Trial], start: float, output: Path | None, seconds: float
+    traced: Trace,
+    attempts: Sequence[Trial],
+    start: float,
+    output: Path | None,
+    seconds: float,
+    compared: int,
 ) -> Tuning:
     """The fastest of the trials, with the fewest workers among equals, or the start, at its rate."""
     data: Data = "identical" if attempts else "not tried"
     present = Trial(dict(traced.settings), *prediction.predict(traced, {}), start, data)
     top = max((trial.rate for trial in attempts), default=0.0)
     best = min(
-        (trial for trial in attempts if trial.rate >= top * (1 - GAIN)),
-        key=lambda trial: trial.settings.get("num_workers", sum(trial.settings.values())),
-        default=present,
+        (trial for trial in attempts if trial.rate >= top * (1 - GAIN)), key=_costs, default=present
     )
     faster = best.rate >= start * (1 + GAIN)
+    doubts = loaded(traced.queued)
     if faster:
-        reason = f"verified, data {best.data}"
+        reason = f"verified, data {best.data} in {compared} batches"
+        if "cache_bytes" in best.settings:
+            reason += ", cached from the second epoch on"
+        if "threads" in best.settings:
+            text = f"Threads gave the same data in {compared} batches; a dataset must be safe for threads."
+            doubts.append(Unknown(text, "use worker processes if it is not"))
     elif not attempts:
         reason = "no other setting is predicted to gain anything"
-    elif all(trial.measured is None for trial in attempts):
-        reason = "other settings change the data (random draws that depend on the worker)"
-    else:
+    elif any(trial.measured is not None for trial in attempts):
         reason = "what was tried is not faster"
-    first, chosen = (*attempts, present)[0], best if faster else present
+    else:
+        reason = REFUSED[attempts[-1].data, traced.stream]
+    if any(trial.data == "cannot tell" for trial in attempts):
+        text = "Whether other settings give the same data could not be determined."
+        doubts.append(Unknown(text, "tune longer (--seconds), or compare the data by hand"))
+    first, chosen = (best, best) if faster else ((*attempts, present)[0], present)
     if output is not None:
         # Stages may have any name; TOML wants quotes around most.
         names = {key: key if key.isidentifier() else json.dumps(key) for key in chosen.settings}
@@ -340,6 +482,8 @@ def outcome(
         rolled_back=bool(attempts) and not faster,
         trials=list(attempts),
         data=chosen.data,
+        compared=compared,
+        unknown=doubts,
         seconds=seconds,
         reason=reason,
         output=output,
