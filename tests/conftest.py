@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Two workers share two cores: threads of torch's and of Arrow's would only wait for each other, and
 # torch's burn the core meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What the machine has must not show: a login node has Slurm, a job and a shell of it have their variables.
+FOREIGN = ("sacct", "sacctmgr", "scontrol", "sinfo", "squeue", "srun", "kubectl", "nvidia-smi")
+"""Programs that fail in every test that brings none of its own."""
+_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_KEYS = ("OPENAI_API_KEY", "HF_TOKEN", "HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+for _name in [*os.environ]:
+    prefixes = ("SLURM_", "SACCT_", "SQUEUE_", "TORCHELASTIC_", "HOLDFAST_")
+    if _name.startswith(prefixes) or _name in (*_RANKS, *_KEYS):
+        del os.environ[_name]
 
 # Millions of small objects come and go with every test, and hardly any of them in
 # cycles: at its own thresholds the collector takes 5 to 8 % of the suite's time.
@@ -84,6 +95,20 @@ def _try(test: Any, most: int) -> None:
     own = test._hypothesis_internal_use_settings  # where it keeps what `@settings` said
     fewer = settings(own, max_examples=min(own.max_examples, most))
     test._hypothesis_internal_use_settings = fewer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder, before = tmp_path_factory.mktemp("foreign"), os.environ["PATH"]
+    for name in FOREIGN:
+        program = folder / name
+        program.write_text(
+            "#!/bin/sh\necho 'a test reaches for a program of this machine' >&2\nexit 97\n"
+        )
+        program.chmod(0o755)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+    yield
+    os.environ["PATH"] = before
 
 
 @pytest.fixture(scope="session")

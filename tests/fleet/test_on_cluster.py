@@ -52,7 +52,7 @@ def test_a_sacct_that_fails(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert failed.code == "unavailable"
     assert "refused" in str(failed)
     script.unlink()
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(script.parent))
     missing = invoke("ingest", "--sacct", "now-7d", "-o", cluster / "s").exception
     assert missing is not None
     assert missing.code == "not-found"

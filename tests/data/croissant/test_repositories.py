@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,7 +214,7 @@ def test_a_clone(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shallow = subprocess.run(
         ["git", "rev-list", "--count", "HEAD"],
         cwd=table.parent,
-        env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+        env={"PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,
     )

@@ -105,7 +105,8 @@ def slurm() -> Iterator[Slurm]:
         pytest.skip(f"no testbed at {SCRIPT.parent}")
     if os.geteuid() != 0:
         pytest.skip("jobs of several users need root")
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    path = os.environ["PATH"].partition(os.pathsep)[2]  # without what keeps Slurm from other tests
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     if missing:
         pytest.skip(f"Slurm is not installed: {', '.join(missing)} missing")
     # Not below pytest's own folder, into which the jobs' user may not look.
@@ -114,6 +115,7 @@ def slurm() -> Iterator[Slurm]:
     script = Path(shutil.copy(SCRIPT, folder))
     environment = {
         **os.environ,
+        "PATH": path,
         "TB_DIR": str(folder / "tb"),
         "TB_PORT": "18100",
         "TB_PREFIX": "live",
