@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_means_leave_out_what_does_not_decode() -> None:
     assert measure([damaged]) == ([], 0)
 
 
+@pytest.mark.skipif(shutil.which("jpegtran") is None, reason="needs jpegtran (libjpeg-turbo-progs)")
 def test_without_pillow_an_image_that_needs_it_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_photos_are_what_jpegtran_makes_of_them(tmp_path: Path) -> None:
     assert list(labels) == [int(id_[0]) for id_ in found.images]
 
 
+@pytest.mark.skipif(JPEGTRAN is None, reason="needs jpegtran (libjpeg-turbo-progs)")
 def test_odd_images_keep_every_coefficient(tmp_path: Path) -> None:
     images = {name: make() for name, make in odd_jpegs.ODD.items()}
     written = write(listed(images), tmp_path, record_size=7)
