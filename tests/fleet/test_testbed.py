@@ -159,13 +159,13 @@ def test_the_two_worst_nodes_are_the_lemons(testbed: Path, testbed_log: FleetLog
     assert [row["node"] for row in rows[:2]] == summary["lemons"] == ["node05", "node16"]
     assert len(rows) == 16
     for row in rows[:2]:
-        assert 1e-4 < row["q_value"] < 1
+        assert 1e-4 < row["q_value"] <= 1
         assert row["shrunk_rate_low"] < row["shrunk_rate"] < row["shrunk_rate_high"]
     # By node and incident, not by attempt: close to what was injected.
     injected = summary["by_node"]
-    assert sum(row["failures"] for row in rows) == pytest.approx(26, abs=3)
-    for row in rows:
-        assert row["failures"] == pytest.approx(injected.get(row["node"], 0), abs=1.5)
+    assert fleet.mttf(testbed_log, min_gpus=0).model.failures_ == pytest.approx(26, abs=3)
+    for row in rows:  # a job that fails on a node again says nothing new of it
+        assert row["failures"] <= injected.get(row["node"], 0) + 1.5
 
 
 def test_causes_of_the_injected_failures(
@@ -266,8 +266,9 @@ def test_default_windows_give_an_answer(testbed_store: Path) -> None:
 def test_the_log_without_duplicates_is_recognised(testbed: Path, tmp_path: Path) -> None:
     hiding = fleet.ingest([testbed / "sacct_all.psv.gz"], tmp_path / "store")
     assert hiding.duplicates_flag == "missing"
-    found = fleet.report(fleet.open(tmp_path / "store", assumptions=TESTBED_WINDOWS)).findings()
-    assert "without sacct -D" in found[0].lead
+    found = fleet.report(fleet.open(tmp_path / "store", assumptions=TESTBED_WINDOWS)).unknowns()
+    assert found[0].doubt
+    assert "--duplicates" in found[0].text
     states = fleet.status(tmp_path / "store").table.to_pylist()
     shown = {row["state"]: row["attempts"] for row in states}
     recovered = hiding.attempts_recovered

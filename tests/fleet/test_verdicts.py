@@ -12,6 +12,7 @@ from invoking import invoke
 from logs import Attempt, Check, Log, names, stamp
 
 import holdfast.fleet as fleet
+from holdfast.fleet import Assumptions
 
 HOUR, DAY = 3600, 86_400
 
@@ -121,6 +122,23 @@ def test_an_outage_log_that_marks_no_failure(tmp_path: Path) -> None:
     assert fleet.report(store).sections()
 
 
+@pytest.mark.parametrize(
+    ("requeues", "verdict"), [((), "unknown"), ((1, 2, 3), "looped"), ((20,), "none")]
+)
+def test_whether_a_job_looped(tmp_path: Path, requeues: tuple[int, ...], verdict: str) -> None:
+    again = [
+        Attempt(
+            500, ("n001",), (d + 40) * HOUR * 25, (d + 40) * HOUR * 25 + 60, "NODE_FAIL", submit=d
+        )
+        for d in requeues
+    ]
+    log = Log([*busy(["NODE_FAIL"]), *again])
+    log.attempts += [Attempt(500, ("n001",), 80 * DAY, 81 * DAY, submit=99)] * bool(again)
+    window = Assumptions(crash_loop_window_s=10 * DAY)
+    assert fleet.goodput(log.open(tmp_path, window)).to_dict()["loops_verdict"] == verdict
+
+
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("command", ["report", "mttf", "goodput", "lemons"])
 def test_doubts_come_first_everywhere(tmp_path: Path, command: str) -> None:
     lost = Attempt(7, ("n001",), None, None, "NODE_FAIL", submit=DAY)

@@ -25,7 +25,7 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
         return None
     assumed = log.assumptions
     looped = "No job looped."
-    if log.store.facts.get("duplicates_flag") != "present":
+    if verdict(log, loops) == "unknown":
         looped = "Cannot tell whether a job looped: the log shows no second attempt of any job."
     sentence = f"{looped} Job {job_id} had the costliest failure; these are its attempts."
     if len(loops):
@@ -64,6 +64,13 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
     figures = attribute(log, job_id).figures()
     computed = how("loops", parameters)
     return Section("loops", "Which jobs loop?", sentence, figures, [shown], computed)
+
+
+def verdict(log: FleetLog, loops: pa.Table) -> str:
+    """Whether jobs "looped", "none" did, or "unknown": no job of the log has a second attempt."""
+    if len(loops):
+        return "looped"
+    return "none" if log.store.facts.get("duplicates_flag") == "present" else "unknown"
 
 
 def crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:

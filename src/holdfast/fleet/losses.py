@@ -97,7 +97,8 @@ class Goodput(Answer):
         fields = {k: v for k, v in vars(self).items() if k in TOTALS}
         tables = {k: getattr(self, k).to_pylist() for k in BY}
         every = {"total": self.total_hours, **fields, **tables, "crash_loops": loops}
-        return {**every, "verdict": self.verdict}
+        looped = crash_loops.verdict(self.log, self.crash_loops)
+        return {**every, "verdict": self.verdict, "loops_verdict": looped}
 
     def unknowns(self) -> Sequence[Unknown]:
         """What makes the losses doubtful."""

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counting import node_use
 from logs import BASE, Attempt, Check, Log, names, random_log
-from test_attribution import infrastructure_by_loops
 
 from holdfast.fleet import Assumptions
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.rate_jump import DRIFT, THRESHOLD, RateJump, rate_jump
+from holdfast.fleet.incidents import incidents
 from holdfast.stats import poisson_interval
 
 DAY = 86_400
@@ -143,20 +144,20 @@ def test_counts_and_exposure_by_loops(tmp_path: Path) -> None:
     analysis = Analysis(log)
     jump = rate_jump(analysis)
     assert jump is not None
-    ran = [a for a in rows.attempts if a.start is not None]
+    spans = [each for spans in node_use(rows).values() for each in spans]
     first, last = log.begin_s - BASE, log.end_s - BASE
     middle = (first + last) / 2
     assert jump.watched_begin_s - BASE == pytest.approx(middle)
     assert analysis.min_gpus == 0
 
     def node_days(low: float, high: float) -> float:
-        inside = (max(0.0, min(high, a.stop) - max(low, a.stop - a.ran_s)) for a in ran)
-        return sum(len(a.nodes) * each for a, each in zip(ran, inside, strict=True)) / DAY
+        return sum(max(0.0, min(high, end) - max(low, begin)) for begin, end in spans) / DAY
 
     assert jump.baseline_node_days == pytest.approx(node_days(first, middle))
     assert jump.watched_node_days == pytest.approx(node_days(middle, last))
-    failed = [a for a, _, _ in infrastructure_by_loops(rows)]
-    late = sorted(a.stop for a in failed if a.stop >= middle)
+    clusters = log.rows(f"SELECT min(stop_s) AS s FROM {incidents(log)} GROUP BY cluster")
+    failed = [row["s"] - BASE for row in clusters]
+    late = sorted(first_s for first_s in failed if first_s >= middle)
     assert jump.watched_failures + jump.set_aside == len(late)
     assert jump.set_aside == 0
     assert jump.baseline_failures == len(failed) - len(late)
