@@ -55,8 +55,15 @@ class Engine(ABC):
         """Name a query."""
 
     @abstractmethod
-    def keep(self, name: str, query: str) -> None:
-        """Run a query and name its rows."""
+    def keep(self, name: str, query: str, *, as_written: bool = False) -> None:
+        """Run a query and name its rows.
+
+        Args:
+            name: of the rows.
+            query: what gives them.
+            as_written: its joins hold the table on their right in memory and read the other past it,
+                where no estimate tells that the left one is far larger.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -166,8 +173,11 @@ class _DuckDB(Engine):
     def view(self, name: str, query: str) -> None:
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
-    def keep(self, name: str, query: str) -> None:
+    def keep(self, name: str, query: str, *, as_written: bool = False) -> None:
+        order = "'join_order,build_side_probe_side'" if as_written else "''"
+        self._connection.execute(f"SET disabled_optimizers = {order}")
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
+        self._connection.execute("RESET disabled_optimizers")
 
     def close(self) -> None:
         self._connection.close()
@@ -213,7 +223,7 @@ class _Spark(Engine):
     def view(self, name: str, query: str) -> None:
         self._run(query).createOrReplaceTempView(name)
 
-    def keep(self, name: str, query: str) -> None:
+    def keep(self, name: str, query: str, *, as_written: bool = False) -> None:
         # Spark's own cache keeps the plan too, and plans built on plans take ever longer to read.
         self._run(query).localCheckpoint().createOrReplaceTempView(name)
 

@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.fleet.attribution import ClockLag, clock_lag, infrastructure_failures
+from holdfast.fleet.attribution import (
+    ClockLag,
+    clock_lag,
+    failed_runs,
+    infrastructure_failures,
+)
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failures import Mttf, mttf
@@ -134,7 +139,7 @@ class Analysis:
         [row] = self.log.rows(
             f"""SELECT avg(waited_s) AS mean, count(*) AS n FROM (
                 SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s
-                FROM (SELECT * FROM {self.log.notable} WHERE attempt > 1) AS again
+                FROM (SELECT * FROM {failed_runs(self.log)} WHERE ran AND attempt > 1) AS again
                 JOIN (
                     SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
                 ) AS failed USING (run)
@@ -147,7 +152,7 @@ class Analysis:
     @cached_property
     def largest_job_nodes(self) -> int:
         """Nodes of the largest attempt that ran."""
-        return self.log.value(f"SELECT max(node_count) FROM {self.log.executions}") or 0
+        return self.log.value(f"SELECT max(node_count) FROM {self.log.tallies} WHERE ran") or 0
 
     @cached_property
     def expected_ettr(self) -> float | None:

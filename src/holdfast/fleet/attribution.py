@@ -188,7 +188,8 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         own.append({**cause, "offset_s": offset_s, "domains": domains})
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
-    named = log.rows(_evident_nodes(log, mine))
+    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {mine} AS mine)"
+    named = log.rows(_evident_nodes(log, mine, each_node))
     explained = [
         {
             **{name: row[name] for name in ("attempt", "state", "gpus", "recovered")},
@@ -309,8 +310,20 @@ def infrastructure_failures(log: FleetLog) -> str:
             node_count, start_s, stop_s, runtime_s, gpu_hours,
             coalesce(symptom, '{UNATTRIBUTED}') AS symptom,
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
-        FROM {_failed(log)} AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
+        FROM (
+            SELECT * FROM {_failed(log)} AS failed
+            WHERE state = '{NODE_FAIL}' OR key IN (SELECT key FROM {ranked_causes(log)})
+        ) AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
         WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'""",
+    )
+
+
+def failed_runs(log: FleetLog) -> str:
+    """Attempts of the runs with an infrastructure failure: run, key, attempt, ran and their times."""
+    return log.keep(
+        "failed_runs",
+        f"""SELECT run, key, attempt, ran, submit_s, eligible_s, start_s FROM {log.attempts}
+        WHERE run IN (SELECT run FROM {infrastructure_failures(log)})""",
     )
 
 
@@ -353,7 +366,7 @@ def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
     return log.view(
         "failed",
-        f"""SELECT * FROM {log.notable}
+        f"""SELECT * FROM {log.executions}
         WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL""",
     )
 
@@ -365,22 +378,23 @@ def _failed_ends(log: FleetLog) -> str:
 
 
 def _failed_evident(log: FleetLog) -> str:
-    return log.keep("failed_evident", lambda: _evident_nodes(log, _failed(log)))
+    return log.keep("failed_evident", lambda: _evident_nodes(log, _failed(log), _failed_ends(log)))
 
 
-def _evident_nodes(log: FleetLog, attempts: str) -> str:
+def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
     """Which node failed, where Slurm says so: a query of (key, node) from three sources.
 
     Args:
         log: the open log.
-        attempts: key, cluster, nodes, stop_s, job_id_raw, failed_node.
+        attempts: key, cluster, stop_s, job_id_raw, failed_node.
+        each_node: a row for each of their nodes: key, node, stop_s.
     """
     width = 2 * SLURM_MATCH_S
     began = bucket("start_s", width)
     return f"""SELECT ends.key, ends.node
         FROM (
             SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
-            FROM (SELECT key, stop_s, unnest(nodes) AS node FROM {attempts} AS attempts) AS each_node
+            FROM {each_node} AS each_node
         ) AS ends
         JOIN (
             SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast.answer import Section
-from holdfast.fleet.attribution import attribute, blamed_nodes, infrastructure_failures
+from holdfast.fleet.attribution import attribute, blamed_nodes, failed_runs, infrastructure_failures
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.wording import MOST_ROWS, how, table
 from holdfast.numbers import brief, counted, duration
@@ -88,7 +88,7 @@ def crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     return log.arrow(
         f"""WITH seen AS (
             SELECT run, max(coalesce(start_s, submit_s)) AS last_seen_s
-            FROM {log.attempts} WHERE run IN (SELECT run FROM {failures}) GROUP BY run
+            FROM {failed_runs(log)} GROUP BY run
         ), requeued AS (
             SELECT failed.run, job_id, gpus, lost, stop_s, stop_s - lag(
                 stop_s, {loop.crash_loop_requeues - 1}

@@ -146,13 +146,13 @@ def mean_interval(mean: float, deviation: float | None, n: int) -> tuple[float, 
 def _runs(log: FleetLog) -> str:
     """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
     long_s = literal(float(log.assumptions.long_run_s))
-    attempts = log.executions
+    times = log.executions
     if not log.assumptions.chain_by_name:
         # Most runs are one short attempt: set them aside before grouping.
-        attempts = f"""(
-            SELECT * FROM {log.executions} WHERE runtime_s >= {long_s}
-                OR run IN (SELECT run FROM {log.notable} WHERE attempt > 1)
-            )"""
+        times = f"""(SELECT run, runtime_s FROM {log.executions} WHERE runtime_s >= {long_s}
+                OR run IN (SELECT run FROM {log.executions} WHERE attempt > 1)) AS several"""
+    chosen = f"SELECT run FROM {times} GROUP BY run HAVING sum(runtime_s) >= {long_s}"
+    attempts = f"(SELECT * FROM {log.executions} WHERE run IN ({chosen}))"
     return f"""SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
             SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,
                 count(*) AS starts,

@@ -39,6 +39,8 @@ SHORT_SHARE = 0.05
 
 NODE_FAIL, PREEMPTED = "NODE_FAIL", "PREEMPTED"
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
+# What tells one group of attempts from another in `FleetLog.tallies`
+TALLIED = ("state", "user", "account", "qos", "partition", "gpus", "node_count")
 # Column of the attempts -> its name in `sacct`, and what is unknown without it
 KNOWABLE = {
     "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
@@ -159,10 +161,14 @@ class FleetLog:
         """Rows of a table of the store."""
         return int(self.value(f"SELECT count(*) FROM {self.table(name)}"))
 
-    def keep(self, name: str, query: str | Callable[[], str]) -> str:
-        """Name the rows of a query (or of what makes one, if that is work), run on first use."""
+    def keep(self, name: str, query: str | Callable[[], str], *, as_written: bool = False) -> str:
+        """Name the rows of a query (or of what makes one, if that is work), run on first use.
+
+        `as_written` as for `holdfast.tables.Engine.keep`.
+        """
         if name not in self.named:
-            self.engine.keep(name, query if isinstance(query, str) else query())
+            made = query if isinstance(query, str) else query()
+            self.engine.keep(name, made, as_written=as_written)
             self.named.add(name)
         return name
 
@@ -249,13 +255,14 @@ class FleetLog:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
             run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
         rest = ", ".join(f'"{name}"' for name in TABLES["attempts"].names if name != "end_s")
+        lasts = " OR ".join(f"state = '{state}'" for state in NOT_OVER)  # IN would join a table
         return self.view(
             "placed",
             f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s,
                 start_s IS NOT NULL OR (end_s IS NOT NULL AND (runtime_s > 0 OR state = '{NODE_FAIL}'))
                     AS ran
             FROM (
-                SELECT {rest}, CASE WHEN end_s IS NULL AND state NOT IN {literal(NOT_OVER)}
+                SELECT {rest}, CASE WHEN end_s IS NULL AND NOT ({lasts})
                     THEN start_s + runtime_s ELSE end_s END AS end_s
                 FROM {self.table("attempts")}
             ) AS ended""",
@@ -265,8 +272,9 @@ class FleetLog:
     def unplaced(self) -> dict[str, int]:
         """Failed attempts without an end that can be placed in time, by state: no rate counts them."""
         rows = self.rows(
-            f"""SELECT state, count(*) AS n FROM {self._placed}
-            WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NULL GROUP BY state ORDER BY state"""
+            f"""SELECT state, count(*) AS n FROM {self.table("attempts")}
+            WHERE end_s IS NULL AND state IN ('{NODE_FAIL}', 'FAILED')
+                AND start_s + runtime_s IS NULL GROUP BY state ORDER BY state"""
         )
         return {row["state"]: row["n"] for row in rows}
 
@@ -288,14 +296,17 @@ class FleetLog:
     @cached_property
     def unknown_columns(self) -> dict[str, int]:
         """Column -> attempts that ran and do not have it, of all attempts that ran ("ran")."""
-        known = ", ".join(f'count("{name}") AS "{name}"' for name in KNOWABLE if name != "nodes")
+        # A column that groups is known or not in all attempts of a group
+        counts = [
+            f'sum(CASE WHEN "{name}" IS NULL THEN attempts ELSE 0 END) AS "{name}"'
+            if name in TALLIED
+            else f'sum(attempts - "{name}") AS "{name}"'
+            for name in KNOWABLE
+        ]
         [row] = self.rows(
-            f"SELECT count(*) AS ran, {known}, "
-            "count(*) FILTER (WHERE array_length(nodes) > 0 OR nodes IS NULL) AS nodes "
-            f"FROM {self.executions}"
+            f"SELECT sum(attempts) AS ran, {', '.join(counts)} FROM {self.tallies} WHERE ran"
         )
-        ran = row.pop("ran")
-        return {"ran": ran, **{name: ran - (n or 0) for name, n in row.items()}}
+        return {name: n or 0 for name, n in row.items()}
 
     @property
     def nodes_known(self) -> bool:
@@ -309,18 +320,16 @@ class FleetLog:
         return self.view("executions", f"SELECT * FROM {self.attempts} WHERE ran")
 
     @property
-    def notable(self) -> str:
-        """The executions that failures, preemptions and restarts are about, read from the store once.
+    def victims(self) -> str:
+        """The executions that may have been preempted, read from the store once.
 
-        Those that failed, that may have been preempted, and that ran again (attempt > 1). Added:
-        `evidence` that its own row gives of a preemption ("label", "early_timeout", "sigterm" or null).
+        Added: `evidence` that its own row gives of it ("label", "early_timeout" or "sigterm").
         """
         return self.keep(
-            "notable",
+            "victims",
             f"""SELECT * FROM (
-                SELECT key, cluster, job_id, job_id_raw, run, attempt, "user", account, qos, "partition",
-                    priority, state, gpus, node_count, nodes, failed_node, submit_s, eligible_s, start_s,
-                    end_s, stop_s, runtime_s, gpu_hours, CASE
+                SELECT key, job_id, run, attempt, "user", account, qos, "partition", priority, state, gpus,
+                    node_count, nodes, stop_s, runtime_s, gpu_hours, CASE
                         WHEN end_s IS NULL THEN NULL
                         WHEN state = '{PREEMPTED}' THEN 'label'
                         WHEN state = 'TIMEOUT' AND runtime_s + {LIMIT_SLACK_S} < time_limit_s
@@ -329,7 +338,7 @@ class FleetLog:
                         END AS evidence
                 FROM {self.executions}
             ) AS ended
-            WHERE state IN ('{NODE_FAIL}', 'FAILED') OR evidence IS NOT NULL OR attempt > 1""",
+            WHERE evidence IS NOT NULL""",
         )
 
     @property
@@ -338,7 +347,28 @@ class FleetLog:
         return self.keep(
             "usage",
             f"""SELECT "user", account, gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
-            FROM {self.executions} GROUP BY "user", account, gpus""",
+            FROM {self.tallies} WHERE ran GROUP BY "user", account, gpus""",
+        )
+
+    @property
+    def tallies(self) -> str:
+        """All attempts, counted: what several questions ask of every one is read from the store once.
+
+        Columns: `TALLIED` and ran; attempts, gpu_hours, node_days (sums), held (those with a
+        priority above zero) and held_priority (their sum), and how many say their submit_s, priority,
+        time_limit_s and nodes.
+        """
+        keys = ", ".join(f'"{name}"' for name in TALLIED)
+        known = ", ".join(f"count({name}) AS {name}" for name in ("submit_s", "time_limit_s"))
+        return self.keep(
+            "tallies",
+            f"""SELECT {keys}, ran, count(*) AS attempts, sum(gpu_hours) AS gpu_hours,
+                sum(node_days) AS node_days,
+                count(CASE WHEN priority > 0 THEN 1 END) AS held,
+                sum(CASE WHEN priority > 0 THEN priority END) AS held_priority,
+                count(priority) AS priority, {known},
+                count(CASE WHEN array_length(nodes) > 0 OR nodes IS NULL THEN 1 END) AS nodes
+            FROM {self.attempts} GROUP BY {keys}, ran""",
         )
 
 

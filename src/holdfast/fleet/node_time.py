@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_top
 from holdfast.fleet.log import DAY_S, FleetLog
@@ -70,23 +71,34 @@ def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     return found
 
 
+def _spans(log: FleetLog) -> tuple[pa.Table, pa.Table]:
+    """When attempts ran: those that have their nodes for themselves, and a row per node of the others."""
+    if "spans" not in log.found:
+        base = int(log.begin_s)
+        columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
+            CAST(stop_s - {base} AS INTEGER) AS end_s, CAST({bucket_top()} AS INTEGER) AS gpus_max,
+            CAST(node_count AS INTEGER) AS node_count, CAST(coalesce(gpus, 0) AS INTEGER) AS gpus"""
+        ran = f"FROM {log.executions} WHERE exposed_s > 0 AND node_count > 0"
+        # (or on nodes that the log does not tell)
+        whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
+        apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
+        held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
+        log.found["spans"] = apart, held
+    found: tuple[pa.Table, pa.Table] = log.found["spans"]
+    return found
+
+
 def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     base = int(log.begin_s)
-    columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
-        CAST(stop_s - {base} AS INTEGER) AS end_s, CAST({bucket_top()} AS INTEGER) AS gpus_max,
-        CAST(node_count AS INTEGER) AS node_count"""
-    ran = (
-        f"FROM {log.executions} WHERE {larger_than(min_gpus)} AND exposed_s > 0 AND node_count > 0"
-    )
-    whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
-    # 1. Attempts that have their nodes for themselves (or on nodes that the log does not tell).
-    apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
-    begin, end, top, nodes = (apart[name].to_numpy() for name in apart.column_names)
+    apart, held = _spans(log)
+    if min_gpus:
+        apart, held = (each.filter(pc.greater(each["gpus"], min_gpus)) for each in (apart, held))
+    # 1. Attempts that have their nodes for themselves.
+    begin, end, top, nodes = (apart[name].to_numpy() for name in apart.column_names[:4])
     tops = np.array(BUCKET_TOPS)
     seconds = np.bincount(np.searchsorted(tops, top), (end - begin) * nodes, tops.size + 1)
     spans = [(begin, end, nodes)]
     # 2. The others, node by node: one line of all nodes, far apart, in order of time.
-    held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
     names = held["node"].combine_chunks().dictionary_encode()
     begin, end, top = (held[name].to_numpy() for name in held.column_names[:3])
     span = int(end.max(initial=0)) - int(begin.min(initial=0)) + 1

@@ -158,8 +158,8 @@ def _from_controller_log(log: FleetLog) -> str:
 
 def _inferred(log: FleetLog) -> str:
     """Table of the victims that accounting alone gives away: `VICTIM`, evidence, `PREEMPTOR`, signal_s."""
-    strong = log.view("strong_victims", f"SELECT * FROM {log.notable} WHERE evidence IS NOT NULL")
-    near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong))
+    strong = log.victims
+    near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong), as_written=True)
     alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
     candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone)}"
     # The likeliest preemptor explains the most victims at once: a large job has many, all at one
@@ -172,6 +172,7 @@ def _inferred(log: FleetLog) -> str:
         ) AS voted
         QUALIFY row_number() OVER (
             PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key) = 1""",
+        as_written=True,
     )
     # SIGTERM alone proves nothing: a user's own tools send it, too. Nor does a TIMEOUT before its limit
     # where nobody could have preempted: an administrator may cut the limit of a job that runs.
@@ -226,8 +227,9 @@ def _ranks(log: FleetLog) -> str:
         "preemption_ranks",
         f"""WITH worth AS (
             -- A held job has no priority.
-            SELECT "{column}" AS class, avg(CASE WHEN priority > 0 THEN priority END) AS priority
-            FROM {log.executions} WHERE "{column}" IS NOT NULL GROUP BY "{column}"
+            SELECT "{column}" AS class,
+                CAST(sum(held_priority) AS DOUBLE) / sum(held) AS priority
+            FROM {log.tallies} WHERE ran AND "{column}" IS NOT NULL GROUP BY "{column}"
         ), known AS (
             SELECT * FROM {log.table("qos")} WHERE {column == "qos"}
         ), pairs AS (
@@ -246,8 +248,8 @@ def _ranks(log: FleetLog) -> str:
 
 def _class_column(log: FleetLog) -> str:
     """What ranks jobs in this log: "qos", or "partition" where only one QOS is in use."""
-    in_use = log.keep("qos_in_use", f"SELECT count(DISTINCT qos) AS n FROM {log.executions}")
-    return "qos" if log.value(in_use) > 1 else "partition"
+    in_use = log.value(f"SELECT count(DISTINCT qos) FROM {log.tallies} WHERE ran")
+    return "qos" if in_use > 1 else "partition"
 
 
 def _outranked(log: FleetLog, victims: str) -> str:
@@ -290,12 +292,12 @@ def _candidates_on_nodes(log: FleetLog, victims: str) -> str:
     starts = _starts(log, columns, outranks)
     return f"""SELECT key, preemptor_key, min(preemptor) AS preemptor, min(preemptor_run) AS preemptor_run,
             min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
-        FROM (
+        FROM ({starts}) AS starts
+        JOIN (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
                 SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims)}) AS outranked
             ) AS each_node
-        ) AS ends
-        JOIN ({starts}) AS starts ON ends.node = starts.node AND ends.bucket = starts.bucket
+        ) AS ends ON ends.node = starts.node AND ends.bucket = starts.bucket
             AND ends.preemptor_class = starts.preemptor_class
         WHERE {_in_time(log)}
         GROUP BY key, preemptor_key"""
@@ -310,11 +312,11 @@ def _candidates_waiting(log: FleetLog, victims: str) -> str:
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"', "TRUE")
     return f"""SELECT key, {PREEMPTOR}, preemptor_start_s, CAST(0 AS BIGINT) AS shared
-        FROM (
+        FROM ({starts}) AS starts
+        JOIN (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
             FROM ({_outranked(log, victims)}) AS outranked WHERE evidence <> 'label'
-        ) AS ends
-        JOIN ({starts}) AS starts ON ends."partition" = starts."partition"
+        ) AS ends ON ends."partition" = starts."partition"
             AND ends.bucket = starts.bucket AND ends.preemptor_class = starts.preemptor_class
         WHERE {_in_time(log)}"""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.answer import Answer, Figure, Section, Value
-from holdfast.fleet.log import HOUR_S, FleetLog, open_log
+from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
@@ -122,9 +122,9 @@ def status(log: str | Path | Store | FleetLog) -> Status:
             attempts / CAST(sum(attempts) OVER () AS DOUBLE) AS share_by_count,
             {share("gpu_hours")} AS share_by_gpu_time, {share("node_hours")} AS share_by_node_time
         FROM (
-            SELECT state, count(*) AS attempts, sum(gpu_hours) AS gpu_hours,
-                sum(exposed_s * coalesce(node_count, 0)) / {HOUR_S} AS node_hours
-            FROM {log.attempts} GROUP BY state
+            SELECT state, sum(attempts) AS attempts, sum(gpu_hours) AS gpu_hours,
+                sum(node_days) * 24 AS node_hours
+            FROM {log.tallies} GROUP BY state
         ) AS states
         ORDER BY attempts DESC, state"""
     )
