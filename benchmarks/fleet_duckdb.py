@@ -23,7 +23,8 @@ MIN_GPUS = 128
 
 ATTEMPTS = """CREATE TABLE attempt AS
     SELECT row_number() OVER () AS id, JobIDRaw AS job, Submit AS submit, NodeList AS list,
-        split_part(State, ' ', 1) AS state, NNodes AS width, epoch("End")::BIGINT AS end_s, "Start" AS start,
+        split_part(State, ' ', 1) AS state, NNodes AS width, epoch("End")::BIGINT AS end_s,
+        "Start" AS start,
         coalesce(split_part(split_part(AllocTRES, 'gres/gpu=', 2), ',', 1)::INTEGER, 0) AS gpus,
         CASE WHEN "Start" IS NULL THEN 0 ELSE ElapsedRaw END AS runtime_s
     FROM read_csv({file}, delim='|', quote='', escape='', header=true, auto_detect=false,
@@ -99,7 +100,8 @@ def answer(folder: Path) -> dict[str, Any]:
         return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
     [total] = rows(
-        "SELECT count(*) AS attempts, count(DISTINCT job) AS jobs, sum(gpus * runtime_s) / 3600 AS gpu_hours, "
+        "SELECT count(*) AS attempts, count(DISTINCT job) AS jobs, "
+        "sum(gpus * runtime_s) / 3600 AS gpu_hours, "
         f"sum(width * runtime_s) FILTER (gpus > {MIN_GPUS}) / 86400 AS node_days FROM attempt"
     )
     [lost] = rows(

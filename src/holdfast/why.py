@@ -169,7 +169,7 @@ def _gap(kind: Kind, error: Exception) -> Gap:
     else:
         code, text, remedy = "failed", f"{type(error).__name__}: {error}", "Please report it."
     text = " ".join(text.partition("\n  remedy:")[0].split()).rstrip(".")
-    return Gap(f"{kind.what}: {text}.", remedy or "", code)
+    return Gap(f"{kind.what}: {text}.", remedy or "", code=code)
 
 
 def _check_size(path: Path) -> None:
@@ -204,7 +204,7 @@ class _Search:
         for number, (entry, kind) in enumerate(self._walk()):
             if number >= MOST_FILES:
                 text = f"Only the first {MOST_FILES} files and folders were looked at."
-                self.gaps.append(Gap(text, "Name a folder below this one.", "limit-exceeded"))
+                self.gaps.append(Gap(text, "Name a folder below this one.", code="limit-exceeded"))
                 break
             if kind is None:
                 continue
