@@ -154,3 +154,13 @@ def test_doubts_come_first_everywhere(tmp_path: Path, command: str) -> None:
     assert html.index('id="doubts"') < html.index('id="findings"')
     clean = Log(busy(["NODE_FAIL"] * 3)).store(tmp_path / "clean")
     assert "doubts" not in json.loads(invoke(command, clean, "--json").stdout)
+
+
+@pytest.mark.parametrize(("zone", "sure"), [(None, False), ("UTC", True)])
+def test_a_zone_that_nothing_confirms(tmp_path: Path, zone: str | None, sure: bool) -> None:
+    """FAILED attempts, and failed checks at other times: one clock, or two?"""
+    checks = [Check(DAY * d + 7 * HOUR, "n003", "check iblink") for d in range(3)]
+    sources = Log(busy(["FAILED"] * 5), checks).write(tmp_path / "logs")
+    fleet.ingest(sources, tmp_path / "s", timezone=zone)
+    assert (fleet.goodput(tmp_path / "s").verdict == "none") == sure
+    assert any(each.doubt for each in fleet.report(tmp_path / "s").unknowns()) != sure

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.answer import Unknown
 from holdfast.config import parse_config
-from holdfast.fleet.attribution import clock_lag
+from holdfast.fleet.attribution import clock_lag, ranked_causes
 from holdfast.fleet.log import KNOWABLE, NODE_FAIL, FleetLog
 from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known, only_outages, outage_failures
 from holdfast.numbers import counted
@@ -25,7 +25,8 @@ SLURM = ("sacct", "sacct-json", "slurmctld")  # Formats with the states NODE_FAI
 def gap(kind: str, /, **words: str) -> Unknown:
     """A gap of the log, as ``unknowns.toml`` says it."""
     of = UNKNOWNS[kind]
-    return Unknown(of["text"].format(**words), of["remedy"].format(**words), of.get("doubt", False))
+    texts = (of[part].format(**words) for part in ("text", "remedy"))
+    return Unknown(*texts, doubt=of.get("doubt", False))
 
 
 def doubts(log: FleetLog) -> Iterator[Unknown]:
@@ -41,6 +42,8 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         when = "earlier" if hours > 0 else "later"
         zone = f"{hours:+g}{example}"
         yield gap("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
+    elif unsure_zone(log):
+        yield gap("zone")
     if log.unplaced:
         yield gap("unplaced", attempts=unplaced(log))
     if not log.nodes_known:
@@ -70,8 +73,8 @@ def why_blind(log: FleetLog) -> str:
         return "earlier attempts of requeued jobs are hidden"
     if log.unplaced:
         return f"{unplaced(log)} at an unknown time"
-    if clock_lag(log) is not None:
-        return "the clocks of jobs and health events differ"
+    if clock_lag(log) is not None or unsure_zone(log):
+        return "the clocks of jobs and health events differ, or may"
     watched = log.nodes_known and log.count("health") > 0
     if not watched:
         lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
@@ -81,6 +84,19 @@ def why_blind(log: FleetLog) -> str:
         if failed:
             return f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
     return ""
+
+
+def unsure_zone(log: FleetLog) -> bool:
+    """Whether a zone was assumed that nothing confirms: no check is near the end of a failed attempt."""
+    facts = [source.get("facts", {}) for source in log.store.facts["sources"]]
+    assumed = any(each.get("zone") and not each.get("zone_stated") for each in facts)
+    if not assumed or all(each.get("zone", "") for each in facts):
+        return False
+    fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
+    failed = log.value(
+        f"SELECT count(*) FROM {log.notable} WHERE state IN ('{NODE_FAIL}', 'FAILED')"
+    )
+    return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 
 
 def names_ends(log: FleetLog) -> bool:

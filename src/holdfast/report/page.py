@@ -146,7 +146,7 @@ class Unknown:
     """What is unknown, and how much it matters."""
     remedy: str = ""
     """What the user can do about it."""
-    doubt: bool = False
+    doubt: bool = field(default=False, kw_only=True)
     """Whether it makes the headline itself doubtful: then it stands above the findings."""
 
 
