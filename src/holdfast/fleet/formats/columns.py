@@ -49,7 +49,8 @@ def by_distinct(values: Column, convert: Callable[[str], Any], kind: pa.DataType
     """
     texts = coded(values)
     found = values_of([convert(text) for text in texts.dictionary.to_pylist()], kind)
-    return (coded(found) if pa.types.is_list(kind) else found).take(texts.indices)
+    found = coded(found) if pa.types.is_list(kind) else found
+    return pc.take(found, texts.indices, boundscheck=False)
 
 
 def recoded(values: Column, convert: Callable[[str], str | None]) -> pa.DictionaryArray:

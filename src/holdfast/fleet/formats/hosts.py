@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
+from threading import Lock
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
-from holdfast.fleet.formats.columns import Column, by_distinct, flat
+from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat
+
+Codes = npt.NDArray[np.int32]
+# Node names of the lists that were read, each with its place; lists -> the places of their names
+_NAMES: dict[str, int] = {}
+_LISTS: dict[str, Codes | None] = {}
+_KEPT_LISTS = 65_536
+_NO_CODES = np.zeros(0, np.int32)
+_LOCK = Lock()
 
 _MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
 _MAX_DIGITS = 18  # of a number in a range
@@ -27,10 +37,30 @@ def parse_hosts(values: Column) -> pa.Array:
     Returns:
         an empty list for ``None assigned`` and blanks; null for a list that is cut off or is none.
     """
-    return by_distinct(values, hosts_of, pa.list_(pa.string()))
+    texts = coded(values)
+    with _LOCK:  # readers of several blocks share the codes
+        if len(_LISTS) > _KEPT_LISTS:
+            _LISTS.clear()
+            _NAMES.clear()
+        lists = [_codes_of(text) for text in texts.dictionary.to_pylist()]
+        names = pa.array(list(_NAMES), pa.string())
+    known = [each is not None for each in lists]
+    codes = [_NO_CODES if each is None else each for each in lists]
+    offsets = np.cumsum([0, *map(len, codes)]).astype(np.int32)
+    items = pa.DictionaryArray.from_arrays(np.concatenate([_NO_CODES, *codes]), names)
+    found = pa.ListArray.from_arrays(offsets, items, mask=pa.array(~np.array(known, bool)))
+    return found.take(texts.indices)
 
 
-@lru_cache(maxsize=65536)
+def _codes_of(text: str) -> Codes | None:
+    """The places of a list's hosts in `_NAMES`, which is extended."""
+    if text not in _LISTS:
+        hosts = hosts_of(text)
+        places = (_NAMES.setdefault(name, len(_NAMES)) for name in hosts or ())
+        _LISTS[text] = None if hosts is None else np.fromiter(places, np.int32)
+    return _LISTS[text]
+
+
 def hosts_of(text: str) -> list[str] | None:
     """The hosts of one host list, sorted; None if it is cut off or none. Do not modify it."""
     if text in _NO_HOSTS:

@@ -51,14 +51,13 @@ from holdfast.fleet.formats.sacct_repair import (
     looks_headerless,
     repair,
 )
-from holdfast.fleet.formats.source import Block, Rejects, blocks, valid_utf8
+from holdfast.fleet.formats.source import LINE_END, Block, Rejects, blocks, valid_utf8
 from holdfast.fleet.schema import ATTEMPTS, STEPS
 
 BLOCK_BYTES = 16 << 20
 _PIECE_BYTES = 1 << 20  # of a block, that the processor's cache holds while it is parsed
 _WORKERS = 2
 _LOOK_BACK_LINES = 1000
-_LINE_END = ord("\n")
 _UNIT = b"\x1f"  # stands for a delimiter of several characters
 
 Indices = npt.NDArray[np.int64]
@@ -151,7 +150,7 @@ def _rows(
     strange[lines[misfits(table)]] = True
     if not strange.any():
         return _Rows(table, block.first_line + lines, [], invalid)
-    ends = np.append(np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END), len(data))
+    ends = np.append(np.flatnonzero(np.frombuffer(data, np.uint8) == LINE_END), len(data))
     starts = np.append(0, ends[:-1] + 1)[: len(strange)]  # [line] -> its place in the data
     inside = _stretches(strange & (ends[: len(strange)] > starts))
     usable = ~inside[lines] & _true(pc.not_equal(table["JobID"], ""))  # without empty lines
