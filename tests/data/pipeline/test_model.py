@@ -280,4 +280,5 @@ def test_what_is_doubtful_is_in_the_json() -> None:
         assert answer.bottleneck == "source"
         (doubt,) = answer.to_dict()["unknown"]
         assert doubt["text"] == answer.document()["unknown"][0]["text"]
+        assert doubt["doubt"] == (doubtful.queued > 0)  # above the headline
     assert explain(replace(trace, queued=0.5)).to_dict()["queued"] == 0.5

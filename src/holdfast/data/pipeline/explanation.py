@@ -250,7 +250,7 @@ def _imprecise(trace: Trace) -> list[Unknown]:
         return []
     precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
     text = f"The trace is too short: the rates are {precision} determined."
-    return [Unknown(text, "trace longer (--seconds), or use smaller batches")]
+    return [Unknown(text, "trace longer (--seconds), or use smaller batches", doubt=True)]
 
 
 def loaded(queued: float) -> list[Unknown]:
@@ -263,7 +263,7 @@ def loaded(queued: float) -> list[Unknown]:
         f"Stages waited for a core in {percent(queued)} of their computing time: all rates are those of "
         "a loaded machine, and may change with its load."
     )
-    return [Unknown(text, "repeat on a quiet machine")] if queued > QUEUED else []
+    return [Unknown(text, "repeat on a quiet machine", doubt=True)] if queued > QUEUED else []
 
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:

@@ -284,7 +284,7 @@ class Start:
     @property
     def compared(self) -> int:
         """Batches."""
-        return len(self.hashes)
+        return max(len(self.hashes), len(self.samples.hashes) // self.samples.batch)
 
     @property
     def most_workers(self) -> float:
@@ -457,16 +457,19 @@ def outcome(
             reason += ", cached from the second epoch on"
         if "threads" in best.settings:
             text = f"Threads gave the same data in {compared} batches; a dataset must be safe for threads."
-            doubts.append(Unknown(text, "use worker processes if it is not"))
+            doubts.append(Unknown(text, "use worker processes if it is not", doubt=True))
     elif not attempts:
         reason = "no other setting is predicted to gain anything"
-    elif any(trial.measured is not None for trial in attempts):
-        reason = "what was tried is not faster"
+    elif (refused := [trial for trial in attempts if trial.measured is None]) and (
+        traced.stream or len(refused) == len(attempts)
+    ):
+        reason = REFUSED[refused[-1].data, traced.stream]
     else:
-        reason = REFUSED[attempts[-1].data, traced.stream]
+        reason = "what was tried is not faster"
     if any(trial.data == "cannot tell" for trial in attempts):
         text = "Whether other settings give the same data could not be determined."
-        doubts.append(Unknown(text, "tune longer (--seconds), or compare the data by hand"))
+        remedy = "tune longer (--seconds), or compare the data by hand"
+        doubts.append(Unknown(text, remedy, doubt=True))
     first, chosen = (best, best) if faster else ((*attempts, present)[0], present)
     if output is not None:
         # Stages may have any name; TOML wants quotes around most.
