@@ -174,8 +174,8 @@ class _DuckDB(Engine):
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
     def keep(self, name: str, query: str, *, as_written: bool = False) -> None:
-        order = "'join_order,build_side_probe_side'" if as_written else "''"
-        self._connection.execute(f"SET disabled_optimizers = {order}")
+        if as_written:
+            self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
         self._connection.execute("RESET disabled_optimizers")
 
