@@ -146,7 +146,7 @@ def test_what_is_beside_something_known_is_named(tmp_path: Path) -> None:
     found = why(tmp_path)
     assert [row["files"] for row in found.to_dict()["found"]] == [1]
     assert [gap.code for gap in found.gaps][:2] == ["empty-input", "damaged"]
-    assert found.to_dict()["unknown"][1].keys() == {"code", "text", "remedy"}
+    assert found.to_dict()["unknown"][1].keys() == {"code", "text", "remedy", "doubt"}
 
 
 @pytest.mark.parametrize("pipe", [False, True])
