@@ -111,8 +111,8 @@ def test_what_nobody_reads_is_an_error(tmp_path: Path, content: bytes) -> None:
     [
         ("x", b"", "empty-input"),
         ("x", b" \n\t\n", "empty-input"),
-        ("x.gz", gzip.compress(b"", mtime=0), "empty-input"),
-        ("x.gz", gzip.compress(b"JobID|State\n" * 99, mtime=0)[:30], "damaged"),
+        ("x.gz", gzip.compress(b""), "empty-input"),
+        ("x.gz", gzip.compress(b"JobID|State\n" * 99)[:30], "damaged"),
         ("x.bz2", bz2.compress(bytes(range(256)) * 99)[:60], "damaged"),
         ("x.xz", lzma.compress(b"a,b\n1,2\n" * 99)[:30], "damaged"),
         ("x.zst", b"\x28\xb5\x2f\xfd\x00\x01", "damaged"),
@@ -142,11 +142,11 @@ def test_reasons_for_nothing(
 def test_what_is_beside_something_known_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     (tmp_path / "b.csv").write_text("")
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 99, mtime=0)[:20])
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 99)[:20])
     found = why(tmp_path)
     assert [row["files"] for row in found.to_dict()["found"]] == [1]
     assert [gap.code for gap in found.gaps][:2] == ["empty-input", "damaged"]
-    assert found.to_dict()["unknown"][1].keys() >= {"code", "text", "remedy"}
+    assert found.to_dict()["unknown"][1].keys() == {"code", "text", "remedy", "doubt"}
 
 
 @pytest.mark.parametrize("pipe", [False, True])
@@ -192,7 +192,7 @@ def test_what_is_too_large_has_no_headline(
     monkeypatch.setattr("holdfast.why.MOST_BYTES", 100_000)
     content = b"a,b\n" + b"1,2\n" * 50_000
     path = tmp_path / ("x.csv.gz" if packed else "x.csv")
-    path.write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    path.write_bytes(gzip.compress(content) if packed else content)
     assert (path.stat().st_size < 100_000) == packed
     found = why(path)
     assert found.headlines == (None,)

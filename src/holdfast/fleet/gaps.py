@@ -94,7 +94,7 @@ def unsure_zone(log: FleetLog) -> bool:
         return False
     fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
     failed = log.value(
-        f"SELECT count(*) FROM {log.notable} WHERE state IN ('{NODE_FAIL}', 'FAILED')"
+        f"SELECT count(*) FROM {log.executions} WHERE state IN ('{NODE_FAIL}', 'FAILED')"
     )
     return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 
