@@ -53,12 +53,13 @@ OTHERS = {
     ("data/croissant/rules/forms.py", "f'[0-9A-Fa-f]{{{digits}"): "one class",
     ("data/croissant/rules/forms.py", "value"): "a stranger's: compiled, never run",
     ("data/croissant/scanning/transforms.py", "pattern"): "a stranger's: compiled here, run by RE2",
+    ("fleet/formats/sacct_text.py", "b'(?m)^%b$' % re.escape"): "an escaped text",
     ("fleet/taxonomy.py", "getattr(rule, 'pattern'"): "ours are in its TOML, others the user's own",
     ("fleet/taxonomy.py", "rule.pattern"): "ours are in its TOML, others the user's own",
     ("lm/query/canonical/patterns.py", "f'(?:{text})+'"): "one class",
     ("lm/query/regex/characters.py", "expression"): "one class",
     ("lm/safety/annotators.py", "text"): "the user's own",
-    ("lm/safety/grading.py", "'|'.join(refusals['patt"): "ours, in its TOML",
+    ("lm/safety/grading.py", "'|'.join(refusals[key])"): "ours, in its TOML",
     ("lm/tokenizers/byte_level.py", "splitter"): "of the user's own model",
     ("profile/ops/recording.py", r"f'{suffix}(\\d?d)?$'"): "a word and two characters",
     ("runs/diagnosis/literals.py", "pattern"): "ours are in its TOML; nested repeats are refused",
@@ -208,7 +209,7 @@ def _patterns(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(data, list):
         for value in data:
             yield from _patterns(value, key)
-    elif isinstance(data, str) and key in ("pattern", "patterns", "frame"):
+    elif isinstance(data, str) and key in ("pattern", "patterns", "frame", "unless"):
         yield key, data
 
 
