@@ -107,7 +107,7 @@ def blocks(
             if at:
                 position += at
                 yield Block(data[:at], line, position)
-                line += np.count_nonzero(np.frombuffer(data, np.uint8, at) == LINE_END)
+                line += int(np.count_nonzero(np.frombuffer(data, np.uint8, at) == LINE_END))
                 data = data[at:]
 
 
