@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from holdfast.fleet.log import DAY_S
 from published_figures import Figures
 
 if TYPE_CHECKING:
@@ -45,16 +46,14 @@ def _ends(log: FleetLog, truth: Figures) -> Figures:
     from holdfast.fleet.attribution import infrastructure_failures
 
     status, goodput = fleet.status(log), fleet.goodput(log)
-    failed = infrastructure_failures(log)
-    failed_hours = log.rows(failed.agg(hours=failed.gpu_hours.sum()))[0]["hours"]
-    jobs = log.attempts.agg(jobs=log.attempts.run.nunique())
+    failed_hours = log.value(f"SELECT sum(gpu_hours) FROM {infrastructure_failures(log)}")
     nodes = log.count("nodes")
-    loops = goodput.crash_loops.to_dict("records")
+    loops = goodput.crash_loops.to_pylist()
     longest = loops[0] if loops else {"requeues": 0, "preempted": 0, "gpus": 0}
     worst = max(loops, key=lambda loop: loop["preempted"], default=longest)
     return {
         "nodes": nodes,
-        "jobs": log.rows(jobs)[0]["jobs"],
+        "jobs": log.value(f"SELECT count(DISTINCT run) FROM {log.attempts}"),
         "attempts": status.attempts,
         "gpu_hours": status.gpu_hours,
         "utilisation": status.gpu_hours / (nodes * log.gpus_per_node * 24 * truth["days"]),
@@ -90,8 +89,10 @@ def _rates(log: FleetLog) -> Figures:
 
 def _sizes(log: FleetLog) -> Figures:
     """Shares of jobs and of GPU time by size."""
-    t = log.executions
-    rows = log.rows(t.group_by("gpus").agg(jobs=t.run.nunique(), hours=t.gpu_hours.sum()))
+    rows = log.rows(
+        "SELECT gpus, count(DISTINCT run) AS jobs, sum(gpu_hours) AS hours "
+        f"FROM {log.executions} GROUP BY gpus ORDER BY gpus"
+    )
     jobs, hours = (sum(row[key] for row in rows) for key in ("jobs", "hours"))
 
     def share(key: str, whole: float, low: int, high: int) -> float:
@@ -114,33 +115,28 @@ def _lemons(log: FleetLog, lemons: set[str]) -> Figures:
     from holdfast.fleet.attribution import infrastructure_failures
 
     found = fleet.lemons(log).lemons
-    t = log.executions
-    nodes = t.select("key", "run", "start_s", node=t.nodes.unnest())
-    touched = nodes.filter(nodes.node.isin(sorted(lemons))).select("key").distinct()
-    daily = t.mutate(day=(t.start_s / 86_400).floor(), gone=t.state != "RUNNING")
-    daily = daily.left_join(touched.mutate(touched=True), "key").drop("key_right")
-    failed = infrastructure_failures(log).select("key", failed=True)
-    daily = daily.left_join(failed, "key").drop("key_right")
-    daily = daily.mutate(
-        touched=daily.touched.fill_null(False), failed=daily.failed.fill_null(False)
+    on_lemon = f"list_has_any(nodes, [{', '.join(map(repr, sorted(lemons)))}]::VARCHAR[])"
+    attempts = log.keep(
+        "touched",
+        f"""SELECT gpus, gpu_hours, start_s // {DAY_S} AS day, state <> 'RUNNING' AS gone,
+            {on_lemon} AS touched, key IN (SELECT key FROM {infrastructure_failures(log)}) AS failed
+        FROM {log.executions}""",
     )
-    by_day = daily.group_by("day").agg(share=daily.touched.mean())
-    over = daily.filter((daily.gpus >= LARGE_GPUS) & daily.gone)
-    sums = log.rows(
-        daily.agg(
-            hours=daily.gpu_hours.sum(),
-            on_lemons=(daily.gpu_hours * daily.touched.cast("int8")).sum(),
-        )
-    )[0]
-    large = log.rows(over.agg(n=over.count(), failed=over.failed.sum()))[0]
+    by_day = f"SELECT avg(CAST(touched AS INT)) AS share FROM {attempts} GROUP BY day"
+    [sums] = log.rows(
+        f"""SELECT sum(gpu_hours) AS hours, sum(gpu_hours) FILTER (WHERE touched) AS on_lemons,
+            count(*) FILTER (WHERE gpus >= {LARGE_GPUS} AND gone) AS large,
+            count(*) FILTER (WHERE gpus >= {LARGE_GPUS} AND gone AND failed) AS large_failed
+        FROM {attempts}"""
+    )
     return {
         "lemons": len(lemons),
         "lemons_found": found,
         "lemons_right": len(lemons & set(found)),
-        "touched_jobs": log.rows(by_day.agg(mean=by_day.share.mean()))[0]["mean"],
-        "touched_gpu_time": sums["on_lemons"] / sums["hours"],
-        "large_attempts": large["n"],
-        "large_failed": int(large["failed"] or 0),
+        "touched_jobs": log.value(f"SELECT avg(share) FROM ({by_day})"),
+        "touched_gpu_time": (sums["on_lemons"] or 0.0) / sums["hours"],
+        "large_attempts": sums["large"],
+        "large_failed": sums["large_failed"],
     }
 
 
@@ -151,14 +147,14 @@ def _large_runs(log: FleetLog) -> Figures:
     assumed = log.assumptions
     rate = fleet.mttf(log).model.rate_per_1000_node_days_ / 1000
     rows = []
-    for row in fleet.measured_ettr(log).by_size.to_dict("records"):
+    for row in fleet.measured_ettr(log).by_size.to_pylist():
         if row["gpus_max"] < LARGE_GPUS:
             continue
         setting = {
             "nodes": row["gpus"] / log.gpus_per_node,
             "rate_per_node_day": rate,
             "checkpoint_interval_s": assumed.checkpoint_interval_s,
-            "init_s": assumed.init_s,
+            "init_s": log.init_s,
             "queue_s": row["queue_s"],
         }
         expected = {form: fleet.expected_ettr(**setting, form=form) for form in ("v2", "exact")}

@@ -26,7 +26,7 @@ class Row:
     high: float
     """The tolerance set beforehand; where there was none, 10 % either way or the rounding."""
     kind: str
-    """``input``, ``chosen`` or ``emerges``."""
+    """``input``, ``chosen`` or ``emerges``; what follows from a chosen factor is chosen."""
     unit: str = "%"
     """``%`` of a share; else what stands behind the number."""
     digits: int = 1
@@ -92,7 +92,7 @@ RSC1 = (
         why="The hazard of the preset is a little too high; nothing else hangs on it."),
     Row("NODE_FAIL", "0.1 %", state("NODE_FAIL"), 0.0005, 0.0015, "emerges", digits=2),
     Row("Infrastructure failures, r_f x GPU-hours / 192", "3,615",
-        lambda f: f["rate"] / 1000 * f["gpu_hours"] / 192, 3_253, 3_977, "emerges", "", 0),
+        lambda f: f["rate"] / 1000 * f["gpu_hours"] / 192, 3_253, 3_977, "chosen", "", 0),
     Row("Attempts that the infrastructure ended", "3,615", _figure("failures"), 3_253, 3_977,
         "emerges", "", 0,
         why="3,615 is the rate times the node-days, one failure each. A node that small jobs share ends "
@@ -123,14 +123,14 @@ RSC1 = (
         "chosen"),
     Row("GPU time of jobs with 4,096", "12 %", _figure("hours_4096"), 0.108, 0.132, "chosen"),
     Row("Lemons found: precision", "more than 85 %",
-        lambda f: f["lemons_right"] / max(len(f["lemons_found"]), 1), 0.85, 1.0, "emerges", digits=0),
+        lambda f: f["lemons_right"] / max(len(f["lemons_found"]), 1), 0.85, 1.0, "chosen", digits=0),
     Row("Lemons found: recall", "", lambda f: f["lemons_right"] / f["lemons"], 0.80, 1.0,
-        "emerges", digits=0),
+        "chosen", digits=0),
     Row("Jobs of a day that touch a lemon", "13 %", _figure("touched_jobs"), 0.117, 0.143, "emerges",
         why="24 of 2,000 nodes are 1.2 %, and most jobs use one node, so most jobs cannot touch a lemon "
         "unless lemons are drawn to them. Attempts with a lemon have a share of {touched_gpu_time:.2f} of "
         "the GPU time. How the published share was counted is not said."),
-    Row("Attempts of 512 and more GPUs that fail", "14 %", _large_failed, 0.126, 0.154, "emerges"),
+    Row("Attempts of 512 and more GPUs that fail", "14 %", _large_failed, 0.126, 0.154, "chosen"),
 )  # fmt: skip
 AFTER = Row(
     "... after the lemons found are pulled", "4 %", _large_failed, 0.03, 0.05, "chosen",

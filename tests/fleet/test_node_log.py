@@ -148,3 +148,27 @@ def test_a_failure_log_of_two_systems(tmp_path: Path) -> None:
     found = fleet.lemons(tmp_path / "s")
     assert found.lemons == ["a:n1"]
     assert {row["node"]: row["failures"] for row in found.nodes.to_pylist()}["b:n1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("failures", "down_days"),
+    [
+        # Node, day of the failure, day of the end; the log is ten days long.
+        ([("a", 0, ""), ("b", 4, ""), ("c", 10, "")], 0),  # no end is stated: they were up again
+        ([("a", 0, ""), ("a", 4, ""), ("a", 10, "")], 0),
+        ([("a", 0, 1), ("b", 4, ""), ("c", 10, 10)], 1 + 6),  # b is still down
+        ([("a", 0, 1), ("b", 4, ""), ("b", 6, 7), ("c", 10, 10)], 1 + 1),  # b was up to fail again
+        ([("a", 0, 1), ("b", 4, ""), ("b", 6, ""), ("c", 10, 10)], 1 + 4),
+    ],
+)
+def test_time_down_where_ends_are_not_stated(
+    tmp_path: Path, failures: list[tuple[str, int, int | str]], down_days: float
+) -> None:
+    def at(day: int | str) -> str:
+        return "" if day == "" else str(1_782_907_200 + 86_400 * int(day))
+
+    lines = [f"{node},{at(start)},{at(end)},x" for node, start, end in failures]
+    (tmp_path / "log.csv").write_text("\n".join(["node,start,end,cause", *lines]) + "\n")
+    fleet.ingest([tmp_path / "log.csv"], tmp_path / "store", nodes=5)
+    model = fleet.mttf(fleet.open(tmp_path / "store")).model
+    assert model.node_days_ == pytest.approx(5 * 10 - down_days, abs=1e-3)

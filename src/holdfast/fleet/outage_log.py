@@ -35,9 +35,12 @@ class Outages:
         count = len(self.rows)
         known = Counter(row["label"] for row in self.rows if row["label"] != UNATTRIBUTED)
         nodes = Counter(row["node"] for row in self.rows)
-        down_s = float(sum(row["down_s"] for row in self.rows))
+        down_s = sum(row["down_s"] or 0.0 for row in self.rows)
         text = f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
-        text += f"{minute(self.log.begin_s)}, {duration(down_s)} of one node's time down in all."
+        text += f"{minute(self.log.begin_s)}"
+        if ends_known(self.log):
+            text += f", {duration(down_s)} of one node's time down in all"
+        text += "."
         if known:
             cause, n = min(known.items(), key=lambda each: (-each[1], each[0]))
             text += f" The most frequent cause: {cause}, {percent(n / count)}."
@@ -71,14 +74,37 @@ def outages_of(log: FleetLog) -> Outages | None:
 
 
 def outage_failures(log: FleetLog) -> str:
-    """The outages of the window that the log marks as failures: node, stop_s, label, down_s."""
+    """The outages of the window that the log marks as failures: node, stop_s, label, down_s.
+
+    `down_s` is null where nothing says how long: the node failed again, or the log states no end at all.
+    """
     return log.view(
         "outage_failures",
         f"""SELECT node, start_s AS stop_s, coalesce(nullif(cause, ''), '{UNATTRIBUTED}') AS label,
-            CAST(coalesce(end_s, {int(log.end_s)}) - start_s AS DOUBLE) AS down_s
-        FROM {log.table("node_outages")}
+            CAST(end_s - start_s AS DOUBLE) AS down_s
+        FROM ({_ended(log)}) AS outages
         WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)}""",
     )
+
+
+def _ended(log: FleetLog) -> str:
+    """The outages with their ends: node, start_s, end_s, state, cause.
+
+    What states no end is not over. Of a failure that holds only where the log states the ends of others and
+    the node did not fail again; else its end is null.
+    """
+    outages, last = log.table("node_outages"), int(log.end_s)
+    return f"""SELECT node, start_s, state, cause, CASE
+            WHEN end_s IS NOT NULL OR state <> '{FAILURE}' THEN coalesce(end_s, {last})
+            WHEN {ends_known(log)} AND lead(start_s) OVER (
+                PARTITION BY node, state ORDER BY start_s) IS NULL THEN {last} END AS end_s
+        FROM {outages}"""
+
+
+def ends_known(log: FleetLog) -> bool:
+    """Whether a log of node failures says of any when the node came back."""
+    outages = log.table("node_outages")
+    return bool(log.value(f"SELECT count(end_s) FROM {outages} WHERE state = '{FAILURE}'"))
 
 
 def only_outages(log: FleetLog) -> bool:
@@ -112,8 +138,8 @@ def outage_exposure(log: FleetLog, counted: str) -> list[dict[str, Any]]:
     begin, end = literal(log.begin_s), literal(log.end_s)
     rows = log.rows(
         f"""WITH down AS (
-            SELECT node, greatest(start_s, {begin}) AS low, least(coalesce(end_s, {end}), {end}) AS high
-            FROM {log.table("node_outages")}
+            SELECT node, greatest(start_s, {begin}) AS low, least(end_s, {end}) AS high
+            FROM ({_ended(log)}) AS outages WHERE end_s IS NOT NULL
         ), counted AS (
             SELECT node, 0 AS failures, CAST(0 AS DOUBLE) AS down_s FROM {log.table("nodes")}
             UNION ALL

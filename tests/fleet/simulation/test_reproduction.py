@@ -10,11 +10,14 @@ import pytest
 
 import reproduction
 from holdfast import fleet
+from incident_figures import FLEETS, LIMITS, WITH_LEMONS, verdict_of
 from measured_figures import measure
+from public_logs import PUBLIC
 from published_figures import AFTER, RSC1, RSC2, Figures, misses
 from reproduction import EXPERIMENTS, logs_of
 
 KEPT: dict[str, Figures] = json.loads(reproduction.KEPT.read_text(encoding="utf-8"))
+SIMULATED = {each.name: KEPT[each.name] for each in EXPERIMENTS}
 
 HOLD = {
     *("Jobs", "GPU-hours", "Utilisation"),
@@ -26,13 +29,19 @@ HOLD = {
 }
 """Rows of RSC-1 that must stay inside what is allowed."""
 
+FROM_THE_FACTOR = (
+    "Lemons found: precision",
+    "Lemons found: recall",
+    "Attempts of 512 and more GPUs that fail",
+)
+
 
 def test_the_page_is_what_the_kept_figures_say() -> None:
     assert reproduction.PAGE.read_text(encoding="utf-8") == reproduction.page(KEPT)
 
 
 def test_every_experiment_is_kept_and_nothing_else() -> None:
-    assert set(KEPT) == {each.name for each in EXPERIMENTS}
+    assert set(KEPT) == {*SIMULATED, reproduction.KNOWN_FLEETS, *PUBLIC}
     for each in EXPERIMENTS:
         assert KEPT[each.name]["days"] == each.days
 
@@ -50,7 +59,19 @@ def test_pulling_the_lemons_that_were_found_halves_the_failures_of_large_jobs() 
 
 
 def test_the_intervals_hold_what_was_injected() -> None:
-    assert sum(map(reproduction.holds, KEPT.values())) >= len(KEPT) - 1
+    assert sum(map(reproduction.holds, SIMULATED.values())) >= len(SIMULATED) - 1
+
+
+def test_intervals_and_lemons_of_known_fleets_are_as_wanted() -> None:
+    fleets = KEPT[reproduction.KNOWN_FLEETS]["fleets"]
+    assert set(fleets) == set(FLEETS | WITH_LEMONS | LIMITS)
+    verdicts = {name: verdict_of(fleets[name], name in FLEETS) for name in FLEETS | WITH_LEMONS}
+    assert "**no**" not in verdicts.values(), verdicts
+
+
+def test_what_follows_from_the_factor_of_the_lemons_is_called_chosen() -> None:
+    kinds = {row.what: row.kind for row in RSC1}
+    assert {kinds[what] for what in FROM_THE_FACTOR} == {"chosen"}
 
 
 def test_every_miss_is_explained() -> None:
