@@ -266,6 +266,8 @@ def mttf(
 
 @app.command
 def ettr(
+    store: Path | None = None,
+    /,
     *,
     nodes: float | None = None,
     rate: float | None = None,
@@ -274,6 +276,9 @@ def ettr(
     write: Duration = 0.0,
     queue: Duration = 0.0,
     productive: Duration | None = None,
+    recovery: Duration | None = None,
+    overhead: Share = 0.0,
+    state_lost: Share = 0.0,
     solve: Annotated[str | None, option(metavar="NAME")] = None,
     target: float = 0.9,
     monte_carlo: bool = False,
@@ -281,6 +286,7 @@ def ettr(
     """Compute the expected ETTR of a job and its best checkpoint interval.
 
     Args:
+        store: Store whose failure rate is used, with its interval, instead of --rate.
         nodes: Nodes of the job.
         rate: Failures per node and day (r_f).
         checkpoint: Time between checkpoints.
@@ -288,13 +294,24 @@ def ettr(
         write: Pause of the job per checkpoint write.
         queue: Mean queue time before each start.
         productive: Productive time that the run needs (default: unlimited).
-        solve: Parameter to solve for: checkpoint, rate, write, init, queue or nodes.
+        recovery: Time from a failure until training goes on from copies of the state that other nodes hold,
+            without rollback (default: every failure rolls back).
+        overhead: Share by which the copies make each step longer.
+        state_lost: Share of the failures that take all copies, so that the job rolls back.
+        solve: Parameter to solve for: checkpoint, rate, write, init, queue, nodes or recovery.
         target: Target ETTR of --solve.
         monte_carlo: Also simulate (exponential gaps, fixed seed).
     """
     from holdfast.fleet.ettr_forms import ettr as run
     from holdfast.fleet.ettr_solve import solve as run_solve
 
+    interval = None
+    if store is not None:
+        from holdfast.fleet.failures import mttf as fitted
+
+        model = fitted(store).model
+        rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
+        interval = ends[0], ends[1]
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
     if missing:
@@ -303,11 +320,13 @@ def ettr(
         expected = "for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m"
         raise InputError(problem, code="missing-key", found=found, expected=expected)
     times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
+    peers = {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
     if solve is not None:
         job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
-        return run_solve(solve, target, **job, **times)  # type: ignore[arg-type]  # checked inside
+        return run_solve(solve, target, **job, **times, **peers)  # type: ignore[arg-type]  # checked inside
     # None of the three is None here; the type checker does not see that through the list above.
-    result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
+    result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times, **peers)  # type: ignore[arg-type]
+    result = replace(result, rate_ci95=interval)
     return result.with_monte_carlo() if monte_carlo else result
 
 

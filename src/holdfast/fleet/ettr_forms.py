@@ -28,6 +28,15 @@ The forms, from rough to exact, with a = 1 - L(u0 + dt/2):
 
 ``v2`` and ``full`` are first-order in L and pessimistic at scale: beyond L(u0 + dt/2) = 0.3 use
 ``exact``.
+
+**Recovery without rollback.** Peers hold copies of the state: a failure stops the job for r and loses no
+step, a failure during the recovery begins it anew. The copies make each step longer by the share o, and a
+share p of the failures takes them all: the job starts again (q, u0) from its last checkpoint, as it does
+after any failure in the initialisation, when there are no copies yet. A second of running is k = p +
+(1-p) e^{-Lr} seconds of progress, and a start takes S = q e^{L u0} + (e^{L u0} - 1)/L. So all forms hold
+(Wald) with Lp/k losses a second of progress, a queue of S k, no initialisation, and progress of dt(1+o) and
+R(1+o), times k/(1+o): `EttrParameters.with_rollback_alone`. With p = 0 that is dt / (dt(1+o) + w) e^{-Lr},
+with p = 1 and o = 0 the exact form above.
 """
 
 from __future__ import annotations
@@ -35,6 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -56,7 +66,8 @@ from holdfast.numbers import counted, duration, number, percent
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
 
-TIMES = ("init", "write", "queue", "productive")
+TIMES = ("init", "write", "queue", "productive", "recovery")
+MOST_LOAD = 600.0  # Failures in an initialisation beyond which none ends
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
 Form = Literal["v2", "full", "exact", "exact_finite"]
@@ -80,19 +91,49 @@ class EttrParameters:
     queue_s: float = 0.0  # Mean time in the queue before each (re)start, seconds
     # Productive time that the run needs, seconds; None: without end (the long run).
     productive_s: float | None = None
+    # Stop after a failure where peers hold the state, seconds; None: every failure rolls back.
+    recovery_s: float | None = None
+    overhead: float = 0.0  # Share by which the copies make steps longer
+    state_lost: float = 0.0  # Share of the failures that take all copies: they roll back
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "checkpoint_interval_s", "productive_s"):
+        for name in ("nodes", "checkpoint_interval_s", "productive_s", "recovery_s"):
             value = getattr(self, name)
             if value is not None:
-                require_number(name, value, positive=True)
-        for name in ("rate_per_node_day", "init_s", "write_s", "queue_s"):
+                require_number(name, value, positive=name != "recovery_s")
+        for name in ("rate_per_node_day", "init_s", "write_s", "queue_s", "overhead", "state_lost"):
             require_number(name, getattr(self, name), positive=False)
+        if self.state_lost > 1:
+            found, expected = f"{self.state_lost}", "a share of the failures, 0 to 1"
+            raise InputError(
+                "invalid state_lost", code="out-of-range", found=found, expected=expected
+            )
 
     @property
     def failures_per_s(self) -> float:
         """L = N r_f: failures of the job per second of running."""
         return self.nodes * self.rate_per_node_day / SECONDS_PER_DAY
+
+    @cached_property
+    def with_rollback_alone(self) -> tuple[EttrParameters, float]:
+        """What has the same ETTR, but for a factor, if every failure rolls back; and this factor."""
+        if self.recovery_s is None:
+            return self, 1.0
+        rate, lost, longer = self.failures_per_s, self.state_lost, 1 + self.overhead
+        progress = lost + (1 - lost) * math.exp(-rate * self.recovery_s)  # a second of running
+        begun = min(rate * self.init_s, MOST_LOAD)
+        start = self.queue_s * math.exp(begun) + (math.expm1(begun) / rate if rate else self.init_s)
+        losses = rate * lost / progress if lost else 0.0
+        alone = replace(
+            self,
+            rate_per_node_day=losses * SECONDS_PER_DAY / self.nodes,
+            checkpoint_interval_s=self.checkpoint_interval_s * longer,
+            init_s=0.0,
+            queue_s=start * progress,
+            productive_s=None if self.productive_s is None else self.productive_s * longer,
+            recovery_s=None,
+        )
+        return alone, progress / longer
 
     @property
     def first_order_load(self) -> float:
@@ -117,6 +158,8 @@ class EttrResult(Answer):
     notes: tuple[str, ...] = field(default=())  # What a reader must know before using the numbers
     # A simulation beside the forms; None unless `with_monte_carlo` made this result.
     monte_carlo: MonteCarloEttr | None = None
+    # Of the failures per node and day, where they were counted; None: stated.
+    rate_ci95: tuple[float, float] | None = None
 
     def with_monte_carlo(self, *, replicas: int = 100_000, seed: int = 0) -> EttrResult:
         """This result and a simulation of the same job (exponential gaps).
@@ -139,6 +182,14 @@ class EttrResult(Answer):
         return self.exact if self.exact_finite is None else self.exact_finite
 
     @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The interval of `recommended` that follows from that of the rate."""
+        if self.rate_ci95 is None:
+            return None
+        low, high = (replace(self.parameters, rate_per_node_day=r) for r in self.rate_ci95[::-1])
+        return ettr_of(low), ettr_of(high)
+
+    @property
     def title(self) -> str:
         """The heading of the page."""
         return "Expected ETTR"
@@ -150,10 +201,11 @@ class EttrResult(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What ETTR is expected?"""
-        p, simulated = self.parameters, self.monte_carlo
+        p, simulated, ends = self.parameters, self.monte_carlo, self.ci95
+        within = f" [{percent(ends[0], 2)}, {percent(ends[1], 2)}]" if ends else ""
         text = (
             f"A job on {counted(round(p.nodes), 'node')} is expected to be productive "
-            f"{percent(self.recommended, 2)} of its time with a checkpoint every "
+            f"{percent(self.recommended, 2)}{within} of its time with a checkpoint every "
             f"{duration(p.checkpoint_interval_s)}"
         )
         if self.optimal_interval_s is not None:
@@ -179,6 +231,8 @@ class EttrResult(Answer):
             "checkpoint write w": duration(p.write_s),
             "initialisation u0": duration(p.init_s),
             "queue before each start q": duration(p.queue_s),
+            "recovery without rollback r": duration(p.recovery_s),
+            "steps longer by o, failures that lose the state p": f"{p.overhead:.1%}, {p.state_lost:.1%}",
             "best checkpoint interval": duration(self.optimal_interval_s),
             "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
         }
@@ -202,6 +256,8 @@ class EttrResult(Answer):
                 "rate_per_node_day": p.rate_per_node_day,
                 "checkpoint_minutes": _minutes(p.checkpoint_interval_s),
                 **{f"{name}_minutes": _minutes(getattr(p, f"{name}_s")) for name in TIMES},
+                "overhead": p.overhead,
+                "state_lost": p.state_lost,
                 "failures_per_day": p.failures_per_s * SECONDS_PER_DAY,
                 "first_order_load": p.first_order_load,
                 "daly_checkpoint_minutes": _minutes(self.daly_interval_s),
@@ -210,6 +266,7 @@ class EttrResult(Answer):
                 "notes": list(self.notes),
             },
             **({} if self.monte_carlo is None else {"monte_carlo": self.monte_carlo.to_dict()}),
+            **({} if self.ci95 is None else {"ci95": list(self.ci95)}),
         }
 
 
@@ -222,6 +279,9 @@ def ettr(
     write_s: float = 0.0,
     queue_s: float = 0.0,
     productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> EttrResult:
     """Every form of the expected ETTR, the best checkpoint intervals, and the assumptions.
 
@@ -233,6 +293,10 @@ def ettr(
         write_s: seconds for which a write stops the training.
         queue_s: mean seconds in the queue before each start.
         productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without
+            rollback; None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Returns:
         An `EttrResult`; no ratio in it lies outside [0, 1].
@@ -241,26 +305,40 @@ def ettr(
         InputError: a parameter that makes no sense.
     """
     p = EttrParameters(
-        nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
+        nodes,
+        rate_per_node_day,
+        checkpoint_interval_s,
+        init_s,
+        write_s,
+        queue_s,
+        productive_s,
+        recovery_s,
+        overhead,
+        state_lost,
     )
-
-    def interval(form: Callable[..., float | None]) -> float | None:
-        # A write that takes no time has no best interval: 0 would be no advice.
-        return form(nodes, rate_per_node_day, write_s=write_s) or None
-
-    pauses = {"init_s": init_s, "write_s": write_s, "queue_s": queue_s}
+    alone, factor = p.with_rollback_alone
+    job = (alone.nodes, alone.rate_per_node_day)
+    pauses = {"init_s": alone.init_s, "write_s": write_s, "queue_s": alone.queue_s}
     return EttrResult(
         parameters=p,
         v2=_first_order(p, finite=False),
         full=_first_order(p, finite=True),
         exact=exact_ettr(p),
         exact_finite=None if productive_s is None else exact_finite_ettr(p),
-        young_interval_s=interval(young_interval),
-        daly_interval_s=interval(daly_interval),
-        optimal_interval_s=interval(optimal_checkpoint_interval),
-        optimal_ettr=optimal_ettr(nodes, rate_per_node_day, **pauses),
+        young_interval_s=best_interval(p, young_interval),
+        daly_interval_s=best_interval(p, daly_interval),
+        optimal_interval_s=best_interval(p, optimal_checkpoint_interval),
+        optimal_ettr=factor * optimal_ettr(*job, **pauses),
         notes=tuple(_notes(p)),
     )
+
+
+def best_interval(p: EttrParameters, form: Callable[..., float | None]) -> float | None:
+    """The best checkpoint interval of a job by one of the forms, seconds; None: there is none."""
+    alone, _ = p.with_rollback_alone
+    best = form(alone.nodes, alone.rate_per_node_day, write_s=p.write_s)
+    # A write that takes no time has no best interval: 0 would be no advice.
+    return best / (1 + p.overhead) if best else None
 
 
 def expected_ettr(
@@ -346,21 +424,23 @@ def long_run_ettr(
 
 def _first_order(p: EttrParameters, *, finite: bool) -> float | None:
     """``full`` (finite) or ``v2``; None outside its range, where the formula falls below zero."""
+    p, factor = p.with_rollback_alone
     a = 1 - p.first_order_load
     if a < 0:
         return None
     per_restart = 1 + p.failures_per_s * p.queue_s
     writes = p.write_s / p.checkpoint_interval_s
     if not finite or p.productive_s is None:
-        return a / (per_restart * (1 + writes))
+        return factor * a / (per_restart * (1 + writes))
     first_init, first_queue = p.init_s / p.productive_s, p.queue_s / p.productive_s
-    return a / (per_restart * (1 + writes + first_init) + first_queue * a)
+    return factor * a / (per_restart * (1 + writes + first_init) + first_queue * a)
 
 
 def exact_ettr(p: EttrParameters) -> float:
     """The form ``exact``."""
+    p, factor = p.with_rollback_alone
     value = long_run_ettr(p.failures_per_s, p.checkpoint_interval_s, p.init_s, p.write_s, p.queue_s)
-    return float(value)
+    return factor * float(value)
 
 
 def intervals_of_run(productive_s: float, checkpoint_interval_s: float) -> tuple[int, float]:
@@ -373,6 +453,9 @@ def exact_finite_ettr(p: EttrParameters) -> float:
     """The form ``exact_finite``; InputError without a productive time."""
     if p.productive_s is None:
         raise InputError("the form exact_finite needs a productive time", code="missing-key")
+    if p.recovery_s is not None:
+        alone, factor = p.with_rollback_alone
+        return factor * exact_finite_ettr(alone)
     rate, queue = p.failures_per_s, p.queue_s
     before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
     if rate * (queue + p.init_s + p.checkpoint_interval_s + p.write_s) < 1e-17:
@@ -412,6 +495,12 @@ def _notes(p: EttrParameters) -> list[str]:
         "v2 and exact describe a run without end; full and exact_finite count the first queue and "
         "initialisation of a run of the given productive time.",
     ]
+    if p.recovery_s is not None:
+        notes.append(
+            "Rollbacks are those of failures that lose the state, and of failures in an initialisation; a "
+            "failure in a recovery begins it anew. What follows is said of the rollbacks."
+        )
+        p, _ = p.with_rollback_alone
     if p.first_order_load > FIRST_ORDER_LIMIT:
         notes.append(
             f"L(u0 + dt/2) = {p.first_order_load:.2f} is above {FIRST_ORDER_LIMIT}: v2 and full are too "

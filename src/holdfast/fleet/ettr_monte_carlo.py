@@ -71,6 +71,11 @@ def monte_carlo_ettr(
     if replicas < 2:
         found, expected = f"{replicas}", "2 or more"
         raise InputError("too few replicas", code="no-data", found=found, expected=expected)
+    if parameters.recovery_s is not None:
+        problem, remedy = "recovery without rollback is not simulated", "use the form exact"
+        raise InputError(
+            problem, code="unsupported", remedy=f"{remedy}, or `holdfast fleet whatif`"
+        )
     name = distribution if isinstance(distribution, str) else "empirical"
     if parameters.failures_per_s == 0:
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, name, seed)

@@ -10,10 +10,10 @@ from typing import Literal
 from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_forms import EttrParameters, exact_ettr, exact_finite_ettr
+from holdfast.fleet.ettr_forms import EttrParameters, best_interval, exact_ettr, exact_finite_ettr
 from holdfast.numbers import number
 
-SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
+SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes", "recovery"]
 FIELDS: dict[str, tuple[str, str]] = {
     # what is solved for: (field of EttrParameters, unit)
     "checkpoint": ("checkpoint_interval_s", "s"),
@@ -22,6 +22,7 @@ FIELDS: dict[str, tuple[str, str]] = {
     "init": ("init_s", "s"),
     "queue": ("queue_s", "s"),
     "nodes": ("nodes", "nodes"),
+    "recovery": ("recovery_s", "s"),
 }
 SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 
@@ -66,6 +67,9 @@ def solve(
     queue_s: float = 0.0,
     productive_s: float | None = None,
     form: str = "exact",
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> SolveResult:
     """The range of one parameter in which the expected ETTR is at least `target`.
 
@@ -73,7 +77,8 @@ def solve(
     optimum and falls again; so each answer is one interval.
 
     Args:
-        for_: "checkpoint", "rate", "write", "init", "queue" or "nodes"; its own value is not used.
+        for_: "checkpoint", "rate", "write", "init", "queue", "nodes" or "recovery"; its own value is not
+            used.
         target: the ETTR to reach, between 0 and 1.
         nodes: as in `EttrParameters`, like all that follow.
         rate_per_node_day: failures per node and day.
@@ -83,6 +88,9 @@ def solve(
         queue_s: seconds.
         productive_s: seconds; None: the long run.
         form: "exact", or with a productive time "exact_finite" (not for "checkpoint").
+        recovery_s: as of `ettr`, like the two that follow.
+        overhead: share.
+        state_lost: share.
 
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
@@ -107,7 +115,8 @@ def solve(
     parameters = dict(zip(names, values, strict=False)) | {name: 1.0}  # its own value is not used
     if missing := [key for key, value in parameters.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    base = EttrParameters(**parameters, productive_s=productive_s)  # type: ignore[arg-type]
+    peers = {"recovery_s": recovery_s, "overhead": overhead, "state_lost": state_lost}
+    base = EttrParameters(**({"productive_s": productive_s} | peers | parameters))  # type: ignore[arg-type]
     value_of = exact_ettr if form == "exact" else exact_finite_ettr
 
     def value_at(x: float) -> float:
@@ -115,9 +124,9 @@ def solve(
 
     best = 1.0 if for_ == "nodes" else SMALLEST
     if for_ == "checkpoint":
-        job = (base.nodes, base.rate_per_node_day)
-        optimum = optimal_checkpoint_interval(*job, write_s=base.write_s)
-        best = LARGEST if optimum is None else max(optimum, SMALLEST)
+        optimum = best_interval(base, optimal_checkpoint_interval)
+        lost = base.with_rollback_alone[0].failures_per_s
+        best = max(optimum or 0.0, SMALLEST) if lost else LARGEST
     best_ettr = value_at(best)
     if best_ettr < target:
         raise InputError(

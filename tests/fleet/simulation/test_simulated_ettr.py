@@ -17,6 +17,7 @@ from holdfast.fleet.ettr_forms import EttrParameters, exact_ettr, exact_finite_e
 from holdfast.fleet.simulation.engine import Run, run
 from holdfast.fleet.simulation.records import JOBS, Records, State, table
 from holdfast.fleet.simulation.scenario import (
+    Blast,
     Checkpoint,
     Cluster,
     Component,
@@ -181,6 +182,64 @@ def test_whole_runs_have_the_finite_exact_ettr(setting: Setting, hours: float) -
     error = wall.std(ddof=1) / math.sqrt(count) / wall.mean()
     assert error < 0.01
     assert abs(ratio / expected - 1) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("setting", "recovery_s", "blasts_per_day", "survives"),
+    [
+        (SETTINGS[0], 3 * MINUTE, 0.0, 1),
+        (SETTINGS[3], 10 * MINUTE, 0.5, 1),
+        (SETTINGS[4], 2 * MINUTE, 4.0, 1),
+        (SETTINGS[4], 5 * MINUTE, 4.0, 32),  # all nodes at once leave no peer, whatever is said
+        (SETTINGS[2], 15 * MINUTE, 0.3, 2),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_recovery_without_rollback_has_the_exact_ettr(
+    setting: Setting, recovery_s: float, blasts_per_day: float, survives: int, mode: str
+) -> None:
+    if mode == "async":
+        setting = setting._replace(write_s=0.0)
+    fleet = fleet_of(setting)
+    shared = Blast("filesystem", "fleet", blasts_per_day, "mount", repair_s=1.0)
+    copies = {"recovery_s": recovery_s, "survives": survives, "mode": mode}
+    scenario = replace(
+        fleet,
+        checkpoint=replace(fleet.checkpoint, **copies),
+        failures=replace(fleet.failures, blasts=(shared,) * (blasts_per_day > 0)),
+    )
+    days = 8_000 / (setting.nodes * setting.rate_per_node_day + blasts_per_day)
+    made = run(scenario, days=days, seed=5, jobs=gangs(setting, [0], 1 << 60))
+    attempts = made.attempts
+    productive, wall = attempts.productive_ms.astype(float), days * DAY_MS
+    a_day = setting.nodes * setting.rate_per_node_day + blasts_per_day
+    parameters = replace(
+        setting.parameters,
+        rate_per_node_day=a_day / setting.nodes,
+        recovery_s=recovery_s,
+        state_lost=blasts_per_day / a_day,
+    )
+    assert productive.sum() / wall == pytest.approx(exact_ettr(parameters), rel=0.006)
+    if not blasts_per_day:  # nothing that was done is done again
+        assert attempts.lost_ms.sum() == 0
+
+
+def test_copies_of_a_part_of_the_nodes_are_kept() -> None:
+    """A pod of 50 nodes of a gang on 64 fails at once: its copies survive where that many may."""
+    setting = Setting(64, 1e-6, 60 * MINUTE, 0.0, 5 * MINUTE, 0.0)
+    fleet = fleet_of(setting)
+    switch = Blast("switch", "pod", 0.5, "link", repair_s=1.0)
+    lost = []
+    for survives in (49, 50):
+        scenario = replace(
+            fleet,
+            cluster=Cluster(100, nodes_per_pod=50),
+            checkpoint=replace(fleet.checkpoint, recovery_s=60.0, survives=survives),
+            failures=replace(fleet.failures, blasts=(switch,)),
+        )
+        made = run(scenario, days=200, seed=1, jobs=gangs(setting, [0], 1 << 60))
+        lost.append(made.attempts.lost_ms.sum())
+    assert lost[0] > lost[1] == 0
 
 
 @pytest.mark.full

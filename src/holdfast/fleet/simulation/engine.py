@@ -158,13 +158,14 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     counters[k.UNUSED] = slots
     pods = -(-cluster.nodes // cluster.nodes_per_pod)
     queued = {name: jobs[name] for name in jobs.dtype.names or ()}
+    init = round(scenario.checkpoint.init_s * 1e3)
     return k.Simulation(
         rules=_rules(scenario, seed, rates),
         counters=counters,
         nodes=_nodes(scenario, rates),
         on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
         lists=records(k.FREE_LIST, cluster.gpus_per_node + pods, first=-1),
-        jobs=records(k.JOB, len(jobs), **queued, following=-1, before=-1, held_left=-1),
+        jobs=records(k.JOB, len(jobs), **queued, following=-1, before=-1, held_left=-1, init=init),
         classes=_classes(scenario),
         slots=records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
         heap=records(k.EVENT, 2 * burst),
@@ -191,7 +192,8 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         depth=scheduler.depth,
         preemption=scheduler.preemption and len({each.priority for each in scenario.qos}) > 1,
         checkpoint=max(round(checkpoint.interval_s * 1e3), 1),
-        **_ms(checkpoint, "write", "init"),
+        **_ms(checkpoint, "write", "init", "recovery"),
+        survives=checkpoint.survives,
         synchronous=checkpoint.mode == "sync",
         save_on_signal=checkpoint.save_on_signal,
         shape=scenario.failures.shape,

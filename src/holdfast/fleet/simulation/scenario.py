@@ -197,6 +197,10 @@ class Checkpoint:
     # it is written.
     mode: Annotated[str, ("sync", "async")] = "sync"
     save_on_signal: bool = True  # Whether a preempted job writes a checkpoint in its grace period
+    # Time from the end of an attempt that failed until its work goes on from copies in the memory of
+    # the job's other nodes, without rollback; 0: there are no copies.
+    recovery_s: float = 0.0
+    survives: Count = 1  # So many of its nodes may fail at once without a loss of all copies
 
 
 @dataclass(frozen=True)

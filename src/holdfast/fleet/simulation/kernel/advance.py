@@ -54,7 +54,7 @@ def advance(sim: Simulation, until: int) -> bool:
         elif submitted == time:
             counters[const.NEXT_SUBMIT] += 1
             counters[const.EVENTS] += 1
-            sim.jobs[job].eligible = time
+            sim.jobs[job].eligible = sim.jobs[job].turn = time
             enqueue(sim, job)
             _call_for_pass(sim)
         else:
@@ -101,6 +101,8 @@ def _happen(sim: Simulation) -> bool:
         failing.detect(sim, index)
     elif kind == const.ELIGIBLE:
         enqueue(sim, index)
+        if sim.jobs[index].turn == const.FIRST:  # its nodes are not given to others
+            sim.counters[const.NEXT_PASS] = sim.counters[const.NOW]
     elif kind == const.BLAST:
         failing.blast(sim, index)
     elif kind == const.HELD:

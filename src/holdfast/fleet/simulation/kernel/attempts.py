@@ -28,6 +28,7 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
     slot.gpus = min(mine.gpus, rules.gpus_per_node)
     slot.offset, slot.count = counters[const.NODE_ROWS], count
     slot.stopped = slot.signal = -1
+    slot.taken = 0
     slot.failure = slot.preemptor = -1
     slot.hazard = rules.fleet_rate + _shared_hazard(sim, chosen, count)
     for k in range(count):
@@ -74,34 +75,40 @@ def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
 @compiled
 def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
     """In which state an attempt ends if nothing happens to it, and after which time."""
-    rules, attempt = sim.rules[0], sim.jobs[job].attempts
-    state = wide(sim.jobs[job].end_state)
+    rules, mine = sim.rules[0], sim.jobs[job]
+    attempt, state = mine.attempts, wide(mine.end_state)
     if math.isfinite(rules.requeue_scale):
         of = stream(rules.seed, REQUEUE, job)
         until = weibull(of, attempt, rules.requeue_scale, rules.requeue_shape)
         if until < rest:
             state, rest = const.REQUEUED, int(until)
     # A job that completes writes its result; one that is stopped does not come to it.
-    writes = -(-rest // rules.checkpoint) if state == const.COMPLETED else rest // rules.checkpoint
+    since = rest + mine.phase
+    writes = (
+        -(-since // rules.checkpoint) if state == const.COMPLETED else since // rules.checkpoint
+    )
     if not rules.synchronous:
         writes = 1 if state == const.COMPLETED else 0
-    return state, rules.init + rest + writes * rules.write
+    return state, mine.init + rest + writes * rules.write
 
 
 @compiled
-def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
-    """What an attempt has done after a time: initialised, worked, waited for writes; and saved."""
-    init = min(ran, rules.init)
-    rest = ran - init
+def progress(rules: Any, job: Any, ran: int) -> tuple[int, int, int, int, int]:
+    """What an attempt has done after a time: initialised, worked, waited for writes; saved; its phase.
+
+    Where peers held what it began from, its last checkpoint may be older: less than nothing is saved.
+    """
+    init = min(ran, job.init)
+    rest, since = ran - init, ran - init + job.phase
     if rules.synchronous:
-        cycle = rules.checkpoint + rules.write
-        full = rest // cycle
-        part = rest - full * cycle
-        saved = full * rules.checkpoint
-        worked = saved + min(part, rules.checkpoint)
-        return init, worked, rest - worked, saved
-    written = max(rest - rules.write, 0) // rules.checkpoint
-    return init, rest, 0, written * rules.checkpoint
+        cycle, begun = rules.checkpoint + rules.write, min(job.phase, rules.checkpoint)
+        full = since // cycle
+        phase = since - full * cycle
+        saved = full * rules.checkpoint - begun
+        worked = saved + min(phase, rules.checkpoint)
+        return init, worked, rest - worked, saved, phase
+    written = max(since - rules.write, 0) // rules.checkpoint * rules.checkpoint
+    return init, rest, 0, written - job.phase, since - written
 
 
 @compiled
@@ -112,10 +119,14 @@ def end(sim: Simulation, place: int, state: int) -> None:
     job = sim.jobs[number]
     slot.generation += 1  # its planned events do not happen
     finished = state == const.TIMEOUT or (state < const.TIMEOUT and slot.failure < 0)
+    spared = _spared(sim, place)
     kept = record(sim, place, state, now, finished)
     if not finished:
         job.done += kept
-        job.eligible = now + sim.rules[0].requeue_delay
+        job.eligible = job.turn = now + sim.rules[0].requeue_delay
+        job.init = sim.rules[0].init
+        if spared:
+            job.eligible, job.turn, job.init = now, const.FIRST, sim.rules[0].recovery
         plan(sim, job.eligible, const.ELIGIBLE, number, 0)
     _release(sim, place)
 
@@ -128,7 +139,7 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
     sim.counters[const.ROWS] += 1
     stop = slot.stopped if slot.stopped >= 0 else now
     ran, rest = stop - slot.start, job.work_ms - job.done
-    init, worked, written, saved = progress(rules, ran)
+    init, worked, written, saved, phase = progress(rules, job, ran)
     if worked > rest:  # it works on the last write
         written += worked - rest
         worked = rest
@@ -136,11 +147,13 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
     if state == const.PREEMPTED and _saves(rules):
         # Work ends at the signal; the rest of the time writes it down.
         told = slot.signal - slot.start
-        init, worked, written, saved = progress(rules, told)
+        init, worked, written, saved, phase = progress(rules, job, told)
         worked = min(worked, rest)
         written += ran - told
         saved = worked
-    kept = worked if finished else saved
+    spared = _spared(sim, place)
+    kept = worked if finished or spared else saved
+    job.phase = phase if spared else 0
     row.job, row.attempt, row.state = slot.job, job.attempts, state
     row.eligible_ms, row.start_ms, row.end_ms = job.eligible, slot.start, now
     row.node_offset, row.node_count, row.gpus = slot.offset, slot.count, job.gpus
@@ -149,6 +162,15 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
     row.failure, row.preemptor, row.signal_ms = slot.failure, slot.preemptor, slot.signal
     row.expected_failures = _expected_failures(sim, place, stop)
     return kept
+
+
+@compiled
+def _spared(sim: Simulation, place: int) -> bool:
+    """Whether peers hold the state of an attempt that a failure ends: they do once it has begun to work."""
+    slot, rules = sim.slots[place], sim.rules[0]
+    job, some = sim.jobs[slot.job], slot.taken <= rules.survives and slot.taken < slot.count
+    begun = job.turn == const.FIRST or slot.stopped - slot.start > job.init
+    return rules.recovery > 0 and slot.failure >= 0 and some and begun
 
 
 @compiled

@@ -77,6 +77,10 @@ def blast(sim: Simulation, place: int) -> None:
     sim.counters[const.BLASTS] += 1
     for node in range(source.first, source.end):
         if sim.nodes[node].status <= const.DRAINING:
+            for k in range(sim.nodes[node].attempts):
+                sim.slots[sim.on_node[node, k]].taken += 1
+    for node in range(source.first, source.end):
+        if sim.nodes[node].status <= const.DRAINING:
             _break(sim, node, source.kind, const.HIGH, const.NO, const.YES, number)
     plan_blast(sim, place)
 
@@ -103,6 +107,7 @@ def _break(
     for k in range(node.attempts - 1, -1, -1):  # from the last: one that ends gives up its place
         which = wide(sim.on_node[place, k])
         slot = sim.slots[which]
+        slot.taken += number < 0
         if slot.stopped < 0:
             leaves(sim, which)
             slot.stopped, slot.failure = now, failure

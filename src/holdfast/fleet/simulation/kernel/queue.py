@@ -8,13 +8,12 @@ from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation, wide
 
 @compiled
 def enqueue(sim: Simulation, job: int) -> None:
-    """Put a job where its eligibility belongs, which is nearly always the end."""
+    """Put a job where its turn is, which is nearly always the end."""
     jobs, mine = sim.jobs, sim.jobs[job]
     queue = sim.classes[mine.qos]
     ahead = queue.tail
     while ahead >= 0 and (
-        jobs[ahead].eligible > mine.eligible
-        or (jobs[ahead].eligible == mine.eligible and ahead > job)
+        jobs[ahead].turn > mine.turn or (jobs[ahead].turn == mine.turn and ahead > job)
     ):
         ahead = jobs[ahead].before
     behind = queue.head if ahead < 0 else jobs[ahead].following
@@ -60,7 +59,7 @@ def following(sim: Simulation) -> int:
     for c in range(sim.classes.size):
         job = sim.classes[c].cursor
         if job >= 0:
-            key = sim.classes[c].weight + sim.jobs[job].eligible
+            key = sim.classes[c].weight + sim.jobs[job].turn
             if best < 0 or key < first:
                 best, first = c, key
     if best < 0:

@@ -42,6 +42,9 @@ ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
 NO: Any = np.bool_(False)
 YES: Any = np.bool_(True)
 
+FIRST = -(1 << 60)
+"""The turn of a job that goes on without rollback: it keeps its nodes, and gets the next free one."""
+
 ROOM = 2  # What one event can add to any array, in units of (slots + nodes)
 
 # After a job has died, the check at its end sees the node's failure this soon.
@@ -56,6 +59,7 @@ def _all(kind: str, *names: str) -> list[tuple[str, str]]:
 RULES = [
     *_all("i8", "seed", "gpus_per_node", "nodes_per_rack", "nodes_per_pod", "interval", "depth"),
     *_all("i8", "preempt_after", "grace", "requeue_delay", "checkpoint", "write", "init"),
+    *_all("i8", "recovery", "survives"),  # 0: every failure rolls back
     *_all("i8", "check_interval", "heartbeat", "fast_min", "fast_max", "slow_min", "slow_max"),
     *_all("?", "backfill", "preemption", "synchronous", "save_on_signal"),
     ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
@@ -94,7 +98,9 @@ FREE_LIST = [("first", "i4"), ("count", "i4")]
 JOB = [
     *SUBMITTED,
     ("done", "i8"),  # progress that is saved
-    ("eligible", "i8"),
+    ("phase", "i8"),  # work and write since the last checkpoint, where only peers hold them
+    ("init", "i8"),  # time after its next start before work begins
+    *_all("i8", "eligible", "turn"),  # since when it waits, and what it is queued by
     ("attempts", "i4"),  # starts so far
     *_all("i4", "following", "before"),  # neighbours in the queue
     ("held_left", "i4"),  # held nodes that still have to become free for it; -1: none are held
@@ -118,6 +124,7 @@ SLOT = [
     ("generation", "i4"),
     ("ending", "i4"),  # the state in which it ends if nothing happens
     ("stopped", "i8"),  # since when it hangs
+    ("taken", "i4"),  # how many of its nodes failures have taken
     ("signal", "i8"),
     *_all("i4", "failure", "preemptor"),
     ("hazard", "f8"),  # failures per millisecond that are expected to end it
