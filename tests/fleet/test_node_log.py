@@ -172,3 +172,20 @@ def test_time_down_where_ends_are_not_stated(
     fleet.ingest([tmp_path / "log.csv"], tmp_path / "store", nodes=5)
     model = fleet.mttf(fleet.open(tmp_path / "store")).model
     assert model.node_days_ == pytest.approx(5 * 10 - down_days, abs=1e-3)
+
+
+def test_whether_nodes_fail_alike_needs_those_that_did_not_fail(tmp_path: Path) -> None:
+    """Twenty nodes that fail once each are alike among 20 or 2,000; alone they say nothing."""
+    path = tmp_path / "failures.csv"
+    lines = [
+        f"n{day},2026-07-{day + 1:02}T12:00:00,2026-07-{day + 1:02}T13:00:00," for day in range(20)
+    ]
+    path.write_text("\n".join(["node,start,end,cause", *lines]) + "\n")
+    answers = {}
+    for nodes in (None, 20, 2000):
+        fleet.ingest([path], tmp_path / f"store{nodes}", nodes=nodes, timezone="UTC")
+        answers[nodes] = fleet.mttf(tmp_path / f"store{nodes}").to_dict()["dispersion"]
+    assert [answers[nodes]["between"] for nodes in (None, 20, 2000)] == ["nodes"] * 3
+    assert answers[None]["p_value"] is None
+    assert answers[20]["p_value"] > 0.05
+    assert answers[2000]["p_value"] > 0.05

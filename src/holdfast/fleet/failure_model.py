@@ -173,8 +173,11 @@ class FailureModel:
         """Whether "independent nodes in series" fits the buckets, in words."""
         test = self.dispersion_
         if test is None or test.p_value is None or test.statistic is None:
-            between = "nodes" if test is not None and test.between == "nodes" else "job sizes"
-            need = f"it takes failures and two or more {between}"
+            need = "it takes failures and two or more job sizes"
+            if test is not None and test.between == "nodes":
+                need = (
+                    "it takes failures and the number of all nodes, also of those that never failed"
+                )
             return f"Whether nodes fail independently cannot be tested: {need}."
         numbers = f"{test.method}, statistic {test.statistic:.1f}, p = {test.p_value:.2g}"
         if test.between == "nodes":

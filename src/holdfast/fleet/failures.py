@@ -270,8 +270,11 @@ def _of_outages(log: FleetLog) -> FailureModel:
     counts, days = ([row[name] for row in nodes] for name in ("failures", "node_days"))
     model = FailureModel()
     model.dispersion_ = replace(dispersion_test(counts, days), between="nodes")
-    weights = clusters(log)
-    if model.dispersion_.p_value is not None and model.dispersion_.p_value < 0.05:
+    weights, p_value = clusters(log), model.dispersion_.p_value
+    if p_value is not None and p_value >= 0.05 and not outage_log.all_nodes_known(log):
+        # Nodes that fail once are alike where those that do not fail are not counted.
+        model.dispersion_ = replace(model.dispersion_, p_value=None)
+    if p_value is not None and p_value < 0.05:
         apart = np.asarray(counts, np.float64)[np.asarray(counts) > 0]
         # Whichever scatters more: the nodes, or the moments.
         weights = max((apart, weights), key=lambda each: float((each**2).sum()))
