@@ -57,8 +57,11 @@ def test_status(ours: fleet.FleetLog, theirs: dict[str, object], log: tuple[Path
 
 def test_failure_rate(ours: fleet.FleetLog, theirs: dict[str, object]) -> None:
     answer = fleet.mttf(ours, min_gpus=128).to_dict()
-    for key in ("failures", "node_days", "rate_per_1000_node_days", "ci95"):
+    for key in ("failures", "node_days", "rate_per_1000_node_days"):
         assert answer[key] == pytest.approx(theirs[key], rel=ROUNDING), key
+    # Some of the failures come together: theirs takes each as independent of the others.
+    low, high = theirs["ci95"]  # type: ignore[misc]
+    assert answer["ci95"][0] <= low < high <= answer["ci95"][1]
 
 
 def test_failures_are_the_injected_ones(ours: fleet.FleetLog, log: tuple[Path, Truth]) -> None:

@@ -130,7 +130,7 @@ def test_a_log_without_duplicates_says_so_first(
     code, out, _ = ended(capsys, "report", tmp_path / "store", "--min-gpus", "0")
     assert code == 0
     first = " ".join(out.split(" 2. ")[0].split())
-    assert "without sacct -D" in first.replace("`", "")
+    assert "sacct --duplicates" in first.replace("`", "")
     assert "too low" in first
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -244,3 +244,34 @@ def test_submitted_in_the_hour_that_comes_twice(tmp_path: Path) -> None:
         for path in paths:
             fleet.ingest([path], store, timezone="Europe/Berlin")
         assert [row["submit_s"] for row in stored(store)] == [job.submit for job in jobs]
+
+
+@pytest.mark.parametrize("stated", ["Cluster", "association", "both", "neither"])
+@pytest.mark.parametrize("text_first", [True, False])
+def test_a_cluster_that_one_source_does_not_state(
+    tmp_path: Path, stated: str, text_first: bool
+) -> None:
+    """Text and JSON of the same jobs; the cluster is in a column, in `association`, or nowhere."""
+    named = stated in ("Cluster", "both")
+    header = "JobID|JobIDRaw|User|State|Submit|Start|End|NNodes|NodeList|AllocTRES"
+    lines, jobs = [header + ("|Cluster" if named else "")], []
+    for number in range(3):
+        begin = 1_740_823_200 + 3600 * number
+        at = [f"{datetime.fromtimestamp(begin + s, UTC):%Y-%m-%dT%H:%M:%S}" for s in (0, 9, 999)]
+        row = [f"{number + 7}", f"{number + 7}", "ana", "NODE_FAIL", *at, "1", "n1", "gres/gpu=8"]
+        lines.append("|".join([*row, *(["atlas"] if named else [])]))
+        association = {"user": "ana"}
+        if stated in ("association", "both"):
+            association["cluster"] = "atlas"
+        times = {"submission": begin, "eligible": begin, "start": begin + 9, "end": begin + 999}
+        jobs.append(
+            {"job_id": number + 7, "association": association, "nodes": "n1", "time": times}
+            | {"state": {"current": ["NODE_FAIL"], "reason": "None"}, "allocation_nodes": 1}
+        )
+    (tmp_path / "a.psv").write_text("\n".join(lines) + "\n")
+    version = {"Slurm": {"version": {"major": 23, "micro": 6, "minor": 2}}}
+    (tmp_path / "a.json").write_text(json.dumps({"meta": version, "jobs": jobs}))
+    names = ["a.psv", "a.json"] if text_first else ["a.json", "a.psv"]
+    found = fleet.ingest([tmp_path / name for name in names], tmp_path / "store")
+    assert (found.attempts, found.jobs) == (3, 3)
+    assert fleet.goodput(tmp_path / "store").to_dict()["failures"] == 3

@@ -164,3 +164,10 @@ def test_a_zone_that_nothing_confirms(tmp_path: Path, zone: str | None, sure: bo
     fleet.ingest(sources, tmp_path / "s", timezone=zone)
     assert (fleet.goodput(tmp_path / "s").verdict == "none") == sure
     assert any(each.doubt for each in fleet.report(tmp_path / "s").unknowns()) != sure
+
+
+def test_nothing_ran_in_the_window(tmp_path: Path) -> None:
+    log = Log([Attempt(j, ("n1",), 0, 3600, "NODE_FAIL") for j in range(3)])
+    after = fleet.open(log.open(tmp_path).store, since="2090-01-01")
+    assert fleet.goodput(after).to_dict()["verdict"] == "unknown"
+    assert fleet.lemons(after).to_dict()["verdict"] == "unknown"

@@ -69,6 +69,8 @@ def why_blind(log: FleetLog) -> str:
     if only_outages(log):
         marked = log.value(f"SELECT count(*) FROM {outage_failures(log)}")
         return "" if marked else "the log does not say which outages are failures"
+    if not log.value(f"SELECT count(*) FROM {log.executions}"):
+        return "no attempt ran in that time"
     if hides_attempts(log):
         return "earlier attempts of requeued jobs are hidden"
     if log.unplaced:

@@ -82,6 +82,9 @@ class Stage:
         tables = dict(batch.tables)
         attempts = tables.pop("attempts", None)
         if attempts is not None and len(attempts):
+            # A source that states no cluster has "", as the keys of null differ from all others.
+            named = pc.fill_null(flat(attempts["cluster"]), "")
+            attempts = replaced(attempts, "cluster", named)
             attempts = with_codes(with_key(_numbered(_with_runtime(attempts))))
             self._write(attempts)
             tables["seen_nodes"] = _seen_nodes(attempts)

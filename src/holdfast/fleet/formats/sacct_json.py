@@ -195,7 +195,7 @@ def _attempt(job: Row) -> Row:
         "JobID": _job_id(job),
         "JobIDRaw": min(job["job_id"], 2**63 - 1),
         "JobName": (job.get("name") or "").replace("\r\n", "\n").replace("\n", LINE_BREAK),
-        "Cluster": job.get("cluster"),
+        "Cluster": job.get("cluster") or _dig(job, "association", "cluster"),
         "User": job.get("user") or _dig(job, "association", "user"),
         "Account": job.get("account"),
         "Partition": job.get("partition"),
