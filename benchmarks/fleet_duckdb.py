@@ -20,11 +20,12 @@ from scipy.special import chdtri
 BEFORE_S, AFTER_S = 600, 300
 CHECKPOINT_S = 3600
 MIN_GPUS = 128
+GPUS_PER_NODE = 8
 
 ATTEMPTS = """CREATE TABLE attempt AS
     SELECT row_number() OVER () AS id, JobIDRaw AS job, Submit AS submit, NodeList AS list,
         split_part(State, ' ', 1) AS state, NNodes AS width, epoch("End")::BIGINT AS end_s,
-        "Start" AS start,
+        epoch("Start")::BIGINT AS start_s,
         coalesce(split_part(split_part(AllocTRES, 'gres/gpu=', 2), ',', 1)::INTEGER, 0) AS gpus,
         CASE WHEN "Start" IS NULL THEN 0 ELSE ElapsedRaw END AS runtime_s
     FROM read_csv({file}, delim='|', quote='', escape='', header=true, auto_detect=false,
@@ -127,7 +128,7 @@ def answer(folder: Path) -> dict[str, Any]:
         "by_size": rows(
             f"""SELECT gpus_max, gpu_hours, coalesce(failures, 0) AS failures, coalesce(lost, 0) AS lost
             FROM (SELECT {size} AS gpus_max, sum(gpus * runtime_s) / 3600 AS gpu_hours
-                FROM attempt WHERE start IS NOT NULL GROUP BY gpus_max)
+                FROM attempt WHERE start_s IS NOT NULL GROUP BY gpus_max)
             LEFT JOIN (SELECT {size} AS gpus_max, count(*) AS failures, sum(lost) AS lost
                 FROM failure GROUP BY gpus_max) USING (gpus_max) ORDER BY gpus_max"""
         ),
@@ -135,17 +136,27 @@ def answer(folder: Path) -> dict[str, Any]:
             "SELECT strftime(to_timestamp(end_s), '%Y-%m') AS month, count(*) AS failures FROM failure "
             f"WHERE gpus > {MIN_GPUS} GROUP BY month ORDER BY month"
         ),
+        # A node that several jobs share is in use once: the union of their times
         "nodes": rows(
-            """WITH used AS (
-                SELECT list, sum(gpus * runtime_s / width) AS gpu_s FROM attempt GROUP BY list
+            f"""WITH shared AS (
+                SELECT coalesce(node, list) AS node, start_s, start_s + runtime_s AS stop_s
+                FROM attempt LEFT JOIN host USING (list)
+                WHERE runtime_s > 0 AND gpus < {GPUS_PER_NODE} * width
+            ), own AS (
+                SELECT node, greatest(stop_s - greatest(start_s, coalesce(max(stop_s) OVER (
+                    PARTITION BY node ORDER BY start_s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ), start_s)), 0) AS used_s FROM shared
+                UNION ALL SELECT coalesce(node, list), used_s FROM (
+                    SELECT list, sum(runtime_s) AS used_s FROM attempt
+                    WHERE runtime_s > 0 AND gpus >= {GPUS_PER_NODE} * width GROUP BY list
+                ) LEFT JOIN host USING (list)
             ), blamed AS (
                 SELECT unnest(nodes) AS node, 1 / len(nodes) AS blame FROM failure WHERE nodes IS NOT NULL
                 UNION ALL SELECT coalesce(node, list), 1 / width
                 FROM failure LEFT JOIN host USING (list) WHERE nodes IS NULL
             )
-            SELECT node, gpu_days, coalesce(failures, 0) AS failures FROM (
-                SELECT coalesce(node, list) AS node, sum(gpu_s) / 86400 AS gpu_days
-                FROM used LEFT JOIN host USING (list) WHERE list IS NOT NULL GROUP BY ALL
+            SELECT node, node_days, coalesce(failures, 0) AS failures FROM (
+                SELECT node, sum(used_s) / 86400 AS node_days FROM own GROUP BY node
             ) LEFT JOIN (SELECT node, sum(blame) AS failures FROM blamed GROUP BY node) USING (node)
             ORDER BY node"""
         ),
