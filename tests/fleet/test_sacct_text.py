@@ -329,9 +329,9 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
 # --- Columns that Arrow reads as it parses -------------------------------------------------------
 
 TYPED = "JobID|JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Priority|NNodes|NodeList|ExitCode"
-ODD = ["", "Unknown", " 5", "5 ", "007", "-1", "5.5", "1e3", "99999999999999999999", "x", "2026-13-01T00:00:00",
-       "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5", "1767225600", "1969-12-31T18:00:00", "n[1-2",
-       "0:0", "CANCELLED by 7"]  # fmt: skip
+ODD = ["", "Unknown", " 5", "5 ", "007", "-1", "5.5", "1e3", "99999999999999999999", "x",
+       "2026-13-01T00:00:00", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5", "1767225600",
+       "1969-12-31T18:00:00", "n[1-2", "0:0", "CANCELLED by 7"]  # fmt: skip
 
 
 @settings(max_examples=40, deadline=None)
