@@ -278,9 +278,9 @@ def _results(
             "The lean DuckDB script (benchmarks/fleet_duckdb.py) answers status mix, GPU-hours lost in "
             "first order, failures and their rate by size, and exposure and failures of each node; it "
             "keeps nothing. On a log without names that need care "
-            f"{answers['equal_by_value']:,} answers are equal; "
-            f"the failures of {answers['nodes_of_equal_failures']:,} of {answers['nodes']:,} nodes "
-            "are (it does not merge failures without a sign with those beside them).",
+            f"{answers['equal_by_value']:,} answers are equal; the failures of "
+            f"{answers['nodes_of_equal_failures']:,} of {answers['nodes']:,} nodes are (it does not merge "
+            "failures without a sign with those beside them).",
             "The pandas script (benchmarks/fleet_pandas.py) answers status mix, failure rate by size with "
             "exact intervals, attribution, goodput of both orders, crash loops, lemon nodes, measured ETTR "
             "and the monthly trend; it draws no page, and skips the records whose names hold newlines or "

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import InputError, StoreError
+from holdfast.fleet import ingest_attempts
 from holdfast.fleet.ingestion import ingest
 from holdfast.fleet.store import Store
 
@@ -223,6 +224,27 @@ def test_files_in_which_nothing_changes_stay(tmp_path: Path) -> None:
     assert before not in Store.open(store).files("attempts")
     found = [(row["job_id"], row["attempt"], row["state"]) for row in rows(store)]
     assert sorted(found) == [("1", 1, "NODE_FAIL"), ("1", 2, "COMPLETED"), ("2", 1, "COMPLETED")]
+
+
+def test_files_that_are_moved_into_the_store_are_those_that_are_written_anew(
+    testbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large files that were staged become the store's, unless a row of theirs changes."""
+    requeued = [line(1, "NODE_FAIL", 0, 10, 50), line(1, "COMPLETED", 50, 60, 100)]
+    apart = [requeued[1], line(2, "COMPLETED", 0, 10, 100), requeued[0]]
+    again = [line(3, "RUNNING", 0, 10, None), line(2, "COMPLETED", 0, 10, 100)]
+    sources = [[testbed], [log(tmp_path, "a.psv", *requeued, *apart, *again)]]
+    sources += [
+        [log(tmp_path, f"{n}.psv", *some)] for n, some in enumerate((requeued, apart, again))
+    ]
+    for place, source in enumerate([*sources, [each for some in sources[2:] for each in some]]):
+        stores = [tmp_path / f"{kind}-{place}" for kind in ("new", "moved")]
+        results = []
+        for store, small in zip(stores, (50_000, 0), strict=True):
+            monkeypatch.setattr(ingest_attempts, "_SMALL_ROWS", small)
+            results.append({**ingest(source, store).to_dict(), "store": ""})
+        assert results[0] == results[1]
+        assert content(stores[0]) == content(stores[1])
 
 
 def test_a_cluster_that_one_log_does_not_name_is_the_one_that_others_name(tmp_path: Path) -> None:

@@ -324,3 +324,54 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, gzip.compress(b"JobID|State\n" + b"1|FAILED\n" * 100_000)[:-200])
     with pytest.raises(InputError, match="cannot be read"):
         list(sacct_text.read(path, ReadOptions()))
+
+
+# --- Columns that Arrow reads as it parses -------------------------------------------------------
+
+TYPED = "JobID|JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Priority|NNodes|NodeList|ExitCode"
+ODD = ["", "Unknown", " 5", "5 ", "007", "-1", "5.5", "1e3", "99999999999999999999", "x",
+       "2026-13-01T00:00:00", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5", "1767225600",
+       "1969-12-31T18:00:00", "n[1-2", "0:0", "CANCELLED by 7"]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 11), st.sampled_from(ODD)), max_size=3))
+@example([(2, 5, "1767225600")])
+@example([(0, 1, "x"), (3, 7, "5 ")])
+@example([(1, 7, " 5"), (3, 7, "5 "), (2, 8, "1 ")])
+def test_columns_are_the_same_however_a_block_is_read(
+    tmp_path_factory: pytest.TempPathFactory, damages: list[tuple[int, int, str]]
+) -> None:
+    """Numbers and times that are parsed with the text are those that are read from it later."""
+    lines = [
+        f"{n}|{n}|job|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:10|2026-01-01T00:01:10|60|1|1|n{n}|0:0"
+        for n in range(1, 7)
+    ]
+    fields = [line.split("|") for line in lines]
+    for row, column, text in damages:
+        fields[row][column] = text
+    # A name with a line break is repaired: its fields join those that were parsed.
+    fields[4][2] = "two\nlines"
+    path = write(tmp_path_factory.mktemp("log"), "\n".join([TYPED, *map("|".join, fields)]) + "\n")
+    found = []
+    for kinds in (sacct_text._KINDS, {}):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sacct_text, "_KINDS", kinds)
+            found.append((attempts(path), rejects(path)))
+    assert found[0] == found[1]
+
+
+def test_the_rows_of_a_job_stay_in_one_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sacct_text, "BLOCK_BYTES", 400)
+    rows = "".join(
+        f"{job}|n|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:0{again}:00\n{job}.0|n|COMPLETED||\n"
+        for job in range(100, 130)
+        for again in range(1 + job % 4)
+    )
+    path = write(tmp_path, f"JobID|JobName|State|Start|End\n{rows}")
+    batches = list(sacct_text.read(path, ReadOptions()))
+    jobs = [set(batch.tables["attempts"]["job_id"].to_pylist()) for batch in batches]
+    assert len(jobs) > 5
+    assert len(set.union(*jobs)) == sum(map(len, jobs)) == 30

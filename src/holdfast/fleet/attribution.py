@@ -167,10 +167,11 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     """
     log = open_log(log)
     known = log.job_id(job_id)
-    mine = f"(SELECT * FROM {log.attempts} WHERE job_id = {literal(known)})"
+    mine = "attempts_of_job"
+    log.engine.keep(mine, f"SELECT * FROM {log.attempts} WHERE job_id = {literal(known)}")
     attempts = log.rows(
         "SELECT key, attempt, state, nodes, start_s, end_s, gpus, recovered "
-        f"FROM {mine} AS mine ORDER BY attempt, key"
+        f"FROM {mine} ORDER BY attempt, key"
     )
     if not attempts:
         problem, path = f"job not found: {job_id!r}", log.store.path

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 
 from holdfast.errors import InputError
 from holdfast.files import sync
-from holdfast.fleet.formats.batch import queried
 from holdfast.fleet.formats.columns import flat, replaced, row_key, with_cluster, with_codes
 from holdfast.fleet.ingest_attempts import Attempts
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
@@ -312,7 +312,8 @@ def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
     seen = pa.concat_tables(_pieces(work, "seen_nodes"))
     seen = seen.append_column("inferred", pa.array(np.ones(len(seen), bool)))
     rows = pa.concat_tables([*_pieces(work, "nodes"), seen], promote_options="default")
-    nodes = queried(rows, _ONE_ROW_A_NODE).cast(NODES)
+    with closing(duckdb.connect()) as database:
+        nodes = database.register("rows", rows).sql(_ONE_ROW_A_NODE).to_arrow_table().cast(NODES)
     guessed = pc.sum(nodes["inferred"]).as_py()
     inferred = [
         f"{guessed} of {len(nodes)} nodes come from the node lists of jobs, not from an "

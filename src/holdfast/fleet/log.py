@@ -188,8 +188,10 @@ class FleetLog:
         return cast("list[dict[str, Any]]", self.arrow(query).to_pylist())
 
     def value(self, query: str) -> Any:
-        """The only value of a query of one row and column."""
-        return self.arrow(query).column(0)[0].as_py()
+        """The only value of a query of one row and column; several questions ask the same."""
+        if query not in self.found:
+            self.found[query] = self.arrow(query).column(0)[0].as_py()
+        return self.found[query]
 
     def frame(self, query: str) -> pd.DataFrame:
         """The rows of a query as a frame of pandas."""

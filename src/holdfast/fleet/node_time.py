@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_top
+from holdfast.fleet.job_sizes import BUCKET_TOPS
 from holdfast.fleet.log import DAY_S, FleetLog
 
 Floats = npt.NDArray[np.float64]
@@ -76,8 +76,8 @@ def _spans(log: FleetLog) -> tuple[pa.Table, pa.Table]:
     if "spans" not in log.found:
         base = int(log.begin_s)
         columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
-            CAST(stop_s - {base} AS INTEGER) AS end_s, CAST({bucket_top()} AS INTEGER) AS gpus_max,
-            CAST(node_count AS INTEGER) AS node_count, CAST(coalesce(gpus, 0) AS INTEGER) AS gpus"""
+            CAST(stop_s - {base} AS INTEGER) AS end_s, CAST(coalesce(gpus, 0) AS INTEGER) AS gpus,
+            CAST(node_count AS INTEGER) AS node_count"""
         ran = f"FROM {log.executions} WHERE exposed_s > 0 AND node_count > 0"
         # (or on nodes that the log does not tell)
         whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
@@ -94,28 +94,29 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     if min_gpus:
         apart, held = (each.filter(pc.greater(each["gpus"], min_gpus)) for each in (apart, held))
     # 1. Attempts that have their nodes for themselves.
-    begin, end, top, nodes = (apart[name].to_numpy() for name in apart.column_names[:4])
-    tops = np.array(BUCKET_TOPS)
-    seconds = np.bincount(np.searchsorted(tops, top), (end - begin) * nodes, tops.size + 1)
+    begin, end, gpus, nodes = (apart[name].to_numpy() for name in apart.column_names[:4])
+    tops = np.array(BUCKET_TOPS, np.int32)
+    seconds = np.bincount(np.searchsorted(tops, gpus), (end - begin) * nodes, tops.size + 1)
     spans = [(begin, end, nodes)]
     # 2. The others, node by node: one line of all nodes, far apart, in order of time.
     names = held["node"].combine_chunks().dictionary_encode()
-    begin, end, top = (held[name].to_numpy() for name in held.column_names[:3])
+    begin, end, gpus = (held[name].to_numpy() for name in held.column_names[:3])
     span = int(end.max(initial=0)) - int(begin.min(initial=0)) + 1
     line = names.indices.to_numpy().astype(np.int64) * span
     order = np.argsort(line + begin, kind="stable")
-    line, begin, end, top = line[order], begin[order], end[order], top[order]
+    line, begin, end = line[order], begin[order], end[order]
+    size = np.searchsorted(tops, gpus[order])  # of each attempt: the place of its bucket
     first, larger_s = begin[:0], 0
     chosen = last = np.arange(0)
     # 3. What jobs of a size or above use, each moment once; less what larger ones use is the size's.
-    for bucket in np.unique(top)[::-1].tolist():
-        chosen = np.flatnonzero(top >= bucket)
+    for bucket in np.unique(size)[::-1].tolist():
+        chosen = np.flatnonzero(size >= bucket)
         stops = line[chosen] + end[chosen]
         before = np.maximum.accumulate(np.concatenate([[-span], stops]))[:-1]
         begins = np.maximum(begin[chosen], before - line[chosen])
         last, first = chosen[begins < end[chosen]], begins[begins < end[chosen]].astype(np.int32)
         used_s = int((end[last] - first).sum(dtype=np.int64))
-        seconds[np.searchsorted(tops, bucket)] += used_s - larger_s
+        seconds[bucket] += used_s - larger_s
         larger_s = used_s
     spans.append((first, end[last], np.ones(last.size, np.int32)))
     # 4. By node; the last size was the smallest, so its spans are those of all.

@@ -8,16 +8,13 @@ log.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -141,19 +138,6 @@ def faults(table: pa.Table) -> pa.Array:
         if fails.any():
             reasons = pc.if_else(pc.and_(fails, pc.is_null(reasons)), reason, reasons)
     return reasons
-
-
-def queried(rows: pa.Table, query: str) -> pa.Table:
-    """What DuckDB answers of a table that the query calls ``rows``."""
-    with _database(os.getpid()).cursor() as database:
-        database.register("rows", rows)
-        return database.sql(query).to_arrow_table()
-
-
-@lru_cache(maxsize=1)
-def _database(process: int) -> duckdb.DuckDBPyConnection:
-    """One for all batches of a process (its threads do not survive a fork): opening one takes 15 ms."""
-    return duckdb.connect()
 
 
 def _impossible(

@@ -175,7 +175,7 @@ def parse_integer(values: Column) -> pa.Array:
     try:
         return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array).cast(pa.int64())
     except pa.ArrowInvalid:
-        return _only(array, r"^-?\d{1,18}$").cast(pa.int64())
+        return _only(pc.ascii_trim_whitespace(array), r"^-?\d{1,18}$").cast(pa.int64())
 
 
 # --- States, exit codes, GPUs --------------------------------------------------------------------
