@@ -74,3 +74,13 @@ def test_a_node_failure_with_an_end_and_no_start_is_one(tmp_path: Path) -> None:
     ).open(tmp_path)
     assert fleet.mttf(log).model.failures_ == 1
     assert log.unplaced == {}
+
+
+def test_an_attempt_that_never_had_nodes_is_no_failure_of_one(tmp_path: Path) -> None:
+    ran = [Attempt(j, (f"n{j % 3}",), j * HOUR, (j + 9) * HOUR) for j in range(1, 30)]
+    never = Attempt(99, (), None, 5 * HOUR, "NODE_FAIL", gpus=0, submit=HOUR)
+    log = Log([*ran, never]).open(tmp_path)
+    answer = fleet.mttf(log, min_gpus=0)
+    assert answer.model.failures_ == 0
+    assert [bucket.gpus_max for bucket in answer.model.buckets_] == [8]
+    assert fleet.status(log).to_dict()["attempts"] == 30

@@ -251,7 +251,10 @@ class FleetLog:
 
     @property
     def _placed(self) -> str:
-        """The attempts of the store, each placed in time as far as it can be."""
+        """The attempts of the store, each placed in time as far as it can be.
+
+        A node cannot fail under an attempt that neither started nor was given nodes: it did not run.
+        """
         run = "job_id"
         if self.assumptions.chain_by_name:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
@@ -261,8 +264,9 @@ class FleetLog:
         return self.view(
             "placed",
             f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s,
-                start_s IS NOT NULL OR (end_s IS NOT NULL AND (runtime_s > 0 OR state = '{NODE_FAIL}'))
-                    AS ran
+                start_s IS NOT NULL OR (end_s IS NOT NULL AND (
+                    runtime_s > 0 OR (state = '{NODE_FAIL}' AND coalesce(array_length(nodes), 0) > 0)
+                )) AS ran
             FROM (
                 SELECT {rest}, CASE WHEN end_s IS NULL AND NOT ({lasts})
                     THEN start_s + runtime_s ELSE end_s END AS end_s
