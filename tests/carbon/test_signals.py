@@ -212,7 +212,7 @@ def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
         ("timestamp,value,unit,kind\n", "empty-input", None),
         (typed(("2022-01-01T00:00Z", "high")), "invalid-value", "line 2"),
         (typed(("yesterday", 1)), "invalid-value", "line 2"),
-        (typed(("2022-01-01T00:00Z", 1), kind="price"), "invalid-value", "kind"),
+        (typed(("2022-01-01T00:00Z", 1), kind="cheap"), "invalid-value", "kind"),
         ("timestamp,value,unit,kind\n2022-01-01T00:00Z,1\n", "damaged", "line 2"),
         (typed(("2022-01-01T00:00Z", 1), ("2022-01-01T00:00Z", 2)), "duplicate", "line 3"),
         ('{"data": []}', "unknown-format", None),

@@ -3,8 +3,9 @@
     kg CO2 of an attempt = GPUs x W / 1000 x PUE x integral over its run of intensity / 1000
 
 The integral is exact within each hour. Energy in hours without an intensity is counted apart, never
-as zero. Lost work is that of `holdfast fleet goodput`: the last hours before a failure, and before a
-preemption by a job that came back from one, that no checkpoint had kept.
+as zero. Energy that was measured goes before W x GPUs. Lost work is that of `holdfast fleet goodput`: the
+last hours before a failure, and before a preemption by a job that came back from one, that no checkpoint
+had kept. What ended in another way is told by end state.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import pyarrow as pa
 
 from holdfast import fleet
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.carbon.energies import matched, read_energies
 from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, Signal, refused
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
 # Rows of a table: the largest.
 MOST_ROWS = 500
-KEYS = ("user", "month", "job", "node")
+KEYS = ("user", "state", "month", "job", "node")
 COLUMNS = {
     "energy_kwh": ColumnFormat("energy", "kWh"),
     "kg_co2": ColumnFormat("CO2", "kg"),
@@ -41,12 +44,14 @@ class Account(Answer):
     Attributes:
         totals: energy_kwh (at the meter: with PUE), kg_co2 and kg_co2_failed (None where no hour has an
             intensity), energy_kwh_without_intensity (in no figure of CO2).
-        tables: by user, month (of UTC), job and node (a job's share): the same columns, largest
-            first, at most 500 rows.
+        tables: by user, end state, month (of UTC), job and node (a job's share): the same columns,
+            largest first, at most 500 rows.
         attempts: that ran.
         attempts_without_gpus: whose GPUs are none or unknown: their energy counts as zero.
         gpu_hours: of all attempts.
         gpu_hours_lost: to failures and the preemptions that followed them.
+        measured_share: of the energy, measured rather than GPUs x W.
+        checkpoint_s: time between checkpoints: a failure loses half of it.
         signal: average intensity.
         pue: energy at the meter over that of the machines.
         watts_per_gpu: mean power.
@@ -58,6 +63,8 @@ class Account(Answer):
     attempts_without_gpus: int
     gpu_hours: float
     gpu_hours_lost: float
+    measured_share: float
+    checkpoint_s: float
     signal: Signal
     pue: float
     watts_per_gpu: float
@@ -70,6 +77,7 @@ class Account(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon account``."""
         names = ("attempts", "attempts_without_gpus", "gpu_hours", "gpu_hours_lost", "pue")
+        names = (*names, "measured_share", "checkpoint_s")
         return {
             **self.totals,
             **{name: getattr(self, name) for name in (*names, "watts_per_gpu")},
@@ -99,7 +107,7 @@ class Account(Answer):
             found.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
         if self.attempts_without_gpus:
             attempts = counted(self.attempts_without_gpus, "attempt")
-            text = f"{attempts} ran with no known GPUs: their energy is not counted."
+            text = f"{attempts} ran with no known GPUs and no measured energy: it is not counted."
             found.append(Unknown(text))
         return found
 
@@ -111,10 +119,13 @@ class Account(Answer):
             share = percent(lost / total if total else 0.0)
             sentence = (
                 f"{brief(total)} kg CO2 for {brief(self.totals['energy_kwh'])} kWh; {brief(lost)} kg "
-                f"({share}) went into work that failures destroyed."
+                f"({share}) went into work that failures of machines destroyed, with a checkpoint "
+                f"every {self.checkpoint_s / HOUR_S:g} h."
             )
         formula = "kg = GPUs x W/1000 x PUE x integral of gCO2/kWh over the run / 1000"
-        how = How(formula, {"W per GPU": self.watts_per_gpu, "PUE": self.pue})
+        hours = f"{self.checkpoint_s / HOUR_S:g} h"
+        stated = {"W per GPU": self.watts_per_gpu, "PUE": self.pue, "Between checkpoints": hours}
+        how = How(formula, {**stated, "Energy measured": percent(self.measured_share)})
         drawn = figures.bars(self.tables["user"].slice(0, 20), "user", "kg_co2", "kg CO2")
         found = []
         for key in KEYS:
@@ -133,35 +144,36 @@ class Account(Answer):
 
 def account(
     store: str | Path | fleet.FleetLog,
-    signal: Signal,
+    signal: Signal | float,
     *,
     pue: float = 1.1,
     watts_per_gpu: float = 400.0,
+    energy: str | Path | None = None,
+    checkpoint_s: float | None = None,
 ) -> Account:
     """Account for the CO2 of every attempt in a fleet store.
 
     Args:
         store: a store that `holdfast fleet ingest` wrote, or an open log.
-        signal: average intensity, gCO2/kWh.
+        signal: average intensity, gCO2/kWh; a number is that of every hour.
         pue: power usage effectiveness: energy at the meter over energy of the machines, at least 1.
         watts_per_gpu: mean power per allocated GPU, with its share of the server.
+        energy: a file of measured energies by job, for `read_energies`; others are GPUs x W.
+        checkpoint_s: time between checkpoints (default: the fleet's assumption).
 
     Raises:
         InputError: ``conflict`` for a signal that is not an average intensity; ``out-of-range``.
     """
-    if signal.kind != "average":
-        problem = "an account needs an average intensity"
-        remedy = "a marginal one says what a change would emit: use it with `carbon plan`"
-        raise refused(problem, "conflict", signal.source, "kind", signal.kind, "average", remedy)
     for name, value, least in (("--pue", pue, 1.0), ("--watts-per-gpu", watts_per_gpu, 0.0)):
         if not least <= value < np.inf:
             expected = f"at least {least:g}"
             raise refused("out of range", "out-of-range", None, name, f"{value:g}", expected)
-    log = fleet.open(store)
+    assumed = None if checkpoint_s is None else Assumptions(checkpoint_interval_s=checkpoint_s)
+    log = fleet.open(store, assumptions=assumed)
     lost = fleet.goodput(log)
     log.engine.load("carbon_lost", lost.by_attempt)
     runs = log.arrow(
-        f"""SELECT job_id AS job, coalesce("user", '') AS "user", nodes,
+        f"""SELECT job_id AS job, job_id_raw, coalesce("user", '') AS "user", state, nodes,
             coalesce(gpus, 0) AS gpus, CAST(stop_s - exposed_s AS DOUBLE) AS start_s,
             CAST(stop_s AS DOUBLE) AS stop_s, coalesce(carbon_lost.gpu_hours, 0) AS lost
         FROM {log.executions} AS run LEFT JOIN carbon_lost ON run.key = carbon_lost.key
@@ -170,12 +182,19 @@ def account(
     start, stop, gone = (runs[name].to_numpy() for name in ("start_s", "stop_s", "lost"))
     gpus = runs["gpus"].to_numpy().astype(np.float64)
     lost_s = HOUR_S * np.divide(gone, gpus, out=np.zeros_like(gpus), where=gpus > 0)
+    signal = _checked(signal, start, stop)
+    hours = (stop - start) / HOUR_S
+    kwh, measured = gpus * watts_per_gpu / 1000 * hours, np.zeros(len(hours), bool)
+    if energy is not None:
+        found = matched(read_energies(energy), runs["job_id_raw"].to_pylist(), start)
+        measured = ~np.isnan(found) & (hours > 0)
+        kwh = np.where(measured, found, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.
     index, begin, end, month = _by_month(start, stop)
     between = _integral(signal, begin, end)
     grams, unknown_s = between(begin, end)
     since = np.clip((stop - lost_s)[index], begin, end)
-    kilowatts = (gpus * watts_per_gpu / 1000 * pue)[index]
+    kilowatts = np.divide(kwh * pue, hours, out=np.zeros_like(kwh), where=hours > 0)[index]
     columns = {
         "month": month,
         "energy_kwh": kilowatts * (end - begin) / HOUR_S,
@@ -183,7 +202,7 @@ def account(
         "kg_co2": kilowatts * grams / 1000 / HOUR_S,
         "kg_co2_failed": kilowatts * between(since, end)[0] / 1000 / HOUR_S,
     }
-    names = ("job", "user", "nodes")
+    names = ("job", "user", "state", "nodes")
     log.engine.load("carbon_rows", pa.table({**columns, **{n: runs[n].take(index) for n in names}}))
     [totals] = log.rows(f"SELECT {_SUMS} FROM carbon_rows")
     split = ", ".join(f"{name} / array_length(nodes) AS {name}" for name in COLUMNS)
@@ -200,12 +219,35 @@ def account(
         totals=totals,
         tables=tables,
         attempts=runs.num_rows,
-        attempts_without_gpus=int((gpus == 0).sum()),
+        attempts_without_gpus=int(((gpus == 0) & ~measured).sum()),
         gpu_hours=float((gpus * (stop - start)).sum()) / HOUR_S,
         gpu_hours_lost=lost.lost_gpu_hours,
+        measured_share=float(kwh[measured].sum() / max(kwh.sum(), 1e-300)),
+        checkpoint_s=log.assumptions.checkpoint_interval_s,
         signal=signal,
         pue=pue,
         watts_per_gpu=watts_per_gpu,
+    )
+
+
+def _checked(signal: Signal | float, start: FloatArray, stop: FloatArray) -> Signal:
+    """The signal, if it is an average intensity; a number as that of all hours of the runs."""
+    if isinstance(signal, Signal):
+        if signal.kind != "average":
+            problem = "an account needs an average intensity"
+            remedy = "a marginal one says what a change would emit: use it with `carbon plan`"
+            raise refused(
+                problem, "conflict", signal.source, "kind", signal.kind, "average", remedy
+            )
+        return signal
+    if not 0 <= signal < np.inf:
+        raise refused(
+            "out of range", "out-of-range", None, "--intensity", f"{signal:g}", "at least 0"
+        )
+    first = int(start.min(initial=np.inf if len(start) else 0) // HOUR_S) * HOUR_S
+    hours = int(-(-(stop.max(initial=first) - first) // HOUR_S))
+    return Signal(
+        np.full(max(hours, 1), signal), first, "average", source=f"{signal:g} g, as stated"
     )
 
 

@@ -24,12 +24,14 @@ class SignalOptions:
     """Zone to read, where a file has several; the name of the zone, where it has none."""
     timezone: Annotated[str, option(metavar="ZONE")] = ""
     """Time zone of times that state none, such as America/Los_Angeles."""
+    scope: Literal["", "lifecycle", "direct"] = ""
+    """Emissions over the life of a plant (default), or of its fuel alone, where a file has both."""
 
     def read(self, path: Path) -> Signal:
         """The signal of a file."""
         from holdfast.carbon.formats import read_signal
 
-        return read_signal(path, zone=self.zone, timezone=self.timezone)
+        return read_signal(path, zone=self.zone, timezone=self.timezone, scope=self.scope)
 
 
 @Options
@@ -46,7 +48,7 @@ class PlanOptions(SignalOptions):
     flex: Share = 0.4
     """Share of its power that a workload can curtail."""
     cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None
-    """Maximum power of the whole site."""
+    """Maximum power of the whole site (default: the most that the load draws)."""
     window: Duration = 86_400.0
     """Time within which batch work is made up for."""
 
@@ -63,7 +65,9 @@ def account(
     store: Path,
     /,
     *,
-    intensity: Annotated[Path, option(metavar="FILE")],
+    intensity: Annotated[str, option(metavar="FILE|NUMBER")],
+    energy: Annotated[Path | None, option(metavar="FILE")] = None,
+    checkpoint: Duration | None = None,
     reading: SignalOptions = SignalOptions(),
     pue: float = 1.1,
     watts_per_gpu: Annotated[float, option(metavar="W", at_least=0)] = 400.0,
@@ -72,43 +76,66 @@ def account(
 
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
-        intensity: Hourly average intensity: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV
-            with timestamp,value,unit,kind.
+        intensity: Average intensity: g CO2/kWh of every hour, such as 385, or a file of hours: EIA-930,
+            ENTSO-E, Electricity Maps, WattTime, the UK's API, codecarbon, or CSV with
+            timestamp,value,unit,kind.
+        energy: Measured energy by job: sacct's JobIDRaw and ConsumedEnergyRaw, codecarbon (experiment_id
+            is the job), or CSV with job,energy_kwh.
+        checkpoint: Time between checkpoints: a failure loses half of it (default: 1h).
         pue: Power usage effectiveness: energy of the site over energy of its machines.
         watts_per_gpu: Mean power per allocated GPU, with its share of the server.
     """
     from holdfast.carbon.accounting import account as run
 
-    signal = reading.read(intensity)
-    return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu)
+    try:
+        signal: Signal | float = float(intensity)
+    except ValueError:
+        signal = reading.read(Path(intensity))
+    options: dict[str, Any] = {"energy": energy, "checkpoint_s": checkpoint}
+    return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu, **options)
 
 
 @app.command
 def plan(
     *,
     given: PlanOptions,
-    policy: Literal["efficient", "fair", "market"] = "efficient",
+    policy: Literal["efficient", "fair"] = "efficient",
     strength: Annotated[float | None, option(at_least=0)] = None,
+    ramp: Annotated[float | None, option(metavar="MW/h", at_least=0)] = None,
+    event: Annotated[str, option(metavar="START..END")] = "",
+    shed: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
+    price: Annotated[Path | None, option(metavar="FILE")] = None,
+    carbon_price: Annotated[float | None, option(at_least=0)] = None,
     forecast: bool = False,
     output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
     form: Literal["csv", "json", "slurm", "nvidia-smi"] = "csv",
     watts_per_node: Annotated[float, option(metavar="W")] = 10_000.0,
+    idle_watts_per_node: Annotated[float | None, option(metavar="W")] = None,
     watts_per_gpu: Annotated[float, option(metavar="W")] = 700.0,
+    least_watts_per_gpu: Annotated[float, option(metavar="W")] = 200.0,
 ) -> Answer:
     """Shift load to cleaner hours at a provable optimum.
 
     Args:
-        policy: Least total penalty, equal burden, or a market of private penalties.
-        strength: Penalty units per t CO2 (efficient), or per MWh of entitlement (fair: the limit,
-            market: the tax).
+        policy: Least total penalty, or equal burden.
+        strength: Penalty units per t CO2 (efficient), or at most per MWh of entitlement (fair).
+        ramp: Most change of the site's power from one hour to the next.
+        event: Demand response: hours in which the site sheds power.
+        shed: Power shed in the event, below that without a plan.
+        price: Price of energy per MWh (ENTSO-E, or CSV with timestamp,value,unit,kind), saved beside CO2.
+        carbon_price: What a tonne of CO2 is worth, in the money of the price.
         forecast: Plan each day over 48 h on a forecast from the past (policy efficient), and compare
             with perfect foresight.
         output: Write the schedule to FILE; scripts are for review, nothing is run.
         form: Form of the schedule.
         watts_per_node: Power of a busy node, for Slurm reservations.
+        idle_watts_per_node: Power of an idle node, which a reservation cannot save (default: 35 % of it).
         watts_per_gpu: Power limit of a GPU without a plan, for nvidia-smi.
+        least_watts_per_gpu: Lowest power limit that the GPU takes.
     """
     from holdfast import progress
+    from holdfast.carbon.formats import read_signal
+    from holdfast.carbon.planning import Event
     from holdfast.carbon.planning import plan as run
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
@@ -116,16 +143,35 @@ def plan(
 
     load, signal = given.opened()
     limits: dict[str, Any] = {"flex": given.flex, "cap": given.cap, "strength": strength}
-    if not forecast:
-        made = run(load, signal, policy=policy, window_s=given.window, **limits)
-    elif policy == "efficient":
+    if forecast and (policy != "efficient" or ramp is not None or event or price is not None):
+        problem = (
+            "a plan on a forecast is that of the policy efficient, without ramp, event or price"
+        )
+        raise refused(problem, "unsupported", None, "--forecast")
+    if forecast:
         made = rolling(load, signal, **limits)
     else:
-        problem = "a plan on a forecast is that of the policy efficient"
-        raise refused(problem, "unsupported", None, "--forecast")
+        made = run(
+            load,
+            signal,
+            policy=policy,
+            window_s=given.window,
+            ramp=ramp,
+            event=Event.read(event, shed, given.timezone) if event or shed is not None else None,
+            price=None if price is None else read_signal(price, timezone=given.timezone),
+            carbon_price=carbon_price,
+            **limits,
+        )
     if output is not None:
-        watts = {"watts_per_node": watts_per_node, "watts_per_gpu": watts_per_gpu}
-        write_schedule(made, output, form, **watts)
+        write_schedule(
+            made,
+            output,
+            form,
+            watts_per_node=watts_per_node,
+            idle_watts_per_node=idle_watts_per_node,
+            watts_per_gpu=watts_per_gpu,
+            least_watts_per_gpu=least_watts_per_gpu,
+        )
         progress.remark(f"schedule: {output}")
     return made
 

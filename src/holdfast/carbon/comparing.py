@@ -1,8 +1,9 @@
 """Compare all policies and the usual baselines on one load, at the same total penalty.
 
 A cut that costs more waiting is not a better plan, so every row of the comparison has the same penalty. The
-efficient plan sets it; the other policies get the strength that reaches it, and each baseline its best
-settings, scaled down to it:
+efficient plan sets it; the fair policy gets the strength that reaches it, and each baseline its best
+settings, scaled down to it. Curtailment that has no penalty in any hour needs no signal: all rows have it,
+and plans are compared by what they save beyond it.
 
     proportional    in hours above a quantile of the signal, everyone gives up the same share
     priority        in those hours, batch work gives up first, the rest only what is still missing
@@ -10,6 +11,7 @@ settings, scaled down to it:
                     Radovanovic et al., IEEE Trans. Power Systems 2022)
     waiting         batch work waits while the signal is above a quantile (Wiesner et al., Let's Wait
                     Awhile, Middleware 2021)
+    no signal       everyone gives up the same in every hour
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ NARROW = 1e-5
 """Relative difference of strengths that counts as equal: solvers tell apart plans at its two ends."""
 TIE = 1e-6
 """Relative difference of cuts that counts as none: the last digits of a solver choose nothing."""
-BASELINES = ("proportional", "priority", "capacity curve", "waiting")
+BASELINES = ("proportional", "priority", "capacity curve", "waiting", "no signal")
 COLOURS = ("user", "good", "purple", "system", "hardware", "sky", "unattributed")
 Curtailments = list[list[FloatArray]]
 """Per window and part."""
@@ -56,13 +58,15 @@ class Comparison(Answer):
     """Cuts at equal total penalty.
 
     Attributes:
-        rows: level, policy, saved_share, penalty, of_efficient (its cut over that of the efficient plan
-            at the same penalty), equal_penalty (False: the baseline cannot spend as much), jain,
-            strength (of a policy).
+        rows: level, policy, saved_share, from_signal (of it, beyond what is free), penalty, of_efficient
+            (its from_signal over that of the efficient plan at the same penalty), equal_penalty (False:
+            the baseline cannot spend as much), jain, strength (of a policy).
+        free_share: of the CO2: what is saved at no penalty and without a signal.
         signal: of the plans.
     """
 
     rows: list[dict[str, Any]]
+    free_share: float
     signal: Signal
 
     @property
@@ -83,7 +87,8 @@ class Comparison(Answer):
         sentence = (
             f"At a total penalty of {brief(own['penalty'])} units the efficient plan saves "
             f"{percent(own['saved_share'], 2)} of the CO2, the best baseline ({best['policy']}) "
-            f"{percent(best['saved_share'], 2)}."
+            f"{percent(best['saved_share'], 2)}; {percent(self.free_share, 2)} of both is headroom that "
+            "is free in every hour, without a signal."
         )
         points = [{**row, "saved": 100 * row["saved_share"]} for row in self.rows]
         axes = ("penalty", "saved", "Total penalty, units", "CO2 saved, %")
@@ -92,11 +97,12 @@ class Comparison(Answer):
         columns = {
             **dict.fromkeys(("level", "policy", "penalty", "jain"), ColumnFormat()),
             "saved_share": ColumnFormat("CO2 saved", "%", 2),
-            "of_efficient": ColumnFormat("of the efficient cut", "%", 0),
+            "from_signal": ColumnFormat("from the signal", "%", 2),
+            "of_efficient": ColumnFormat("of the efficient plan's from the signal", "%", 0),
         }
         how = How(
             [
-                "level: share of the largest cut that the efficient plan makes",
+                "level: share of the largest cut beyond what is free that the efficient plan makes",
                 "policies: strength at which the total penalty is that of the efficient plan (0.1 %)",
                 "baselines: best of their settings, curtailment scaled to that penalty",
             ],
@@ -116,7 +122,7 @@ def compare(
     window_s: float = DAY_H * HOUR_S,
     levels: Sequence[float] = LEVELS,
 ) -> Comparison:
-    """Compare the three policies and four baselines at equal total penalty.
+    """Compare both policies and five baselines at equal total penalty.
 
     Args:
         load: workloads with penalties.
@@ -134,46 +140,49 @@ def compare(
         remedy = "fit them with `holdfast carbon fit-penalty`, or state them"
         text = "without penalties every policy is the same"
         raise refused(text, "missing-key", None, "--penalties", remedy=remedy)
-    windows = problem.windows(window_s, flex, cap)
+    windows = problem.windows(window_s, flex, problem.limit(cap))
 
     def plan_of(policy: str, strength: float | None, solved: Sequence[Solved]) -> Plan:
         return collected(problem, windows, solved, policy, strength, {})
 
     def solved(policy: str, strength: float | None) -> Sequence[Solved]:
-        return [solve(policy, window, strength) for window in windows]
+        return [one for window in windows for one in solve(policy, [window], strength)]
 
     def reaching(policy: str, figure: str, aim: float, guess: float) -> Plan:
         return _reaching(partial(solved, policy), partial(plan_of, policy), figure, aim, guess)
 
+    free_d = [window.without_signal(0.0) for window in windows]
+    free = plan_of("none", None, [Solved(d, 0.0, 0.0) for d in free_d]).saved_share
     most = plan_of("efficient", None, solved("efficient", None)).saved_share
     rows: list[dict[str, Any]] = []
     strength = 1.0
     with progress.track("comparing", len(levels), "levels") as bar:
         for level in levels:
-            own = reaching("efficient", "saved_share", level * most, strength)
+            own = reaching("efficient", "saved_share", free + level * (most - free), strength)
             strength = own.strength or strength
             found = {"efficient": own}
-            for policy in ("fair", "market"):
-                guess = own.penalty / float(own.entitlements.sum())
-                found[policy] = reaching(policy, "penalty", own.penalty, guess)
+            guess = own.penalty / float(own.entitlements.sum())
+            found["fair"] = reaching("fair", "penalty", own.penalty, guess)
             for name in BASELINES:
                 pretended = [Solved(d, 0.0, 0.0) for d in best_baseline(windows, name, own.penalty)]
                 found[name] = plan_of(name, None, pretended)
             bar.advance(1)
             for policy, made in found.items():
                 spent = made.penalty / own.penalty if own.penalty else 1.0
+                best = own.saved_share - free
                 row: dict[str, Any] = {
                     "level": level,
                     "policy": policy,
                     "saved_share": made.saved_share,
+                    "from_signal": made.saved_share - free,
                     "penalty": made.penalty,
-                    "of_efficient": made.saved_share / own.saved_share,
+                    "of_efficient": (made.saved_share - free) / best if best > TIE else None,
                     "equal_penalty": abs(spent - 1) <= 2 * CLOSE,
                     "jain": made.jain,
                     "strength": made.strength,
                 }
                 rows.append(row)
-    return Comparison(rows, problem.signal)
+    return Comparison(rows, free, problem.signal)
 
 
 def _reaching(
@@ -236,7 +245,8 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> Curta
         penalty: penalty units, over all windows.
     """
     entitled = [window.with_rights() for window in windows]
-    scaled = [_scaled(windows, d, penalty) for d in _settings(name, entitled)]
+    free = [window.without_signal(0.0) for window in windows]
+    scaled = [_scaled(windows, free, d, penalty) for d in _settings(name, entitled)]
     return scaled[first_best([_total(windows, d, Window.cut) for d in scaled])]
 
 
@@ -247,23 +257,34 @@ def _total(
     return sum(figure(w, p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
 
 
-def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curtailments:
-    """Curtailments times the largest share at which their total penalty is no more than allowed.
+def _scaled(
+    windows: Sequence[Window], free: Curtailments, d: Curtailments, penalty: float
+) -> Curtailments:
+    """What is free, and the largest share of what else is curtailed whose penalty is no more than allowed.
 
-    A penalty is convex and zero at zero, so it grows with the share.
+    A penalty is convex and zero at what is free, so it grows with the share.
     """
+    pairs = [list(zip(a, b, strict=True)) for a, b in zip(free, d, strict=True)]
+
+    def at(share: float) -> Curtailments:
+        # Moved work has no free part; of other work, a baseline that curtails less takes it all the same.
+        return [[a + share * (np.maximum(a, b) - a if a.any() else b) for a, b in g] for g in pairs]
 
     def spent(share: float) -> float:
-        return _total(windows, d, lambda _, part, x: part.penalty.value(share * x, part.due))
+        return _total(windows, at(share), lambda _, part, x: part.penalty.value(x, part.due))
 
-    share = 1.0 if spent(1.0) <= penalty else brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9)
-    return [[share * each for each in group] for group in d]
+    if spent(1.0) <= penalty:
+        return at(1.0)
+    return at(brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9))
 
 
 def _settings(name: str, windows: Sequence[Window]) -> Iterator[Curtailments]:
     """The curtailments of every setting of a baseline."""
     if name == "capacity curve":
         yield [_capacity_curve(window) for window in windows]
+        return
+    if name == "no signal":
+        yield [window.without_signal(None) for window in windows]
         return
     for quantile in QUANTILES:
         for order in ORDERS:
@@ -274,7 +295,7 @@ def _settings(name: str, windows: Sequence[Window]) -> Iterator[Curtailments]:
 
 def _capacity_curve(window: Window) -> list[FloatArray]:
     return [
-        efficient(replace(window, parts=(part,)), None).d[0]
+        efficient([replace(window, parts=(part,))], None)[0].d[0]
         if part.conserves
         else np.zeros(len(window.grams))
         for part in window.parts

@@ -1,4 +1,4 @@
-"""Files with grid signals: EIA-930, Electricity Maps, WattTime, codecarbon, and a plain typed table.
+"""Files with grid signals: of EIA-930, ENTSO-E, Electricity Maps, WattTime and others, or a typed table.
 
 Every reader yields samples of (time, value) with what they mean; `read_signal` checks the times, converts
 the unit to gCO2/kWh and averages what is finer than an hour.
@@ -11,10 +11,10 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -52,10 +52,24 @@ BALANCE = {
     **{f"Solar {how} Battery Storage": "SUN" for how in _SPLIT},
     **dict.fromkeys(("Battery Storage", "Other Energy Storage", "Unknown Energy Storage"), ""),
 }
+# Production types of ENTSO-E's transparency platform -> fuel codes; of storage none, as above.
+ENTSOE = {
+    **dict.fromkeys(("Fossil Hard coal", "Fossil Brown coal/Lignite", "Fossil Peat"), "COL"),
+    **dict.fromkeys(("Fossil Oil", "Fossil Oil shale"), "OIL"),
+    **dict.fromkeys(("Fossil Gas", "Fossil Coal-derived gas"), "NG"),
+    **dict.fromkeys(("Hydro Run-of-river and poundage", "Hydro Water Reservoir", "Marine"), "WAT"),
+    **dict.fromkeys(("Wind Onshore", "Wind Offshore"), "WND"),
+    **dict.fromkeys(("Biomass", "Geothermal", "Other", "Other renewable", "Waste"), "OTH"),
+    **dict.fromkeys(("Hydro Pumped Storage", "Energy storage"), ""),
+    "Nuclear": "NUC",
+    "Solar": "SUN",
+}
+PRICE = "Day-ahead Price"
+MADE = " - Actual Aggregated [MW]"
 UNSPLIT = {"Wind": "WND", "Solar": "SUN", "Hydropower and Pumped Storage": "WAT"}
 BALANCE_END = "UTC Time at End of Hour"
 AUTHORITY = "Balancing Authority"
-NO_VALUE = ("", "N/A", "NA")
+NO_VALUE = ("", "N/A", "NA", "n/e", "-")
 
 
 @dataclass
@@ -138,7 +152,8 @@ def read_records(path: Path, text: str | None = None, zone: str = "") -> Records
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """Line and cells of every row, whatever ends its lines."""
-    rows = csv.reader(io.StringIO(text, newline=""))
+    bars = text.partition("\n")[0].count("|") > 0
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter="|" if bars else ",")
     try:
         for row in rows:
             yield rows.line_num, row
@@ -180,13 +195,15 @@ class Samples:
     notes: list[str] = field(default_factory=list)
 
 
-def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Signal:
+def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "") -> Signal:
     """An hourly signal from a file; the format is detected.
 
     Args:
         path: the file, plain or compressed.
         zone: the zone to read; needed where the file has several. A file that names none gets this one.
         timezone: IANA name of the zone of times that state none.
+        scope: ``"direct"`` (combustion only) or ``"lifecycle"``; where a file has both, the default is
+            the latter.
 
     Raises:
         InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
@@ -194,18 +211,21 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Sign
     path = Path(path)
     text = read_text(path)
     if text.lstrip()[:1] in ("{", "["):
-        found = _watttime(path, text)
+        found = _of_json(path, text)
     else:
         records = read_records(path, text, zone)
         read = next((read for _, fits, read in _TABLES if fits(records.columns)), None)
         if read is None:
             columns = ", ".join(records.columns)[:200]
             known = ", ".join(dict.fromkeys(name for name, _, _ in _TABLES))
-            expected = f"{known} (timestamp,value,unit,kind), or JSON of WattTime"
+            expected = f"{known} (timestamp,value,unit,kind), or JSON of {', '.join(_JSON)}"
             raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
-        found = read(records, zone)
+        found = read(records, zone, scope)
     if not found.values:
         raise refused("no values", "empty-input", path)
+    for asked, there, name in ((zone, found.zone, "zone"), (scope, found.scope, "scope")):
+        if asked and there and asked != there:
+            raise refused(f"no such {name}", "no-match", path, f"--{name}", asked, there)
     times = instants(path, found.times, found.places, found.clock or timezone)
     unique, counts = np.unique(times, return_counts=True)
     if len(unique) < len(times) and not found.repeats:
@@ -222,8 +242,10 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "") -> Sign
     # An hour with less than half of its samples has no value.
     enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
     values = np.where(enough, totals / np.maximum(counts, 1), np.nan)
-    factor = _grams_per_kwh(path, found.unit)
-    typed = (found.kind, found.zone or zone, "gCO2/kWh", found.basis, found.scope)
+    price = found.kind == "price"
+    factor = 1.0 if price else _grams_per_kwh(path, found.unit)
+    unit = found.unit if price else "gCO2/kWh"
+    typed = (found.kind, found.zone or zone, unit, found.basis, found.scope)
     return Signal(values * factor, start, *typed, str(path), tuple(found.notes))
 
 
@@ -231,7 +253,7 @@ def recognize(head: bytes) -> str:
     """The name of the signal format that the first bytes of a file show; empty if none."""
     text = head.decode("utf-8-sig", errors="replace")
     if text.lstrip()[:1] in ("{", "["):
-        return "WattTime" if '"point_time"' in text else ""
+        return next((name for name, (mark, _) in _JSON.items() if f'"{mark}"' in text), "")
     header = next(csv.reader(io.StringIO(text.lstrip(), newline="")), [])
     columns = [" ".join(name.split()) for name in header]
     return next((name for name, fits, _ in _TABLES if fits(columns)), "")
@@ -258,15 +280,15 @@ def _summed(columns: Sequence[npt.ArrayLike]) -> FloatArray:
     return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
 
 
-def _eia_codes(records: Records, zone: str) -> Samples:
+def _eia_codes(records: Records, zone: str, _scope: str) -> Samples:
     """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
     found = re.match(r"([A-Z]+)_", records.path.name)
-    samples = Samples(records.column("timestamp"), zone=zone or (found[1] if found else ""))
+    samples = Samples(records.column("timestamp"), zone=found[1] if found else zone)
     names = [name for name in records.columns if name in LIFECYCLE_FACTORS]
     return _mixed(samples, records.places, {name: records.numbers(name) for name in names})
 
 
-def _eia_balance(records: Records, zone: str) -> Samples:
+def _eia_balance(records: Records, zone: str, _scope: str) -> Samples:
     """EIA-930's own balance files, also since the split of July 2024; hours are named by their end."""
     samples = Samples(zone=records.of_zone(AUTHORITY, zone), clock="UTC")
     times = []
@@ -305,19 +327,53 @@ def _eia_balance(records: Records, zone: str) -> Samples:
     return _mixed(samples, records.places, {fuel: mw.tolist() for fuel, mw in mix.items()})
 
 
-def _electricity_maps(records: Records, zone: str) -> Samples:
-    """Electricity Maps' CSV: consumption-based averages over the life of a plant."""
+def _entsoe(records: Records, zone: str, _scope: str) -> Samples:
+    """ENTSO-E's day-ahead prices, or generation by type; times are spans such as 01.02.2024 00:00 - ..."""
+    [span] = [name for name in records.columns if name.startswith("MTU")]
+    column = next((n for n in records.columns if n in ("Area", "BZN")), None)
+    samples = Samples(zone=records.of_zone(column, zone) if column else zone)
+    samples.clock = {"(UTC)": "UTC", "(CET/CEST)": "Europe/Brussels"}.get(
+        span.rpartition(" ")[2], ""
+    )
+    times = []
+    for place, cells in records.rows:
+        start = cells[span].partition(" - ")[0].replace("/", ".")
+        try:
+            times.append(datetime.strptime(start[:16], "%d.%m.%Y %H:%M"))
+        except ValueError:
+            times.append(_parsed(records.path, place, start))
+    samples.times, samples.places = times, records.places
+    price = next((n for n in records.columns if n.startswith(PRICE)), None)
+    if price is not None:
+        samples.kind, samples.unit = "price", price.partition("[")[2].rstrip("]")
+        samples.values = records.numbers(price)
+        return samples
+    mix: dict[str, list[FloatArray]] = {}
+    for name in (name for name in records.columns if name.endswith(MADE)):
+        fuel = name.removesuffix(MADE)
+        if fuel not in ENTSOE:
+            problem, expected = "unknown fuel", ", ".join(ENTSOE)
+            raise refused(problem, "unknown-name", records.path, name, fuel, expected)
+        if ENTSOE[fuel]:
+            mix.setdefault(ENTSOE[fuel], []).append(np.array(records.numbers(name)))
+    summed = {fuel: _summed(columns).tolist() for fuel, columns in mix.items()}
+    return _mixed(samples, records.places, summed)
+
+
+def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
+    """Electricity Maps' CSV: consumption-based averages, over the life of a plant or direct."""
     columns = {name.lower(): name for name in records.columns}
-    ends = ("(life cycle)", "(lca)")
+    ends = {"lifecycle": ("(life cycle)", "(lca)"), "direct": ("(direct)",)}[scope or "lifecycle"]
     values = [n for n in columns if n.startswith("carbon intensity") and n.endswith(ends)]
     if not values:
-        problem, expected = "no intensity over the life of a plant", f"carbon intensity {ends[0]}"
-        raise refused(problem, "missing-column", records.path, None, None, expected)
+        problem, expected = "no such intensity", f"carbon intensity {ends[0]}"
+        remedy = "name what the file has with --scope direct or lifecycle"
+        raise refused(problem, "missing-column", records.path, None, None, expected, remedy)
     where = next((columns[n] for n in ("zone id", "zone name", "zone") if n in columns), "")
     time = next(name for name in columns if name.startswith("datetime"))
     chosen = records.of_zone(where, zone) if where else zone
     estimated = columns.get("data estimated")
-    rows = records.column(estimated).count("true") if estimated else 0
+    rows = sum(t.lower() == "true" for t in records.column(estimated)) if estimated else 0
     notes = [f"{counted(rows, 'value')} estimated by Electricity Maps."] if rows else []
     return Samples(
         records.column(columns[time]),
@@ -325,13 +381,13 @@ def _electricity_maps(records: Records, zone: str) -> Samples:
         records.places,
         zone=chosen,
         basis="consumption",
-        scope="lifecycle",
+        scope=scope or "lifecycle",
         clock="UTC" if "utc" in time else "",
         notes=notes,
     )
 
 
-def _codecarbon(records: Records, zone: str) -> Samples:
+def _codecarbon(records: Records, zone: str, _scope: str) -> Samples:
     """The intensity that codecarbon used: emissions over energy, in the hours of each run."""
     column = "region" if any(cells.get("region") for _, cells in records.rows) else ""
     column = column or ("country_iso_code" if "country_iso_code" in records.columns else "")
@@ -351,7 +407,7 @@ def _codecarbon(records: Records, zone: str) -> Samples:
     return samples
 
 
-def _typed_table(records: Records, zone: str) -> Samples:
+def _typed_table(records: Records, zone: str, _scope: str) -> Samples:
     """A table that says what it holds: timestamp, value, unit, kind, and perhaps zone."""
     samples = Samples(zone=records.of_zone("zone", zone) if "zone" in records.columns else zone)
     first = records.rows[0][1]
@@ -367,37 +423,84 @@ def _typed_table(records: Records, zone: str) -> Samples:
 
 
 def _kind(path: Path, place: str, text: str) -> Kind:
-    if text not in ("average", "marginal"):
-        problem, expected = "unknown kind of signal", "average or marginal"
+    if text not in ("average", "marginal", "price"):
+        problem, expected = "unknown kind of signal", "average, marginal or price"
         raise refused(problem, "invalid-value", path, place, text, expected)
     return cast("Kind", text)
 
 
-def _watttime(path: Path, text: str) -> Samples:
-    """WattTime's JSON of version 3: {"data": [...], "meta": {...}}."""
+def _watttime(rows: list[Any], content: Any) -> Samples:
+    """WattTime's answer of version 3: {"data": [...], "meta": {...}}."""
+    meta = content["meta"]
+    kind = str(meta["signal_type"])
+    return Samples(
+        [row["point_time"] for row in rows],
+        [row["value"] for row in rows],
+        kind={"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind),  # type: ignore[arg-type]
+        unit=str(meta["units"]).replace("lbs_co2_per_mwh", "lbs/MWh"),
+        zone=str(meta.get("region", "")),
+        scope="direct",
+        step_s=int(meta.get("data_point_period_seconds") or HOUR_S),
+    )
+
+
+def _electricity_maps_json(rows: list[Any], content: Any) -> Samples:
+    """Electricity Maps' answers: a history, a range of the past, a forecast, or one hour."""
+    zones = {str(row.get("zone", content.get("zone", ""))) for row in rows}
+    scopes = {row.get("emissionFactorType", "") for row in rows}
+    samples = Samples(
+        [row["datetime"] for row in rows],
+        [row["carbonIntensity"] for row in rows],
+        zone=zones.pop() if len(zones) == 1 else "",
+        basis="consumption",
+        scope=str(scopes.pop()) if len(scopes) == 1 else "",
+    )
+    if rows := [row for row in rows if row.get("isEstimated")]:
+        samples.notes.append(f"{counted(len(rows), 'value')} estimated by Electricity Maps.")
+    return samples
+
+
+def _uk(rows: list[Any], _content: Any) -> Samples:
+    """carbonintensity.org.uk: half hours of Great Britain, measured, else forecast."""
+    found = [row["intensity"] for row in rows]
+    missing = [each.get("actual") is None for each in found]
+    pairs = zip(found, missing, strict=True)
+    samples = Samples(
+        [row["from"] for row in rows],
+        [each["forecast" if none else "actual"] for each, none in pairs],
+        zone="GB",
+        basis="consumption",
+        scope="direct",
+        step_s=HOUR_S // 2,
+    )
+    if any(missing):
+        samples.notes.append(f"{counted(sum(missing), 'half hour')} of forecast, not measured.")
+    return samples
+
+
+# What an answer of an API has in its rows -> how it is read.
+_JSON: dict[str, tuple[str, Callable[[list[Any], Any], Samples]]] = {
+    "WattTime": ("point_time", _watttime),
+    "Electricity Maps": ("carbonIntensity", _electricity_maps_json),
+    "carbonintensity.org.uk": ("intensity", _uk),
+}
+
+
+def _of_json(path: Path, text: str) -> Samples:
+    """The answer of one of `_JSON`."""
     try:
         content = json.loads(text)
-        rows, meta = content["data"], content["meta"]
-        times = [row["point_time"] for row in rows]
-        values = [float("nan" if row["value"] is None else row["value"]) for row in rows]
-        kind, unit = str(meta["signal_type"]), str(meta["units"])
-        step_s = int(meta.get("data_point_period_seconds") or HOUR_S)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        keys = (key for key in ("data", "history", "forecast") if key in content)
+        rows = content if isinstance(content, list) else content.get(next(keys, ""), [content])
+        _, read = next(each for each in _JSON.values() if each[0] in rows[0])
+        samples = read(rows, content)
+        values = [float("nan" if value is None else value) for value in samples.values]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
         found = f"{type(error).__name__}: {error}"
-        expected = '{"data": [{"point_time", "value"}], "meta": {"signal_type", "units"}}'
-        problem = "not an answer of WattTime"
+        problem, expected = "not an answer of a known API", f"of {', '.join(_JSON)}"
         raise refused(problem, "unknown-format", path, None, found, expected) from error
-    kind = {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind)
-    return Samples(
-        times,
-        values,
-        [f"data[{n}]" for n in range(len(rows))],
-        _kind(path, "meta.signal_type", kind),
-        unit.replace("lbs_co2_per_mwh", "lbs/MWh"),
-        str(meta.get("region", "")),
-        scope="direct",
-        step_s=step_s,
-    )
+    samples.kind = _kind(path, "meta.signal_type", samples.kind)
+    return replace(samples, values=values, places=[f"row {n}" for n in range(len(rows))])
 
 
 def _has(*names: str) -> Callable[[Sequence[str]], bool]:
@@ -408,10 +511,12 @@ def _starting(names: Sequence[str], text: str) -> bool:
     return any(name.lower().startswith(text) for name in names)
 
 
-Reader = Callable[[Records, str], Samples]
+Reader = Callable[[Records, str, str], Samples]
 _TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
     ("EIA-930", _has("timestamp", "COL", "NG"), _eia_codes),
     ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
+    ("ENTSO-E", lambda n: _starting(n, "mtu") and any(c.endswith(MADE) for c in n), _entsoe),
+    ("ENTSO-E", lambda n: _starting(n, "mtu") and _starting(n, PRICE.lower()), _entsoe),
     (
         "Electricity Maps",
         lambda names: _starting(names, "datetime") and _starting(names, "carbon intensity"),
@@ -422,7 +527,7 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
 )
 
 
-def _parsed(path: Path, place: str, text: str) -> datetime:
+def _parsed(path: Path | None, place: str, text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -431,7 +536,7 @@ def _parsed(path: Path, place: str, text: str) -> datetime:
 
 
 def instants(
-    path: Path, texts: Sequence[str | datetime], places: Sequence[str], timezone: str
+    path: Path | None, texts: Sequence[str | datetime], places: Sequence[str], timezone: str
 ) -> IntArray:
     """Times as seconds since 1970 UTC.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.carbon.policies import Part, Solved, Window, efficient, fair, market, part_of
+from holdfast.carbon.formats import instants
+from holdfast.carbon.policies import Part, Solved, Window, efficient, fair, part_of
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused, utc
 from holdfast.carbon.workloads import Load, Workload
 from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
-Policy = Literal["efficient", "fair", "market"]
-POLICIES = {"efficient": efficient, "fair": fair, "market": market}
+Policy = Literal["efficient", "fair"]
+POLICIES = {"efficient": efficient, "fair": fair}
 DAY_H = 24
 # Hours that figures and tables show.
 SHOWN_H = 7 * DAY_H
@@ -31,10 +32,12 @@ class Plan(Answer):
     """A plan of all whole windows that the load and the signal have in common.
 
     Attributes:
-        policy: ``"efficient"``, ``"fair"`` or ``"market"``.
+        policy: ``"efficient"`` or ``"fair"``.
         strength: as of `plan`.
         kg_before: CO2 without the plan.
         kg_after: CO2 with it, and with what curtailed training emits when it is made up for.
+        kg_always: of what it saves, what a plan that knows no signal saves too: by curtailing in all
+            hours alike what has no penalty (``efficient``: what costs less than it saves).
         objective: what the policy minimizes (kg CO2, or penalty units), summed over the windows.
         bound: the dual bound: no plan has a lower objective.
         names: of the workloads.
@@ -48,14 +51,15 @@ class Plan(Answer):
         mwh_owed: [workload] energy that training needs after its window.
         hours_left_out: at the end, of an incomplete window: neither planned nor in any figure.
         signal: interpolated.
-        settings: window_h, flex, cap_mw, and of a rolling plan its horizon.
-        extra: further keys of the JSON: the market's rebates, what a forecast lost.
+        settings: window_h, flex, cap_mw, ramp_mw_per_h, and of a rolling plan its horizon.
+        extra: further keys of the JSON: the event, the cost of the energy, what a forecast lost.
     """
 
     policy: str
     strength: float | None
     kg_before: float
     kg_after: float
+    kg_always: float
     objective: float
     bound: float
     names: tuple[str, ...]
@@ -81,6 +85,17 @@ class Plan(Answer):
     def saved_share(self) -> float:
         """Share of the CO2 that the plan saves."""
         return 1 - self.kg_after / self.kg_before if self.kg_before else 0.0
+
+    @property
+    def always_share(self) -> float:
+        """Share of the CO2 that is saved without a signal."""
+        return self.kg_always / self.kg_before if self.kg_before else 0.0
+
+    @property
+    def peaks(self) -> tuple[float, float]:
+        """Largest power of the site in MW, without a plan and with it."""
+        before, after = (each.sum(axis=0).max(initial=0.0) for each in (self.before, self.after))
+        return float(before), float(after)
 
     @property
     def penalty(self) -> float:
@@ -132,6 +147,8 @@ class Plan(Answer):
             "dual_bound": self.bound,
             "kg_co2_before": self.kg_before,
             "kg_co2_after": self.kg_after,
+            "peak_mw_before": self.peaks[0],
+            "peak_mw_after": self.peaks[1],
             **self.settings,
             "hours": self.before.shape[1],
             "hours_left_out": self.hours_left_out,
@@ -146,7 +163,9 @@ class Plan(Answer):
         """The figures of the plan."""
         return [
             Value("saved_share", self.saved_share, better="higher"),
+            Value("always_share", self.always_share, how="saved without a signal"),
             Value("after", self.kg_after, "kg CO2", better="lower"),
+            Value("peak", self.peaks[1], "MW", better="lower"),
             Value("penalty", self.penalty, "penalty units", better="lower"),
             Value("gap", self.gap, better="lower", how="(objective - dual bound) / |objective|"),
         ]
@@ -173,20 +192,30 @@ class Plan(Answer):
         proof = f"no plan of its kind is better by more than a share of {PROVEN:.0e} (dual bound)."
         if self.gap > PROVEN:
             proof = f"the solver stopped short: others may be better by a share of {self.gap:.1e}."
-        sentence = (
-            f"The {self.policy} plan saves {percent(self.saved_share, 2)} of {total}; {proof}"
+        from_signal = self.saved_share - self.always_share
+        parts = (
+            f"{percent(from_signal, 2)} comes from the signal, {percent(self.always_share, 2)} from "
+            "headroom that is free in every hour"
         )
+        saved = f"{percent(self.saved_share, 2)} of {total}"
+        sentence = f"The {self.policy} plan saves {saved}: {parts}; {proof}"
         if "kept_share" in self.extra:
             kept = self.extra["kept_share"]
             of = (
-                "as much as with perfect foresight"
+                "all: perfect foresight saves nothing either"
                 if kept is None
                 else f"{percent(kept)} of what perfect foresight saves"
             )
             sentence = (
-                f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of {total} is "
-                f"saved: {of}."
+                f"Planned anew each day on a forecast, {saved} is saved: {parts}. Of what the signal "
+                f"can save that is {of}."
             )
+        peak = f"The site draws at most {brief(self.peaks[1])} MW ({brief(self.peaks[0])} without a plan)."
+        if "mwh_shed" in self.extra:
+            peak += f" It sheds {brief(self.extra['mwh_shed'])} MWh in the event."
+        if "cost_before" in self.extra:
+            costs = [self.extra[f"cost_{when}"] for when in ("before", "after")]
+            peak += f" Its energy costs {brief(costs[1])} ({brief(costs[0])} without a plan)."
         burden = f"Total penalty {brief(self.penalty)} units."
         if self.jain is not None:
             burden += f" Jain's index {self.jain:.3f} (1: all bear the same)."
@@ -217,16 +246,18 @@ class Plan(Answer):
         asked, question = "When should power be spent?", "Who saves, and what does it cost them?"
         return [
             Section("power", asked, sentence, [power, signal], how=how),
+            Section("site", "What does the site draw?", peak),
             Section("workloads", question, burden, [bars], [table]),
         ]
 
 
 # Of the JSON, under their own names.
-_KEYS = ("policy", "saved_share", "gap", "objective", "penalty", "jain", "strength")
+_KEYS = (
+    *("policy", "saved_share", "always_share", "gap", "objective", "penalty", "jain", "strength"),
+)
 _FORMULAS = {
     "efficient": "minimize sum_i C_i(d_i) - strength x cut   (unlimited: maximize cut)",
     "fair": "maximize cut subject to C_i(d_i) <= strength x E_i for every workload",
-    "market": "each workload minimizes C_i(d_i) - rebate x own cut; rebates paid = strength x sum E_i",
 }
 
 
@@ -242,6 +273,29 @@ def fairness(penalties: FloatArray, entitlements: FloatArray) -> float | None:
 
 
 @dataclass(frozen=True)
+class Event:
+    """Hours in which the grid asks for less: the site sheds MW of what it would draw without a plan."""
+
+    start_s: int
+    end_s: int
+    shed: float
+
+    @classmethod
+    def read(cls, text: str, shed: float | None, timezone: str = "") -> Event:
+        """From ``START..END`` and MW, as on the command line."""
+        ends = text.split("..")
+        if len(ends) != 2:
+            expected = "START..END, such as 2022-05-03T17:00Z..2022-05-03T20:00Z"
+            raise refused("not a span of time", "invalid-value", None, "--event", text, expected)
+        if shed is None or not 0 < shed < np.inf:
+            found = None if shed is None else f"{shed:g}"
+            problem = "an event says how much power is shed"
+            raise refused(problem, "missing-key", None, "--shed", found, "MW, above 0")
+        start, end = instants(None, ends, ["--event"] * 2, timezone)
+        return cls(int(start), int(end), shed)
+
+
+@dataclass(frozen=True)
 class Problem:
     """A load and a signal on the hours that both have.
 
@@ -250,20 +304,51 @@ class Problem:
         signal: interpolated.
         grams: [H] signal of every hour.
         start_s: start of the first hour.
+        weights: [H] what a plan minimizes per MWh: grams, and the price of energy in CO2 of its worth.
+        prices: [H] money per MWh.
     """
 
     workloads: tuple[Workload, ...]
     signal: Signal
     grams: FloatArray
     start_s: int
+    weights: FloatArray
+    prices: FloatArray | None = None
 
     @property
     def costs(self) -> bool:
         """Whether any work has a penalty."""
         return any(workload.costs for workload in self.workloads)
 
-    def windows(self, window_s: float, flex: float, cap: float | None) -> list[Window]:
-        """All whole windows.
+    @property
+    def total(self) -> FloatArray:
+        """[H] MW of the site without a plan."""
+        return np.sum([each.power for each in self.workloads], axis=0)  # type: ignore[no-any-return]
+
+    def in_event(self, event: Event) -> slice:
+        """The hours of an event.
+
+        Raises:
+            InputError: ``no-match`` for one that is not whole hours of load and signal.
+        """
+        last = self.start_s + HOUR_S * len(self.grams)
+        first, end = ((each - self.start_s) / HOUR_S for each in (event.start_s, event.end_s))
+        if not 0 <= first < end <= len(self.grams) or first % 1 or end % 1:
+            found = f"{utc(event.start_s)}..{utc(event.end_s)}"
+            expected = f"full hours between {utc(self.start_s)} and {utc(last)}"
+            raise refused("no such hours", "no-match", None, "--event", found, expected)
+        return slice(int(first), int(end))
+
+    def limit(self, cap: float | None, event: Event | None = None) -> FloatArray:
+        """[H] MW that the site may draw: the cap, else the load's own maximum; less in an event."""
+        most = np.full(len(self.grams), self.total.max() if cap is None else cap)
+        if event is not None:
+            hours = self.in_event(event)
+            most[hours] = np.minimum(most[hours], self.total[hours] - event.shed)
+        return most
+
+    def windows(self, window_s: float, flex: float, limit: FloatArray) -> list[Window]:
+        """All whole windows; the limit [H] is in MW.
 
         Raises:
             InputError: ``out-of-range`` for a window that is not a number of hours, or is too long.
@@ -278,16 +363,22 @@ class Problem:
             chosen = slice(first, first + hours)
             parts = tuple(part_of(workload, chosen, flex) for workload in self.workloads)
             start_s = self.start_s + HOUR_S * first
-            made.append(Window(parts, self.grams[chosen], start_s, cap))
+            made.append(Window(parts, self.weights[chosen], start_s, limit[chosen]))
         return made
 
 
-def aligned(load: Load, signal: Signal) -> Problem:
-    """A load and a signal on the hours that both have.
+def aligned(
+    load: Load, signal: Signal, price: Signal | None = None, carbon_price: float | None = None
+) -> Problem:
+    """A load and a signal, and perhaps a price of energy, on the hours that they have in common.
 
     Raises:
-        InputError: ``no-match`` where they have no hour in common; ``no-data`` for long gaps.
+        InputError: ``no-match`` where they have no hour in common; ``no-data`` for long gaps;
+            ``conflict`` for a signal that is a price, or a price that is none.
     """
+    if signal.kind == "price":
+        expected = "average or marginal intensity"
+        raise refused("not an intensity", "conflict", signal.source, "kind", "price", expected)
     signal = signal.interpolated()
     start = signal.start_s if load.start_s is None else load.start_s
     first = max(start, signal.start_s)
@@ -298,9 +389,23 @@ def aligned(load: Load, signal: Signal) -> Problem:
         problem = "the load and the signal have no hours in common"
         raise refused(problem, "no-match", load.source, None, found, expected)
     own = slice((first - start) // HOUR_S, (end - start) // HOUR_S)
-    grams = signal.values[(first - signal.start_s) // HOUR_S : (end - signal.start_s) // HOUR_S]
+    grams = signal.between(first, end)
     workloads = tuple(Workload(each.name, each.power[own], each.spec) for each in load.workloads)
-    return Problem(workloads, signal, grams, first)
+    if price is None:
+        return Problem(workloads, signal, grams, first, grams)
+    if price.kind != "price":
+        raise refused("not a price", "conflict", price.source, "kind", price.kind, "price")
+    if carbon_price is None or not 0 < carbon_price < np.inf:
+        found = None if carbon_price is None else f"{carbon_price:g}"
+        problem, expected = "a price of energy needs one of CO2", "money per t, above 0"
+        raise refused(problem, "missing-key", None, "--carbon-price", found, expected)
+    price = price.interpolated()
+    if price.start_s > first or price.end_s < end:
+        found = f"prices {utc(price.start_s)} to {utc(price.end_s)}"
+        expected = f"all hours from {utc(first)} to {utc(end)}"
+        raise refused("hours without a price", "no-match", price.source, None, found, expected)
+    prices = price.between(first, end)
+    return Problem(workloads, signal, grams, first, grams + 1000 * prices / carbon_price, prices)
 
 
 def plan(
@@ -312,42 +417,66 @@ def plan(
     cap: float | None = None,
     window_s: float = DAY_H * HOUR_S,
     strength: float | None = None,
+    ramp: float | None = None,
+    event: Event | None = None,
+    price: Signal | None = None,
+    carbon_price: float | None = None,
 ) -> Plan:
     """Plan the power of a load so that it emits less, at a provable optimum.
 
     Args:
         load: workloads, MW per hour.
         signal: average or marginal intensity.
-        policy: ``"efficient"``, ``"fair"`` or ``"market"``; see `holdfast.carbon.policies`.
+        policy: ``"efficient"`` or ``"fair"``; see `holdfast.carbon.policies`.
         flex: share of its power that a workload can curtail, where its penalties do not say.
-        cap: MW of the whole site.
+        cap: MW of the whole site. None: the most that the load draws without a plan.
         window_s: time within which batch work is made up for; a multiple of one hour.
-        strength: efficient: penalty units per t CO2; fair: most penalty per unit of entitlement;
-            market: tax per unit of entitlement. None: the largest cut at any penalty.
+        strength: efficient: penalty units per t CO2; fair: most penalty per unit of entitlement.
+            None: the largest cut at any penalty.
+        ramp: MW by which the site's power may change from one hour to the next. All windows are then
+            one program.
+        event: hours in which the site sheds power.
+        price: money per MWh in every hour.
+        carbon_price: money per t CO2: the plan then saves CO2 and cost, worth what this says.
 
     Raises:
         InputError: ``infeasible`` (which limit, by how much, when), ``no-match``, ``missing-key``
             for penalties without a strength.
     """
-    problem = aligned(load, signal)
+    problem = aligned(load, signal, price, carbon_price)
     if strength is None and problem.costs:
-        expected = "efficient: penalty units per t CO2; fair, market: per MWh of entitlement"
+        expected = "efficient: penalty units per t CO2; fair: per MWh of entitlement"
         text = "work with penalties needs a strength"
         raise refused(text, "missing-key", None, "--strength", None, expected)
-    windows = problem.windows(window_s, flex, cap)
-    solved = []
-    with progress.track("planning", len(windows), "windows") as bar:
-        for window in windows:
-            solved.append(solve(policy, window, strength))
+    windows = problem.windows(window_s, flex, problem.limit(cap, event))
+    groups = [[window] for window in windows] if ramp is None else [windows]
+    solved: list[Solved] = []
+    with progress.track("planning", len(groups), "windows") as bar:
+        for group in groups:
+            solved += solve(policy, group, strength, ramp)
             bar.advance(1)
-    settings = {"flex": flex, "cap_mw": cap}
-    return collected(problem, windows, solved, policy, strength, settings)
+    settings = {"flex": flex, "cap_mw": cap, "ramp_mw_per_h": ramp}
+    made = collected(problem, windows, solved, policy, strength, settings)
+    if event is None:
+        return made
+    hours = problem.in_event(event)
+    if hours.stop > made.before.shape[1]:
+        found, expected = f"{utc(event.start_s)}", "hours of a whole window"
+        raise refused("an event that is not planned", "no-match", None, "--event", found, expected)
+    shed = float((made.before - made.after)[:, hours].sum())
+    return replace(made, extra=made.extra | {"mwh_shed": shed})
 
 
-def solve(policy: str, window: Window, strength: float | None) -> Solved:
-    """One window; of the efficient policy the strength is per tonne, in the program per kg."""
-    per_tonne = policy == "efficient" and strength is not None
-    return POLICIES[policy](window, strength / 1000 if per_tonne else strength)
+def solve(
+    policy: str, windows: Sequence[Window], strength: float | None, ramp: float | None = None
+) -> list[Solved]:
+    """Windows together; of the efficient policy the strength is per tonne, in the program per kg."""
+    return POLICIES[policy](windows, per_kg(policy, strength), ramp)
+
+
+def per_kg(policy: str, strength: float | None) -> float | None:
+    """The strength of a policy in the units of its program."""
+    return strength / 1000 if policy == "efficient" and strength is not None else strength
 
 
 def collected(
@@ -363,28 +492,45 @@ def collected(
     hours = d.shape[1]
     before = np.array([workload.power[:hours] for workload in problem.workloads])
     grams = problem.grams[:hours]
+    # What is free does not depend on the signal; what costs less than it saves, on the mean alone.
+    price = per_kg(policy, strength) if policy == "efficient" else 0.0
+    always = [window.without_signal(price) for window in windows]
+    emitting = [
+        replace(window, grams=grams[first : first + len(window.grams)])
+        for window, first in zip(
+            windows, np.cumsum([0, *(len(w.grams) for w in windows)]), strict=False
+        )
+    ]
 
-    def summed(figure: Callable[[Window, Part, FloatArray], float]) -> FloatArray:
+    def summed(
+        curtailments: Sequence[Sequence[FloatArray]],
+        figure: Callable[[Window, Part, FloatArray], float],
+    ) -> FloatArray:
         """[workload] over all windows."""
-        pairs = zip(windows, solved, strict=True)
-        rows = [[figure(w, p, x) for p, x in zip(w.parts, s.d, strict=True)] for w, s in pairs]
+        pairs = zip(emitting, curtailments, strict=True)
+        rows = [[figure(w, p, x) for p, x in zip(w.parts, each, strict=True)] for w, each in pairs]
         return np.array(rows).sum(axis=0)  # type: ignore[no-any-return]
 
-    cut = summed(lambda window, part, each: window.cut(part, each))
+    made = [one.d for one in solved]
+    cut = summed(made, Window.cut)
     kg_before = float(before.sum(axis=0) @ grams)
-    # What is minimized holds only what can change; the emissions without a plan make it a whole.
-    constant = kg_before
+    # What is minimized holds only what can change; what there is without a plan makes it a whole.
+    constant = float(before.sum(axis=0) @ problem.weights[:hours])
     if policy == "efficient" and strength is not None:
         constant *= strength / 1000
-    rebates = [one.rebate for one in solved if one.rebate is not None]
-    if rebates:
-        pairs = zip(rebates, windows, strict=True)
-        constant = sum(rebate * float(window.total @ window.grams) for rebate, window in pairs)
+    extra: dict[str, Any] = {}
+    if problem.prices is not None:
+        prices = problem.prices[:hours]
+        extra = {
+            "cost_before": float(before.sum(axis=0) @ prices),
+            "cost_after": float((before - d).sum(axis=0) @ prices),
+        }
     return Plan(
         policy=policy,
         strength=strength,
         kg_before=kg_before,
         kg_after=kg_before - float(cut.sum()),
+        kg_always=min(float(summed(always, Window.cut).sum()), float(cut.sum())),
         objective=sum(one.objective for one in solved) + constant,
         bound=sum(one.bound for one in solved) + constant,
         names=tuple(workload.name for workload in problem.workloads),
@@ -392,12 +538,12 @@ def collected(
         before=before,
         after=before - d,
         grams=grams,
-        penalties=summed(lambda _, part, each: part.penalty.value(each, part.due)),
-        entitlements=summed(lambda _, part, __: part.entitlement),
+        penalties=summed(made, lambda _, part, each: part.penalty.value(each, part.due)),
+        entitlements=summed(made, lambda _, part, __: part.entitlement),
         kg_cut=cut,
-        mwh_owed=summed(lambda _, part, each: float(part.penalty.owed(each).sum())),
+        mwh_owed=summed(made, lambda _, part, each: float(part.penalty.owed(each).sum())),
         hours_left_out=len(problem.grams) - hours,
         signal=problem.signal,
         settings={"window_h": float(len(windows[0].grams)), **settings},
-        extra={"rebates_per_t": [1000 * rebate for rebate in rebates]} if rebates else {},
+        extra=extra,
     )

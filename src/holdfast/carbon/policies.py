@@ -1,17 +1,15 @@
-"""The three policies of Carbon Responder (arXiv 2311.08589) on one window of hours.
+"""Policies of Carbon Responder (arXiv 2311.08589) on windows of hours.
 
     efficient   minimize  sum of C_i(d_i) - price * cut            (cut: kg CO2 less than without a plan)
     fair        maximize  cut  subject to  C_i(d_i) <= limit * E_i for every workload i
-    market      a tax of tax * E_i from everyone, shared out again in proportion to each one's cut; every
-                workload answers the rebate per kg with its own curtailment, and keeps its C_i to itself
 
-All within  0 <= U - d <= maximum power, the share that can be curtailed, and the site's cap; the
-energy of batch work is conserved in every window.
+All within  0 <= U - d <= maximum power, the share that can be curtailed, the site's limit of every hour,
+and how fast its power may change; the energy of batch work is conserved in every window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +20,6 @@ from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, refused, utc
 from holdfast.carbon.workloads import Penalty, Workload
 from holdfast.errors import InputError
 
-# Of the search for the market's rebate.
-STEPS = 60
-CLOSE = 1e-6
-MOST_REBATE = 1e12
 # Share of the largest curtailment that counts as none, where that is cheaper.
 KINK = 1e-7
 
@@ -62,13 +56,13 @@ class Window:
         parts: the workloads.
         grams: [T] gCO2/kWh, which is kg/MWh.
         start_s: start of the first hour.
-        cap: MW of the whole site.
+        limit: [T] MW of the whole site; None: no limit.
     """
 
     parts: tuple[Part, ...]
     grams: FloatArray
     start_s: int
-    cap: float | None = None
+    limit: FloatArray | None = None
 
     @property
     def later(self) -> float:
@@ -100,13 +94,33 @@ class Window:
         return replace(self, parts=parts, grams=self.grams[:hours])
 
     def with_rights(self) -> Window:
-        """The window with its cap split among the parts by entitlement, without a shared cap."""
-        if self.cap is None:
+        """The window with its limit split among the parts by entitlement, without a shared one."""
+        if self.limit is None:
             return self
         everyone = sum(part.entitlement for part in self.parts)
-        spare = (self.cap - self.total) / everyone  # [T] MW per unit, may be negative
+        spare = (self.limit - self.total) / everyone  # [T] MW per unit, may be negative
         parts = [_bounded(part, spare * part.entitlement, "--cap") for part in self.parts]
-        return replace(self, parts=tuple(parts), cap=None)
+        return replace(self, parts=tuple(parts), limit=None)
+
+    def without_signal(self, price: float | None) -> list[FloatArray]:
+        """The plan of a constant signal: what pays in every hour alike, so that nothing is moved in time.
+
+        Args:
+            price: penalty units per kg CO2; None: whatever its penalty; 0: what has no penalty.
+
+        Returns:
+            [T] MW per part, in closed form: up to the first knot where an hour costs more than it saves.
+        """
+        paid, price = (0.0, 1.0) if price is None else (1.0, price)
+        found = []
+        for part in self.parts:
+            d, cost = np.zeros(len(part.power)) if part.conserves else part.high.copy(), 0.0
+            for hinge in sorted(part.penalty.hinges, key=lambda hinge: hinge.knot):
+                cost = cost + (paid * hinge.weight + price * self.later * hinge.owed) * hinge.rate
+                knot = hinge.knot / np.maximum(hinge.rate, 1e-300)
+                d = np.where(cost > price * self.later * (1 + 1e-9), np.minimum(d, knot), d)
+            found.append(d if part.conserves else np.maximum(d, part.low))
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,14 +130,12 @@ class Solved:
     Attributes:
         d: [T] MW per part.
         objective: what the policy minimizes, at `d`.
-        bound: no feasible curtailments have a lower objective.
-        rebate: of the market, penalty units per kg CO2.
+        bound: no feasible curtailments have a lower objective; of windows solved together, their sum.
     """
 
     d: list[FloatArray]
     objective: float
     bound: float
-    rebate: float | None = None
 
 
 def part_of(workload: Workload, hours: slice, flex: float, due: float = 0.0) -> Part:
@@ -212,56 +224,111 @@ def _add(
     return d
 
 
+def _limits(windows: Sequence[Window]) -> FloatArray:
+    """[H] MW of the site in each hour of windows that follow each other."""
+    none = [np.full(len(window.grams), np.inf) for window in windows]
+    pairs = zip(windows, none, strict=True)
+    return np.concatenate(
+        [free if window.limit is None else window.limit for window, free in pairs]
+    )
+
+
 def _add_site(
-    program: Program, window: Window, places: Sequence[IntArray], exceed: Sequence[IntArray] = ()
+    program: Program,
+    windows: Sequence[Window],
+    places: Sequence[Sequence[IntArray]],
+    ramp: float | None,
+    exceed: IntArray | None = None,
 ) -> None:
-    """Add the site's cap; with variables [T] by which it may be exceeded, if given."""
-    if window.cap is not None:
-        hours = np.arange(len(window.grams))
-        terms = [(hours, each, -1.0) for each in (*places, *exceed)]
-        program.at_most.add(window.cap - window.total, *terms)
+    """Add the site's limits, and how fast its power may change from hour to hour, also between windows.
+
+    Args:
+        program: with the curtailments.
+        windows: one after the other.
+        places: the curtailments of each.
+        ramp: MW per hour.
+        exceed: variables [H] by which each hour may miss them, if given.
+    """
+    total = np.concatenate([window.total for window in windows])
+    limit = _limits(windows)
+    by_part = [np.concatenate(each) for each in zip(*places, strict=True)]  # [H] variables
+    missed = [] if exceed is None else [exceed]
+    rows = np.flatnonzero(np.isfinite(limit))
+    own = np.arange(len(rows))
+    terms = [(own, each[rows], -1.0) for each in (*by_part, *missed)]
+    program.at_most.add(limit[rows] - total[rows], *terms)
+    if ramp is None:
+        return
+    own, rise = np.arange(len(total) - 1), np.diff(total)
+    more = [(own, each[1:], -1.0) for each in missed]
+    for sign in (1.0, -1.0):
+        now = [(own, each[1:], -sign) for each in by_part]
+        before = [(own, each[:-1], sign) for each in by_part]
+        program.at_most.add(ramp - sign * rise, *now, *before, *more)
 
 
-def _infeasible(window: Window, limit: float | None) -> InputError:
-    """The error that says when and by how much the best plan exceeds the site's cap."""
+def _infeasible(windows: Sequence[Window], limit: float | None, ramp: float | None) -> InputError:
+    """The error that says when and by how much the best plan exceeds what the site allows."""
     program = Program()
-    places = [_add(program, part, limit=limit) for part in window.parts]
-    most = 2 * sum(float(part.power.sum() + np.abs(part.low).sum()) for part in window.parts)
-    exceed = program.bounded(np.zeros(len(window.grams)), np.full(len(window.grams), most))
-    _add_site(program, window, places, [exceed])
+    places = [[_add(program, part, limit=limit) for part in window.parts] for window in windows]
+    parts = [part for window in windows for part in window.parts]
+    most = 2 * sum(float(part.power.sum() + np.abs(part.low).sum()) for part in parts)
+    hours = sum(len(window.grams) for window in windows)
+    exceed = program.bounded(np.zeros(hours), np.full(hours, most))
+    _add_site(program, windows, places, ramp, exceed)
     program.cost(exceed, 1.0)
     found = program.solve()
     excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
     worst = int(np.argmax(excess))
-    within = "" if limit is None else ", and no workload's penalty above its limit"
+    limits = [f"at most {_limits(windows)[worst]:g} MW"]
+    limits += [] if ramp is None else [f"a change of at most {ramp:g} MW from the hour before"]
+    limits += [] if limit is None else ["no workload's penalty above its limit"]
     return refused(
-        "no plan keeps the site's cap",
+        "no plan keeps the site's limits",
         "infeasible",
-        place=utc(window.start_s + HOUR_S * worst),
+        place=utc(windows[0].start_s + HOUR_S * worst),
         found=f"{excess.sum():.6g} MWh too much in this window, {excess[worst]:.6g} MW in this hour",
-        expected=f"cap {window.cap} MW{within}",
+        expected=", ".join(limits),
         remedy="raise the limits, or the share that can be curtailed (--flex)",
     )
 
 
-def _optimum(window: Window, paid: float, price: float, limit: float | None = None) -> Solved:
-    """Minimize paid x penalties - price x cut; no penalty above limit x entitlement."""
+def optimum(
+    windows: Sequence[Window],
+    paid: float,
+    price: float,
+    limit: float | None = None,
+    ramp: float | None = None,
+) -> list[Solved]:
+    """Minimize paid x penalties - price x cut; no penalty above limit x entitlement.
+
+    Windows are solved together, as a ramp ties the last hour of one to the first of the next.
+    """
     program = Program()
-    places = [_add(program, part, paid, price * window.later, limit) for part in window.parts]
-    for each in places:
-        program.cost(each, -price * window.grams)
-    _add_site(program, window, places)
+    places = []
+    for window in windows:
+        places.append(
+            [_add(program, part, paid, price * window.later, limit) for part in window.parts]
+        )
+        for each in places[-1]:
+            program.cost(each, -price * window.grams)
+    _add_site(program, windows, places, ramp)
     found = program.solve()
     if found is None:
-        raise _infeasible(window, limit)
-    d = []
-    for part, each in zip(window.parts, places, strict=True):
-        solved = _feasible(part, found.x[each])
-        candidates = solved, _feasible(part, _rounded(part, solved))
-        alone = replace(window, parts=(part,))
-        d.append(min(candidates, key=lambda x, w=alone: _objective(w, [x], paid, price)))  # type: ignore[misc]
-    objective = _objective(window, d, paid, price)
-    return Solved(d, objective, found.bound(objective))
+        raise _infeasible(windows, limit, ramp)
+    solved = []
+    for window, group in zip(windows, places, strict=True):
+        d = []
+        for part, each in zip(window.parts, group, strict=True):
+            own = _feasible(part, found.x[each])
+            candidates = own, _feasible(part, _rounded(part, own))
+            alone = replace(window, parts=(part,))
+            d.append(min(candidates, key=lambda x, w=alone: _objective(w, [x], paid, price)))  # type: ignore[misc]
+        objective = _objective(window, d, paid, price)
+        solved.append(Solved(d, objective, objective))
+    total = sum(each.objective for each in solved)
+    gap = total - found.bound(total)
+    return [*solved[:-1], replace(solved[-1], bound=solved[-1].objective - gap)]
 
 
 def _objective(window: Window, d: Sequence[FloatArray], paid: float, price: float) -> float:
@@ -292,95 +359,20 @@ def _rounded(part: Part, d: FloatArray) -> FloatArray:
     return np.diff(put_off, prepend=part.due) if part.conserves else d
 
 
-def efficient(window: Window, price: float | None) -> Solved:
+def efficient(
+    windows: Sequence[Window], price: float | None, ramp: float | None = None
+) -> list[Solved]:
     """The least total penalty less price x cut.
 
     Args:
-        window: the hours.
+        windows: the hours.
         price: penalty units per kg CO2; None: the largest cut, whatever its penalty.
+        ramp: MW by which the site's power may change from one hour to the next.
     """
-    return _optimum(window, 0.0, 1.0) if price is None else _optimum(window, 1.0, price)
+    paid, price = (0.0, 1.0) if price is None else (1.0, price)
+    return optimum(windows, paid, price, ramp=ramp)
 
 
-def fair(window: Window, limit: float | None) -> Solved:
+def fair(windows: Sequence[Window], limit: float | None, ramp: float | None = None) -> list[Solved]:
     """The largest cut at which no workload bears more than limit x its entitlement (None: no limit)."""
-    return _optimum(window, 0.0, 1.0, limit)
-
-
-Responder = Callable[[float], FloatArray]
-"""What the market knows of a workload: a rebate per kg CO2 -> its curtailment [T] in MW."""
-
-
-def balance(
-    responders: Sequence[Responder],
-    entitlements: Sequence[float],
-    grams: FloatArray,
-    tax: float,
-    guess: float = 1e-3,
-) -> tuple[list[FloatArray], float]:
-    """The market's coordinator: find the rebate at which it pays out what the tax brings in.
-
-    It calls the workloads and meters their curtailments, and knows nothing else of them. A larger rebate
-    never means a smaller cut, so the rebate is found by narrowing an interval. At a rebate where some
-    workload jumps from one answer to another, both suit it equally, and so does every mixture of them.
-
-    Args:
-        responders: one per workload.
-        entitlements: one per workload; the tax is in penalty units per unit of them.
-        grams: [T] kg CO2 per MWh.
-        tax: >= 0.
-        guess: of the rebate, > 0.
-
-    Returns:
-        Curtailments [T] per workload, and the rebate in penalty units per kg CO2.
-    """
-    pool = tax * sum(entitlements)
-
-    def answers(rebate: float) -> tuple[float, list[FloatArray], float]:
-        d = [respond(rebate) for respond in responders]
-        return rebate, d, rebate * float(sum(grams @ each for each in d))
-
-    above = answers(guess)
-    below = (0.0, [np.zeros(len(grams)) for _ in responders], 0.0)
-    while above[2] < pool and above[0] < MOST_REBATE:
-        below, above = above, answers(4 * above[0])
-    while below[0] == 0 and above[0] > 1 / MOST_REBATE:  # the guess was too high
-        lower = answers(above[0] / 4)
-        below, above = (lower, above) if lower[2] < pool else (below, lower)
-    if above[2] < pool:  # nothing can be cut at any rebate
-        return above[1], above[0]
-    for _ in range(STEPS):
-        if above[0] - below[0] <= CLOSE * above[0] or above[2] - below[2] <= CLOSE * pool:
-            break
-        # Between the chord and the middle: the chord alone creeps where the answers jump.
-        share = (pool - below[2]) / (above[2] - below[2])
-        share = min(max(share, 0.1), 0.9)
-        middle = answers(below[0] + share * (above[0] - below[0]))
-        below, above = (middle, above) if middle[2] < pool else (below, middle)
-    paid = above[2] - below[2]
-    share = (pool - below[2]) / paid if paid > 0 else 1.0
-    mixed = [(1 - share) * a + share * b for a, b in zip(below[1], above[1], strict=True)]
-    return mixed, above[0]
-
-
-def market(window: Window, tax: float | None) -> Solved:
-    """The market's plan; a cap is split into rights by entitlement, so that nobody sees another's load.
-
-    Args:
-        window: the hours.
-        tax: penalty units per unit of entitlement; None: an unlimited rebate.
-    """
-    window = window.with_rights()
-    alone = [replace(window, parts=(part,)) for part in window.parts]
-    mixed, rebate = None, None
-    if tax is not None:
-        # Each closure holds a workload's penalty; the coordinator gets the closures only.
-        responders = [lambda rebate, each=each: efficient(each, rebate).d[0] for each in alone]
-        entitlements = [part.entitlement for part in window.parts]
-        mixed, rebate = balance(responders, entitlements, window.grams, tax)
-    # For the reader of the plan: what everyone's private optimum adds up to.
-    solved = [efficient(each, rebate) for each in alone]
-    d = [each.d[0] for each in solved] if mixed is None else mixed
-    price = 1.0 if rebate is None else rebate
-    objective = _objective(window, d, 0.0 if tax is None else 1.0, price)
-    return Solved(d, objective, sum(each.bound for each in solved), rebate)
+    return optimum(windows, 0.0, 1.0, limit, ramp)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast import progress
-from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned, collected
+from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned, collected, per_kg
 from holdfast.carbon.policies import Window, efficient, part_of
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
@@ -69,7 +69,8 @@ def rolling(
 
     made = course(problem, foreseen, flex, cap, strength)
     oracle = course(problem, lambda a, b: problem.grams[a:b], flex, cap, strength)
-    cuts = [one.kg_before - one.kg_after for one in (made, oracle)]
+    # What needs no signal is kept whatever the forecast: it is in neither.
+    cuts = [one.kg_before - one.kg_after - one.kg_always for one in (made, oracle)]
     price = 1.0 if strength is None else strength / 1000
     spent = 0.0 if strength is None else made.penalty - oracle.penalty
     extra = {
@@ -93,7 +94,7 @@ def course(
     The objective and the bound are sums over all horizons: their gap is that of what was planned.
     """
     due = [0.0] * len(problem.workloads)
-    price = None if strength is None else strength / 1000
+    price, limit = per_kg("efficient", strength), problem.limit(cap)
     windows, solved = [], []
     with progress.track("planning", -(-len(problem.grams) // DAY_H), "days") as bar:
         for first in range(0, len(problem.grams), DAY_H):
@@ -101,8 +102,8 @@ def course(
             start_s = problem.start_s + HOUR_S * first
             pairs = zip(problem.workloads, due, strict=True)
             parts = tuple(part_of(workload, hours, flex, put_off) for workload, put_off in pairs)
-            seen = Window(parts, view(hours.start, hours.stop), start_s, cap)
-            found = efficient(seen, price)
+            seen = Window(parts, view(hours.start, hours.stop), start_s, limit[hours])
+            [found] = efficient([seen], price)
             done = [each[:DAY_H] for each in found.d]
             windows.append(Window(parts, problem.grams[hours], start_s).first(DAY_H))
             solved.append(replace(found, d=done))

@@ -19,7 +19,7 @@ from holdfast.numbers import counted
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Kind = Literal["average", "marginal"]
+Kind = Literal["average", "marginal", "price"]
 
 HOUR_S = 3600
 # A whole day would be invented.
@@ -45,9 +45,9 @@ class Signal:
     Attributes:
         values: [H], in `unit`; NaN where the source has none.
         start_s: start of the first hour, seconds since 1970-01-01 UTC.
-        kind: ``"average"`` or ``"marginal"``.
+        kind: ``"average"`` or ``"marginal"`` intensity, or the ``"price"`` of energy.
         zone: name of the grid zone.
-        unit: ``"gCO2/kWh"``.
+        unit: ``"gCO2/kWh"``; of a price the source's, money per MWh.
         basis: ``"production"`` or ``"consumption"`` (imports counted); empty if the source does not say.
         scope: ``"direct"`` (combustion only) or ``"lifecycle"``; empty if the source does not say.
         source: the file.
@@ -91,6 +91,11 @@ class Signal:
         names = ("kind", "unit", "zone", "basis", "scope", "source", "start_s", "end_s", "hours")
         facts = {name: getattr(self, name) for name in names}
         return {**facts, "time_zone": "UTC", "hours_missing": self.missing}
+
+    def between(self, first_s: int, end_s: int) -> FloatArray:
+        """The values of the hours from one to another, which it has."""
+        first, end = ((each - self.start_s) // HOUR_S for each in (first_s, end_s))
+        return self.values[first:end]
 
     def interpolated(self) -> Signal:
         """The signal with gaps of up to a day filled by straight lines.

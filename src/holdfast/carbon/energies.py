@@ -1,0 +1,72 @@
+"""Measured energy of jobs: sacct's ConsumedEnergyRaw, codecarbon, or a table of job and kWh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.carbon.formats import read_records
+from holdfast.carbon.signals import FloatArray, refused
+
+# Column of the job, column of its energy, kWh per unit.
+FORMS = (
+    ("JobIDRaw", "ConsumedEnergyRaw", 1 / 3.6e6),
+    ("job", "energy_kwh", 1.0),
+    ("experiment_id", "energy_consumed", 1.0),
+    ("project_name", "energy_consumed", 1.0),
+)
+# Slurm's "no value" lies above, in joules.
+MOST_KWH = 1e9
+
+
+def read_energies(path: str | Path) -> dict[str, list[float]]:
+    """Job -> kWh of each of its attempts, in the file's order; a file of commas or of bars.
+
+    sacct prints a job's steps after it, and each measures whole nodes over its own time: the largest
+    of a job's rows is that of the job. An energy of zero is one that nothing measured.
+
+    Raises:
+        InputError: ``missing-column``, ``invalid-value`` and more, with the line.
+    """
+    records = read_records(Path(path))
+    found = next((form for form in FORMS if {*form[:2]} <= {*records.columns}), None)
+    if found is None:
+        expected = " or ".join(f"{job}, {energy}" for job, energy, _ in FORMS)
+        columns = ", ".join(records.columns)[:200]
+        raise refused("not energies of jobs", "missing-column", path, "line 1", columns, expected)
+    job_column, energy_column, factor = found
+    energies: dict[str, list[float]] = {}
+    jobs, values = records.column(job_column), records.numbers(energy_column)
+    for place, text, value in zip(records.places, jobs, values, strict=True):
+        kwh = 0.0 if np.isnan(value) or value * factor > MOST_KWH else value * factor
+        if kwh < 0:
+            raise refused("not an energy", "invalid-value", path, place, f"{value:g}", "at least 0")
+        job, _, step = text.partition(".")
+        attempts = energies.setdefault(job, [])
+        if step and attempts:
+            attempts[-1] = max(attempts[-1], kwh)
+        else:
+            attempts.append(kwh)
+    return energies
+
+
+def matched(energies: dict[str, list[float]], jobs: Sequence[str], start: FloatArray) -> FloatArray:
+    """[N] kWh of attempts, NaN where nothing measured them.
+
+    A job that the file has once is that of its last attempt, as sacct shows it without -D.
+
+    Args:
+        energies: as of `read_energies`.
+        jobs: [N] ids.
+        start: [N] seconds.
+    """
+    kwh = np.full(len(jobs), np.nan)
+    attempts: dict[str, list[int]] = {}
+    for n in np.argsort(start, kind="stable").tolist():
+        attempts.setdefault(jobs[n], []).append(n)
+    for job, places in attempts.items():
+        for n, value in zip(reversed(places), reversed(energies.get(job, [])), strict=False):
+            kwh[n] = value or np.nan
+    return kwh
