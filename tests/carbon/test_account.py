@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import fleet
 from holdfast.carbon.accounting import Account, account
+from holdfast.carbon.energies import matched
 from holdfast.carbon.signals import Signal
 from holdfast.errors import InputError
 
@@ -74,6 +75,68 @@ def test_by_hand(store: Path) -> None:
     assert rows_of(made, "user")["bo"]["kg_co2_failed"] == made.totals["kg_co2_failed"]
     assert rows_of(made, "job")["2"]["energy_kwh"] == pytest.approx(24)
     assert (made.attempts, made.attempts_without_gpus) == (3, 1)
+
+
+def test_co2_by_end_state_and_an_interval_of_checkpoints(store: Path) -> None:
+    signal = signal_of([100, 200, 300, 400, 500])
+    made = account(store, signal, pue=1.5, watts_per_gpu=1000, checkpoint_s=7200.0)
+    states = rows_of(made, "state")
+    assert states["NODE_FAIL"]["kg_co2"] == pytest.approx(12 * (300 + 400) / 1000)
+    assert sum(row["kg_co2"] for row in states.values()) == pytest.approx(made.totals["kg_co2"])
+    # Half of two hours are lost, not half of one.
+    assert made.totals["kg_co2_failed"] == pytest.approx(12 * 400 / 1000)
+    assert made.checkpoint_s == 7200.0
+
+
+def test_a_constant_intensity(store: Path) -> None:
+    made, flat = account(store, 385.0), account(store, signal_of(np.full(9, 385.0)))
+    assert made.totals == pytest.approx(flat.totals)
+    assert made.totals["kg_co2"] == pytest.approx(made.totals["energy_kwh"] * 0.385)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError) as caught:
+            account(store, wrong)
+        assert caught.value.place == "--intensity"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "JobIDRaw|ConsumedEnergyRaw\n1|0\n1.batch|3600000\n1.extern|18000000\n2|18446744073709551614\n"
+        "3|7200000\n",
+        "job,energy_kwh\n1,5\n3,2\n2,0\n9,77\n",
+        "experiment_id,energy_consumed,duration\n3,2,60\n1,5,60\n",
+    ],
+)
+def test_measured_energy_goes_before_watts(text: str, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "energy").write_text(text)
+    made = account(store, 100.0, pue=1.5, watts_per_gpu=1000, energy=tmp_path / "energy")
+    jobs = {name: row["energy_kwh"] for name, row in rows_of(made, "job").items()}
+    # 1 and 3 (no GPUs) are measured, 2 is not: 8 GPUs x 1 kW x 2 h.
+    assert jobs == pytest.approx({"1": 7.5, "2": 24.0, "3": 3.0})
+    assert made.attempts_without_gpus == 0
+    assert made.measured_share == pytest.approx(10.5 / 34.5)
+
+
+def test_attempts_of_a_job_take_their_energies_in_order() -> None:
+    start = np.array([300.0, 100.0, 200.0, 50.0])
+    found = matched({"7": [1.0, 2.0], "8": [5.0]}, ["7", "7", "8", "8"], start)
+    assert found == pytest.approx([2.0, 1.0, 5.0, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("job,joules\n1,2\n", "missing-column"),
+        ("job,energy_kwh\n1,-2\n", "invalid-value"),
+        ("job,energy_kwh\n1,much\n", "invalid-value"),
+        ("job,energy_kwh\n", "empty-input"),
+    ],
+)
+def test_energies_that_are_none(text: str, code: str, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "energy.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        account(store, 100.0, energy=tmp_path / "energy.csv")
+    assert caught.value.code == code
 
 
 def test_hours_without_an_intensity_are_never_zero(store: Path) -> None:

@@ -114,7 +114,9 @@ def test_names_of_workloads_cannot_run_commands(tmp_path: Path) -> None:
         + "".join(f"2022-05-10T{n:02d}:00Z,5\n" for n in range(24))
     )
     made = carbon.plan(carbon.read_load(load), carbon.read_signal(SIGNAL), cap=6)
-    made = replace(made, after=np.minimum(made.after, made.before))  # curtailed only: limits can do that
+    made = replace(
+        made, after=np.minimum(made.after, made.before)
+    )  # curtailed only: limits can do that
     for form in ("slurm", "nvidia-smi"):
         script = carbon.write_schedule(made, tmp_path / "s.sh", form, watts_per_node=1e5)
         text = script.read_text().replace("scontrol", "true").replace("nvidia-smi -pl", "true")

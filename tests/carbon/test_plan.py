@@ -1,8 +1,7 @@
-"""Plans against closed forms, against CVXPY's own formulation, and against an independent linear program."""
+"""Plans against closed forms, CVXPY's own formulation, and an independent linear program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -88,7 +87,9 @@ def closed_form(grams: FloatArray, power: float, flex: float, cap: float) -> flo
 @pytest.mark.parametrize(
     "area", ["CISO", *(pytest.param(n, marks=pytest.mark.full) for n in ("ERCO", "PJM"))]
 )
-def test_reductions_of_an_independent_linear_program(area: str, flex_cap: tuple[float, float], shared_data: Path) -> None:
+def test_reductions_of_an_independent_linear_program(
+    area: str, flex_cap: tuple[float, float], shared_data: Path
+) -> None:
     path = shared_data / "carbon" / "eia930_2022" / f"{area}_2022_hourly.csv"
     signal, (flex, cap) = read_signal(path), flex_cap
     for days, expected in zip((1, 7), REDUCTIONS[flex_cap][area], strict=True):
@@ -121,7 +122,9 @@ def test_quadratic_penalty_in_closed_form() -> None:
     hours, price = 12, 2e-4
     grams = np.random.default_rng(3).uniform(200, 400, hours)
     load = constant(hours, jobs=50, weights={"squared": 0.01})
-    made = plan(load, signal_of(grams), flex=1.0, cap=200, window_s=3600 * hours, strength=1000 * price)
+    made = plan(
+        load, signal_of(grams), flex=1.0, cap=200, window_s=3600 * hours, strength=1000 * price
+    )
     a = 2 * 0.01 * (hours - np.arange(hours)) * 50 / 100
     m = (price * grams / a).sum() / (1 / a).sum()
     d = (price * grams - m) / a
@@ -476,7 +479,9 @@ def test_headroom_that_is_free_is_used_at_any_level() -> None:
     # 10 % are free, 20 % the most; levels count from what is free on.
     assert (made.free_share, own["saved_share"]) == pytest.approx((0.1, 0.11))
     rows = {row["policy"]: row for row in made.rows}
-    assert rows["no signal"]["from_signal"] > 0.9 * own["from_signal"]  # where nothing is moved in time
+    assert (
+        rows["no signal"]["from_signal"] > 0.9 * own["from_signal"]
+    )  # where nothing is moved in time
     assert all(row["saved_share"] >= 0.1 - 1e-9 for row in made.rows)
 
 

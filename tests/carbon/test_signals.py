@@ -119,8 +119,94 @@ def test_electricity_maps(tmp_path: Path) -> None:
     path = written(tmp_path, "em.csv", header + "2022-01-01 00:00:00,FR,60,true\n")
     old = read_signal(path)
     assert (old.values[0], len(old.notes)) == (60, 1)
-    direct = header.replace("LCA", "direct") + "2022-01-01 00:00:00,FR,60,true\n"
-    assert refusal(written(tmp_path, "em.csv", direct)).code == "missing-column"
+    direct = written(
+        tmp_path, "em.csv", header.replace("LCA", "direct") + "2022-01-01 00:00:00,FR,60,True\n"
+    )
+    assert refusal(direct).code == "missing-column"
+    found = read_signal(direct, scope="direct")
+    assert (found.values[0], found.scope, len(found.notes)) == (60, "direct", 1)
+
+
+def test_electricity_maps_answers(tmp_path: Path) -> None:
+    rows = [
+        {"zone": "DE", "carbonIntensity": 300 + n, "datetime": f"2024-01-01T0{n}:00:00.000Z",
+         "emissionFactorType": "direct", "isEstimated": n == 1}
+        for n in range(3)
+    ]  # fmt: skip
+    forecast = [{name: row[name] for name in ("carbonIntensity", "datetime")} for row in rows]
+    answers = (
+        {"zone": "DE", "history": rows},
+        {"zone": "DE", "data": rows},
+        {"zone": "DE", "forecast": forecast, "updatedAt": "2024-01-01T00:00:00Z"},
+        rows[0],
+    )
+    for answer in answers:
+        path = written(tmp_path, "em.json", json.dumps(answer))
+        assert recognize(path.read_bytes()) == "Electricity Maps"
+        found = read_signal(path, zone="DE")
+        assert found.values.tolist() == [300, 301, 302][: found.hours]
+        assert (found.kind, found.zone, found.basis) == ("average", "DE", "consumption")
+        assert refusal(path, zone="FR").code == "no-match"
+    path = written(tmp_path, "em.json", json.dumps(answers[0]))
+    assert (read_signal(path).scope, len(read_signal(path).notes)) == ("direct", 1)
+    assert refusal(path, scope="lifecycle").code == "no-match"
+
+
+def test_half_hours_of_great_britain(tmp_path: Path) -> None:
+    intensities = [{"forecast": 266, "actual": 263}, {"forecast": 270, "actual": None}]
+    data = [
+        {
+            "from": f"2018-01-20T12:{n * 30:02d}Z",
+            "to": f"2018-01-20T12:{n * 30 + 29}Z",
+            "intensity": i,
+        }
+        for n, i in enumerate(intensities)
+    ]
+    path = written(tmp_path, "uk.json", json.dumps({"data": data}))
+    assert recognize(path.read_bytes()) == "carbonintensity.org.uk"
+    found = read_signal(path)
+    assert (found.values.tolist(), found.zone, found.scope) == ([266.5], "GB", "direct")
+    assert len(found.notes) == 1
+
+
+ENTSOE = (
+    '"Area","MTU (CET/CEST)","Biomass  - Actual Aggregated [MW]","Fossil Gas  - Actual Aggregated [MW]",'
+    '"Hydro Pumped Storage  - Actual Aggregated [MW]","Hydro Pumped Storage  - Actual Consumption [MW]",'
+    '"Marine  - Actual Aggregated [MW]","Wind Onshore  - Actual Aggregated [MW]"\n'
+)
+
+
+@pytest.mark.parametrize("written_as", ["{}.{}.2024 {}", "{}/{}/2024 {}:00"])
+def test_entsoe(written_as: str, tmp_path: Path) -> None:
+    # The night in which clocks are put back: 2:00 is there twice, in quarters of an hour.
+    times = [f"0{h}:{m:02d}" for h in (1, 2, 2, 3) for m in (0, 15, 30, 45)]
+    spans = [written_as.format(27, 10, time) for time in times]
+    rows = [
+        f'"BZN|DE","{span} - {span}",100,{300 + n},50,20,n/e,100\n' for n, span in enumerate(spans)
+    ]
+    path = written(tmp_path, "gen.csv", ENTSOE + "".join(rows))
+    found = read_signal(path, zone="BZN|DE")
+    assert (found.start_s, found.hours, found.zone) == (1729983600, 4, "BZN|DE")
+    quarters = [(100 * 230 + gas * 490 + 100 * 11) / (200 + gas) for gas in range(300, 316)]
+    assert found.values == pytest.approx(np.reshape(quarters, (4, 4)).mean(axis=1))
+    assert (found.basis, found.scope) == ("production", "lifecycle")
+    other = written(tmp_path, "gen.csv", (ENTSOE + rows[0]).replace("Marine", "Fusion"))
+    assert refusal(other).code == "unknown-name"
+
+
+def test_entsoe_prices(tmp_path: Path) -> None:
+    text = "MTU (UTC),Day-ahead Price [EUR/MWh]\n"
+    text += "".join(f"01.02.2024 0{h}:00 - 01.02.2024 0{h + 1}:00,{-5.5 + h}\n" for h in range(3))
+    found = read_signal(written(tmp_path, "price.csv", text))
+    assert (found.kind, found.unit, found.values.tolist()) == (
+        "price",
+        "EUR/MWh",
+        [-5.5, -4.5, -3.5],
+    )
+    table = written(
+        tmp_path, "p.csv", typed(("2024-02-01T00:00Z", -5), unit="USD/MWh", kind="price")
+    )
+    assert read_signal(table).values.tolist() == [-5]
 
 
 def test_eia_balance_file(tmp_path: Path) -> None:
@@ -246,3 +332,22 @@ def test_what_is_recognized(tmp_path: Path) -> None:
     assert recognize(typed().encode()) == "signal table"
     assert recognize(b'{"data": [{"point_time": 1}], "meta": {"signal_type": "x"}}') == "WattTime"
     assert recognize(b"arrival_time,length,cpus\n") == ""
+
+
+def test_another_zone_is_refused_in_every_format(tmp_path: Path) -> None:
+    meta = {"signal_type": "co2_aoer", "units": "g/kWh", "region": "CAISO_NORTH"}
+    data = [{"point_time": "2024-01-01T00:00:00Z", "value": 5.0}]
+    codes = "timestamp,COL,NG\n2024-01-01T00:00:00Z,1,2\n"
+    measured = (
+        "timestamp,duration,emissions,energy_consumed,region\n2024-01-01T00:30:00Z,60,1,2,quebec\n"
+    )
+    table = "timestamp,value,unit,kind,zone\n2024-01-01T00:00Z,5,g/kWh,average,DE\n"
+    files = {
+        "w.json": json.dumps({"data": data, "meta": meta}),
+        "CISO_2024.csv": codes,
+        "balance.csv": BALANCE + "CISO,01/01/2024 1:00:00 AM,100,1000,,\n",
+        "codecarbon.csv": measured,
+        "table.csv": table,
+    }
+    for name, text in files.items():
+        assert refusal(written(tmp_path, name, text), zone="PJM").code == "no-match"

@@ -1,4 +1,4 @@
-"""What a site can follow: its peak, ramps, events and prices against an independent linear program; scripts."""
+"""What a site can follow: peak, ramps, events and prices against an independent program; scripts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,11 @@ def test_prices_and_co2_together(carbon_price: float) -> None:
         ({"event": Event(30 * 3600, 33 * 3600, 5.0), "window_s": 30 * 3600}, "no-match", "--event"),
         ({"price": signal_of(GRAMS), "carbon_price": 80.0}, "conflict", "kind"),
         ({"price": signal_of(PRICES, "price")}, "missing-key", "--carbon-price"),
-        ({"price": signal_of(PRICES, "price"), "carbon_price": 0.0}, "missing-key", "--carbon-price"),
+        (
+            {"price": signal_of(PRICES, "price"), "carbon_price": 0.0},
+            "missing-key",
+            "--carbon-price",
+        ),
         ({"price": signal_of(PRICES[:40], "price"), "carbon_price": 8.0}, "no-match", None),
         ({"signal": signal_of(PRICES, "price")}, "conflict", "kind"),
     ],
@@ -182,7 +186,9 @@ def test_reservations_do_what_was_planned(tmp_path: Path) -> None:
         saved += int(each["NodeCnt"]) * (span / np.timedelta64(1, "h")) * 6e3 / 1e6
     curtailed = np.maximum(made.before - made.after, 0)
     assert saved <= curtailed.sum() + 1e-6
-    assert saved >= curtailed.sum() - 6e-3 * (curtailed > 0).sum()  # whole nodes, idle ones draw 4 kW
+    assert (
+        saved >= curtailed.sum() - 6e-3 * (curtailed > 0).sum()
+    )  # whole nodes, idle ones draw 4 kW
     assert f"{saved:.0f} of" in script.read_text().replace(",", "")
 
 

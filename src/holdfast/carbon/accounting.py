@@ -173,7 +173,8 @@ def account(
     lost = fleet.goodput(log)
     log.engine.load("carbon_lost", lost.by_attempt)
     runs = log.arrow(
-        f"""SELECT job_id AS job, job_id_raw, coalesce("user", '') AS "user", state, nodes,
+        f"""SELECT job_id AS job, CAST(job_id_raw AS VARCHAR) AS raw,
+            coalesce("user", '') AS "user", state, nodes,
             coalesce(gpus, 0) AS gpus, CAST(stop_s - exposed_s AS DOUBLE) AS start_s,
             CAST(stop_s AS DOUBLE) AS stop_s, coalesce(carbon_lost.gpu_hours, 0) AS lost
         FROM {log.executions} AS run LEFT JOIN carbon_lost ON run.key = carbon_lost.key
@@ -186,7 +187,10 @@ def account(
     hours = (stop - start) / HOUR_S
     kwh, measured = gpus * watts_per_gpu / 1000 * hours, np.zeros(len(hours), bool)
     if energy is not None:
-        found = matched(read_energies(energy), runs["job_id_raw"].to_pylist(), start)
+        energies = read_energies(energy)
+        # An array's task is named by its own number, or by its place in the array.
+        ids = zip(*(runs[name].to_pylist() for name in ("raw", "job")), strict=True)
+        found = matched(energies, [raw if raw in energies else job for raw, job in ids], start)
         measured = ~np.isnan(found) & (hours > 0)
         kwh = np.where(measured, found, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.

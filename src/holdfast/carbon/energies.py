@@ -13,6 +13,7 @@ from holdfast.carbon.signals import FloatArray, refused
 # Column of the job, column of its energy, kWh per unit.
 FORMS = (
     ("JobIDRaw", "ConsumedEnergyRaw", 1 / 3.6e6),
+    ("JobID", "ConsumedEnergyRaw", 1 / 3.6e6),
     ("job", "energy_kwh", 1.0),
     ("experiment_id", "energy_consumed", 1.0),
     ("project_name", "energy_consumed", 1.0),
