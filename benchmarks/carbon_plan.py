@@ -41,14 +41,17 @@ HOURS, WORKLOADS = 8760, 50
 GAIA_H = 720
 """Hours of the signal that GAIA reads."""
 LAST_ARRIVAL_H = 600
-LEVELS = (0.03, 0.04, 0.05)
-"""Shares of the CO2 that the efficient plan saves where baselines are compared."""
+LEVELS = (0.25, 0.5, 0.75)
+"""Of what can be saved beyond headroom that is free: where baselines are compared."""
 DAYS = 7
 """Of January, in that comparison."""
 FORECAST_DAYS = 90
 JOBS_PER_MW = 42 / 0.0016
 """As in the trace that penalties are fitted to: 42 jobs on 160 CPUs of 10 W."""
-PUBLISHED = {
+CAP = 1.25
+"""Of the site, times the most that its load draws."""
+# % of the CO2 of 100 MW, by a linear program of HiGHS that shares no code with holdfast.
+REDUCTIONS = {
     "CISO": {(0.1, 125): (3.04, 3.28), (0.4, 125): (5.41, 6.37), (0.4, 200): (12.14, 13.11)},
     "ERCO": {(0.1, 125): (1.22, 1.99), (0.4, 125): (2.65, 4.22), (0.4, 200): (4.87, 7.96)},
     "PJM": {(0.1, 125): (0.43, 0.66), (0.4, 125): (0.83, 1.30), (0.4, 200): (1.70, 2.65)},
@@ -173,12 +176,17 @@ def measure(options: argparse.Namespace) -> None:
     limits = [
         limited("CPU time of a year of 50 workloads, one core", facts["cpu_s"], "s", 60),
         {**limited("its optimality gap", 0, "of the objective", 1e-6), "value": facts["gap"]},
-        limited("largest deviation from 18 published reductions", deviation, "points", 0.01),
+        limited(
+            "largest deviation from 18 reductions of an independent program",
+            deviation,
+            "points",
+            0.01,
+        ),
     ]
     limits += [
         limited(
-            f"efficient cut over the best baseline, {row['load']}, {row['area']}, "
-            f"{row['efficient']:.1f} % saved",
+            f"efficient cut over the best baseline beyond what is free, {row['load']}, {row['area']}, "
+            f"{row['efficient']:.1f} % saved, {row['free']:.1f} % free",
             row["ratio"],
             "times",
             2,
@@ -189,6 +197,7 @@ def measure(options: argparse.Namespace) -> None:
     limits += [
         limited(f"kept with a forecast, {name}", share, "of the cut", 0.85) | {"least": True}
         for name, share in kept.items()
+        if share is not None
     ]
     limits.append(limited("R2 of the waiting of batch work, out of fold", fit.r2, "", None))
     result = {
@@ -215,13 +224,13 @@ def notes(options: argparse.Namespace, count: int) -> list[str]:
         "quarter training, half batch. CPU time, as the machine was shared; the table below has the "
         "wall time.",
         f"Baselines: the best of 18 (priority: 54) settings, scaled to the total penalty of the efficient "
-        f"plan, over {DAYS} days of January.",
+        f"plan, over {DAYS} days of January. Headroom without a penalty needs no signal: every row has it, "
+        "and ratios are of what is saved beyond it.",
         "Four classes: services with headroom (M/M/1 latency; the CPU load of a Google cluster), training "
         "(Zeus), batch with an SLO of 12 h (penalty fitted to Azure jobs). Curtailing 15 % in every third "
-        "hour costs each the same per MWh. The plans use headroom that costs nothing, which no baseline "
-        "sees; where nothing is free (batch only), the optimum is hardly better than the best baseline.",
-        f"Forecasts: the mean of the same hour of the last seven days, over {FORECAST_DAYS} days. Where "
-        "the wind decides (ERCO), it says little of the next day.",
+        "hour costs each the same per MWh.",
+        f"Forecasts: the mean of the same hour of the last seven days, over {FORECAST_DAYS} days, of what "
+        "needs a signal. Where the wind decides (ERCO, MISO), it says little of the next day.",
     ]
     if options.gaia:
         found.append(
@@ -233,12 +242,12 @@ def notes(options: argparse.Namespace, count: int) -> list[str]:
 
 
 def reductions() -> float:
-    """Largest deviation from the published % of CO2, over areas, limits and windows."""
+    """Largest deviation from those of the linear program, over areas, limits and windows."""
     load = carbon.Load((carbon.Workload("site", np.full(HOURS, 100.0)),))
     worst = 0.0
-    for area, table in PUBLISHED.items():
-        for (flex, cap), published in table.items():
-            for days, expected in zip((1, 7), published, strict=True):
+    for area, table in REDUCTIONS.items():
+        for (flex, cap), both in table.items():
+            for days, expected in zip((1, 7), both, strict=True):
                 window_s = 86400.0 * days
                 made = carbon.plan(load, signal(area), flex=flex, cap=cap, window_s=window_s)
                 worst = max(worst, abs(100 * made.saved_share - expected))
@@ -286,27 +295,33 @@ def shifting(weights: dict[str, float], hours: int = HOURS) -> carbon.Load:
 def at_equal_penalty(load: carbon.Load, levels: Sequence[float], name: str) -> list[dict[str, Any]]:
     """% saved by the efficient plan, and by each baseline at its total penalty, per area and level."""
     found = []
-    for area in PUBLISHED:
-        most = carbon.plan(load, signal(area), strength=1e12).saved_share
+    for area in REDUCTIONS:
+        made = compare(load, signal(area), levels=levels, cap=CAP * peak(load))
         for level in levels:
-            rows = compare(load, signal(area), levels=(min(level / most, 0.9),)).rows
-            shares = {row["policy"]: 100 * row["saved_share"] for row in rows}
-            best = max(shares[baseline] for baseline in BASELINES)
-            found.append(
-                {"load": name, "area": area, **shares, "ratio": shares["efficient"] / best}
-            )
+            rows = {row["policy"]: row for row in made.rows if row["level"] == level}
+            best = max(rows[name]["from_signal"] for name in BASELINES)
+            shares = {name: 100 * row["saved_share"] for name, row in rows.items()}
+            facts = {"load": name, "area": area, "free": 100 * made.free_share}
+            found.append({**facts, **shares, "ratio": rows["efficient"]["from_signal"] / best})
     return found
 
 
-def on_forecasts(moved: dict[str, float], mixed: dict[str, float]) -> dict[str, float]:
+def peak(load: carbon.Load) -> float:
+    """MW that a load draws at most."""
+    return float(sum(each.power for each in load.workloads).max())  # type: ignore[attr-defined]
+
+
+def on_forecasts(moved: dict[str, float], mixed: dict[str, float]) -> dict[str, float | None]:
     """Share of the cut of perfect foresight that planning on a forecast keeps, over 90 days."""
     found = {}
-    for name, load, strength in (
-        ("four classes", classes(mixed, 24 * FORECAST_DAYS), 10.0),
-        ("batch only", shifting(moved, 24 * FORECAST_DAYS), 1000.0),
+    flat = carbon.Load((carbon.Workload("site", np.full(24 * FORECAST_DAYS, 100.0)),))
+    for name, load, strength, areas in (
+        ("four classes", classes(mixed, 24 * FORECAST_DAYS), 10.0, ("CISO", "ERCO")),
+        ("batch only", shifting(moved, 24 * FORECAST_DAYS), 1000.0, ("CISO", "ERCO")),
+        ("constant load", flat, None, ("CISO", "ERCO", "MISO", "SOCO")),
     ):
-        for area in ("CISO", "ERCO"):
-            made = carbon.rolling(load, signal(area), strength=strength)
+        for area in areas:
+            made = carbon.rolling(load, signal(area), strength=strength, cap=CAP * peak(load))
             what = f"{name}, {area}, {100 * made.saved_share:.1f} % saved"
             found[what] = made.extra["kept_share"]
     return found

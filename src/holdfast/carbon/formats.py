@@ -10,9 +10,11 @@ import csv
 import io
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -37,36 +39,12 @@ GRAMS_PER_POUND = 453.59237
 # Name of a mass -> grams, name of an energy -> kWh.
 MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
 ENERGIES = {"kwh": 1.0, "mwh": 1e3}
-# Fuels in the columns of EIA-930's balance files -> fuel codes. Since July 2024 they are split by storage,
-# with one misspelled name; battery output was generated earlier, and is not a fuel.
-_SPLIT = ("with Integrated", "without Integrated", "witho Integrated")
-BALANCE = {
-    "Hydropower Excluding Pumped Storage": "WAT",
-    "Pumped Storage": "WAT",
-    "All Petroleum Products": "OIL",
-    "Natural Gas": "NG",
-    "Coal": "COL",
-    "Nuclear": "NUC",
-    **dict.fromkeys(("Other Fuel Sources", "Unknown Fuel Sources", "Geothermal"), "OTH"),
-    **{f"Wind {how} Battery Storage": "WND" for how in _SPLIT},
-    **{f"Solar {how} Battery Storage": "SUN" for how in _SPLIT},
-    **dict.fromkeys(("Battery Storage", "Other Energy Storage", "Unknown Energy Storage"), ""),
-}
-# Production types of ENTSO-E's transparency platform -> fuel codes; of storage none, as above.
-ENTSOE = {
-    **dict.fromkeys(("Fossil Hard coal", "Fossil Brown coal/Lignite", "Fossil Peat"), "COL"),
-    **dict.fromkeys(("Fossil Oil", "Fossil Oil shale"), "OIL"),
-    **dict.fromkeys(("Fossil Gas", "Fossil Coal-derived gas"), "NG"),
-    **dict.fromkeys(("Hydro Run-of-river and poundage", "Hydro Water Reservoir", "Marine"), "WAT"),
-    **dict.fromkeys(("Wind Onshore", "Wind Offshore"), "WND"),
-    **dict.fromkeys(("Biomass", "Geothermal", "Other", "Other renewable", "Waste"), "OTH"),
-    **dict.fromkeys(("Hydro Pumped Storage", "Energy storage"), ""),
-    "Nuclear": "NUC",
-    "Solar": "SUN",
-}
+# Columns of generation -> fuel codes: of EIA-930's balance files before and since July 2024 (split by
+# storage, with one misspelled name), and of ENTSO-E. What storage delivers was generated earlier.
+_FUELS = tomllib.loads((files("holdfast.carbon") / "fuels.toml").read_text())
+BALANCE, UNSPLIT, ENTSOE = (_FUELS[name] for name in ("balance", "unsplit", "entsoe"))
 PRICE = "Day-ahead Price"
 MADE = " - Actual Aggregated [MW]"
-UNSPLIT = {"Wind": "WND", "Solar": "SUN", "Hydropower and Pumped Storage": "WAT"}
 BALANCE_END = "UTC Time at End of Hour"
 AUTHORITY = "Balancing Authority"
 NO_VALUE = ("", "N/A", "NA", "n/e", "-")

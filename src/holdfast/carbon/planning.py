@@ -195,7 +195,7 @@ class Plan(Answer):
         from_signal = self.saved_share - self.always_share
         parts = (
             f"{percent(from_signal, 2)} comes from the signal, {percent(self.always_share, 2)} from "
-            "headroom that is free in every hour"
+            "what is curtailed in every hour alike"
         )
         saved = f"{percent(self.saved_share, 2)} of {total}"
         sentence = f"The {self.policy} plan saves {saved}: {parts}; {proof}"
