@@ -127,13 +127,12 @@ class Account(Answer):
         stated = {"W per GPU": self.watts_per_gpu, "PUE": self.pue, "Between checkpoints": hours}
         how = How(formula, {**stated, "Energy measured": percent(self.measured_share)})
         drawn = figures.bars(self.tables["user"].slice(0, 20), "user", "kg_co2", "kg CO2")
-        found = []
-        for key in KEYS:
-            table = Table(self.tables[key], {key: ColumnFormat(), **COLUMNS})
-            if key == "user":
-                question = "Who emitted how much?"
-                found.append(Section(key, question, sentence, [drawn], [table], how))
-                continue
+        columns = {key: {key: ColumnFormat(), **COLUMNS} for key in KEYS}
+        tables = {k: Table(self.tables[k], columns[k], detail=k == "node") for k in KEYS}
+        whose = [tables.pop("user"), tables.pop("state")]
+        asked = "Who emitted how much, and how did it end?"
+        found = [Section("user", asked, sentence, [drawn], whose, how)]
+        for key, table in tables.items():
             rows = [row for row in self.tables[key].to_pylist() if row["kg_co2"] is not None]
             most = max(rows, key=lambda row: row["kg_co2"], default=None)
             name = f"{key.capitalize()} with the most CO2"

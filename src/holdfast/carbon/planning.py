@@ -180,6 +180,12 @@ class Plan(Answer):
         if self.signal.kind == "average":
             text = "The saving is by average intensity; what a grid emits less, its marginal plants set."
             found.append(Unknown(text, "Plan with a marginal signal too, and compare."))
+        total = self.before.sum(axis=0)
+        if self.settings["cap_mw"] is None and total.min() >= 0.99 * self.peaks[0]:
+            text = "The load hardly leaves its maximum, above which the site draws nothing without --cap."
+            found.append(
+                Unknown(text, "Say what the site may draw (--cap), or little can be moved.")
+            )
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
             text = f"{hours} at the end do not fill a window: not planned, not in the figures."
