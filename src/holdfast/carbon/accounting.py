@@ -23,7 +23,7 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, 
 from holdfast.carbon.energies import matched, read_energies
 from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, Signal, refused
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.numbers import brief, counted, percent
+from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
 
 # Rows of a table: the largest.
@@ -120,10 +120,10 @@ class Account(Answer):
             sentence = (
                 f"{brief(total)} kg CO2 for {brief(self.totals['energy_kwh'])} kWh; {brief(lost)} kg "
                 f"({share}) went into work that failures of machines destroyed, with a checkpoint "
-                f"every {self.checkpoint_s / HOUR_S:g} h."
+                f"every {duration(self.checkpoint_s)}."
             )
         formula = "kg = GPUs x W/1000 x PUE x integral of gCO2/kWh over the run / 1000"
-        hours = f"{self.checkpoint_s / HOUR_S:g} h"
+        hours = duration(self.checkpoint_s)
         stated = {"W per GPU": self.watts_per_gpu, "PUE": self.pue, "Between checkpoints": hours}
         how = How(formula, {**stated, "Energy measured": percent(self.measured_share)})
         drawn = figures.bars(self.tables["user"].slice(0, 20), "user", "kg_co2", "kg CO2")
