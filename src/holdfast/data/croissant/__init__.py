@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.describing.description import Description
     from holdfast.data.croissant.describing.folders import describe
     from holdfast.data.croissant.document.reading import open_description, read_metadata
-    from holdfast.data.croissant.documenting.assessing import rai
-    from holdfast.data.croissant.documenting.completeness import Rai
-    from holdfast.data.croissant.documenting.pages import Card, card
+    from holdfast.data.croissant.documenting.cards import Card, card
+    from holdfast.data.croissant.documenting.rai_statements import Rai, rai
     from holdfast.data.croissant.evolving.changes import Difference
     from holdfast.data.croissant.evolving.comparing import diff
     from holdfast.data.croissant.evolving.migrating import Migrated, migrate
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.rules.findings import Finding
 
 _HOMES = {
-    "Card": "documenting.pages",
+    "Card": "documenting.cards",
     "Converted": "converting.exporting",
     "Dataset": "loading.dataset",
     "Description": "describing.description",
@@ -47,16 +46,16 @@ _HOMES = {
     "LazyRecordSet": "loading.records",
     "LazyTable": "loading.lazy_table",
     "Migrated": "evolving.migrating",
-    "Rai": "documenting.completeness",
+    "Rai": "documenting.rai_statements",
     "Validation": "rules.checking",
-    "card": "documenting.pages",
+    "card": "documenting.cards",
     "convert": "converting.exporting",
     "describe": "describing.folders",
     "diff": "evolving.comparing",
     "download": "files.downloading",
     "migrate": "evolving.migrating",
     "open_description": "document.reading",
-    "rai": "documenting.assessing",
+    "rai": "documenting.rai_statements",
     "read_metadata": "document.reading",
     "validate": "rules.checking",
 }

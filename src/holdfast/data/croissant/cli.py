@@ -172,9 +172,9 @@ def diff(
 def rai(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """List the responsible-AI statements of a description and the questions it leaves open."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import assessing
+    from holdfast.data.croissant.documenting import rai_statements
 
-    found = assessing.rai(read_document(description, access.build()))
+    found = rai_statements.rai(read_document(description, access.build()))
     return Printed(found, lambda _: found.text().rstrip())
 
 
@@ -182,12 +182,12 @@ def rai(description: Description, /, *, access: AccessOptions = AccessOptions())
 def card(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """Write an HTML page (--html) about a dataset: files, fields, joins, splits, statements, findings."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import pages
+    from holdfast.data.croissant.documenting import cards
 
     html = common().html
     if html is None:
         raise InputError("a card is a page", code="usage", place="--html", expected="--html FILE")
-    made = pages.card(read_document(description, access.build()), html)
+    made = cards.card(read_document(description, access.build()), html)
     return Printed(
         made,
         lambda _: "\n".join(f"{one.lead} {one.text}".strip() for one in made.page.findings),

@@ -17,29 +17,33 @@ class Said:
     Attributes:
         term: canonical, such as ``rai:dataBiases``.
         written: the key as it stands in the document.
-        iri: what the document's context alone makes of the key.
         at: the pointer of its value.
         value: canonical JSON.
     """
 
     term: str
     written: str
-    iri: str | None
     at: str
     value: Any
 
 
 def plain(document: Document) -> dict[str, Any]:
-    """The dataset as canonical JSON; empty where the document describes none."""
+    """The dataset as canonical JSON; empty where the document describes none.
+
+    Version 0.8 wrote under ``citation`` what is ``citeAs`` since.
+    """
     dataset = document.terms.dataset
-    return {} if dataset is None else _thing(dataset)
+    root = {} if dataset is None else _thing(dataset)
+    if document.terms.legacy and "cr:citeAs" not in root and "sc:citation" in root:
+        root["cr:citeAs"] = root.pop("sc:citation")
+    return root
 
 
 def said_everywhere(document: Document) -> Iterator[Said]:
     """Every property of every object, depth first."""
     for thing in document.terms.everything():
         for entry in thing.entries:
-            yield Said(entry.term, entry.key, entry.iri, entry.at, _values(entry, thing))
+            yield Said(entry.term, entry.key, entry.at, _values(entry, thing))
 
 
 def _thing(thing: Thing) -> dict[str, Any]:
