@@ -156,7 +156,9 @@ def diff(
     *,
     access: AccessOptions = AccessOptions(),
 ) -> Answer:
-    """Compare two descriptions: changes, and the version number they call for; exit 1 if it is too low.
+    """Compare two descriptions: changes, and the version number they call for.
+
+    Exit 1 where the version is too low, or where the descriptions cannot tell.
 
     Args:
         old: Older description: a file, folder, URL or -.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,11 @@ def plain(document: Document) -> dict[str, Any]:
     if document.terms.legacy and "cr:citeAs" not in root and "sc:citation" in root:
         root["cr:citeAs"] = root.pop("sc:citation")
     return root
+
+
+def said_of(thing: Thing, but: Collection[str]) -> dict[str, Any]:
+    """The properties of one object, but some."""
+    return {one.term: _values(one, thing) for one in thing.entries if one.term not in but}
 
 
 def said_everywhere(document: Document) -> Iterator[Said]:

@@ -19,12 +19,14 @@ STANDINGS: tuple[Standing, ...] = ("stated", "placeholder", "absent")
 
 # Words that stand in the place of an answer.
 _NO_ANSWER = frozenset(
-    ("", "na", "nil", "none", "null", "tba", "tbd", "todo", "unknown", "unspecified")
-    + ("moreinformationneeded", "notapplicable", "notavailable", "notprovided", "tobedetermined")
+    {"", "na", "nil", "none", "null", "tba", "tbd", "todo", "unknown", "unspecified"}
+    | {"moreinformationneeded", "notapplicable", "notavailable", "notprovided", "tobedetermined"}
 )
 # Which key of an object says what it is called, the best first.
-_NAMES = ("@value", "@list", "@set", "itemListElement", "item")
-_NAMES += ("name", "description", "text", "url", "@id")
+_NAMES = (
+    *("@value", "@list", "@set", "itemListElement", "item"),
+    *("name", "description", "text", "url", "@id"),
+)
 
 
 @dataclass(frozen=True)
