@@ -21,6 +21,7 @@ from holdfast.data.croissant.document.reading import DescriptionSource, Document
 from holdfast.data.croissant.documenting.canonical import plain, said_of
 from holdfast.data.croissant.evolving.changes import Change, Difference, GroupName
 from holdfast.data.croissant.evolving.comparing_types import Relation, compare_types
+from holdfast.data.croissant.evolving.inline_records import by_id
 from holdfast.data.croissant.evolving.versions import Bump
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.hashing import checksum_of, parse_size
@@ -302,12 +303,12 @@ def _record_set(old: RecordSet, new: RecordSet) -> Iterator[Property]:
         for part in (old, new)
     ]
     yield Property("cr:dataType", types, label="type-changed")
-    yield Property("cr:examples", [rows(part.examples, part.fields) for part in (old, new)])
+    yield Property("cr:examples", [by_id(part.examples, part.fields) for part in (old, new)])
     if (old.data is None) != (new.data is None):
         moved = [None if part.data is None else "inline" for part in (old, new)]
         yield Property("cr:data", moved, "major", False, "records-moved")
         return
-    left, right = (rows(part.data, part.fields) or [] for part in (old, new))
+    left, right = (by_id(part.data, part.fields) or [] for part in (old, new))
     # A field that came or went is a change of its own, not one of every record.
     shared = {key for row in left for key in row} & {key for row in right for key in row}
     texts = [Counter(_text(row, shared) for row in side) for side in (left, right)]
@@ -324,23 +325,6 @@ def _record_set(old: RecordSet, new: RecordSet) -> Iterator[Property]:
 
 def _text(row: Mapping[str, Any], keys: set[str]) -> str:
     return json.dumps({key: row[key] for key in sorted(row.keys() & keys)}, sort_keys=True)
-
-
-def rows(given: Any, fields: Sequence[Field]) -> Any:
-    """Records that stand in the description, under the ids of their fields; other JSON as it stands."""
-    if isinstance(given, (list, tuple)):
-        return [rows(row, fields) for row in given]
-    if not isinstance(given, Mapping) or "@id" in given:
-        return given
-    ids: dict[str | None, Field] = {}
-    for name in ("short", "name", "key", "id"):
-        ids |= {getattr(part, name): part for part in fields}
-    made = {}
-    for key, value in given.items():
-        part = ids.get(key)
-        inside = part.sub_fields if part else ()
-        made[part.id if part else key] = rows(value, inside) if inside else value
-    return made
 
 
 def _field(old: Field, new: Field) -> Iterator[Property]:
