@@ -7,8 +7,8 @@
 A description is read with the place of every word (`document/`) and held against a table of rules
 (`rules/`). The files that it names are found (`files/`), fetched and proved (`fetching/`), and read
 in place (`archives/`). Each format becomes a relation with values of the declared types (`scanning/`), a
-record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch or dicts
-(`loading/`), or as new files (`converting/`). `describing/` makes a description of a folder; `evolving/`
+record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch, dicts or
+a file (`loading/`). `describing/` makes a description of a folder; `evolving/`
 brings one to a newer format and compares two; `documenting/` draws one for people.
 """
 
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.data.croissant.converting.exporting import Converted, convert
     from holdfast.data.croissant.describing.description import Description
     from holdfast.data.croissant.describing.folders import describe
     from holdfast.data.croissant.document.reading import open_description, read_metadata
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Card": "documenting.cards",
-    "Converted": "converting.exporting",
     "Dataset": "loading.dataset",
     "Description": "describing.description",
     "Difference": "evolving.changes",
@@ -49,7 +47,6 @@ _HOMES = {
     "Rai": "documenting.rai_statements",
     "Validation": "rules.checking",
     "card": "documenting.cards",
-    "convert": "converting.exporting",
     "describe": "describing.folders",
     "diff": "evolving.comparing",
     "download": "files.downloading",
@@ -62,7 +59,6 @@ _HOMES = {
 
 __all__ = [
     "Card",
-    "Converted",
     "Dataset",
     "Description",
     "Difference",
@@ -74,7 +70,6 @@ __all__ = [
     "Rai",
     "Validation",
     "card",
-    "convert",
     "describe",
     "diff",
     "download",

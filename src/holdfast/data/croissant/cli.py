@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Output, Positive, Printed, Stream, common, option, room
-from holdfast.data.croissant.loading.cli import convert, download, load, sql
+from holdfast.data.croissant.loading.cli import download, load, sql
 from holdfast.data.croissant.options import (
     AccessOptions,
     Description,
@@ -118,7 +118,7 @@ def describe(
     )
 
 
-for command in (load, sql, download, convert):
+for command in (load, sql, download):
     app.command(command)
 
 
