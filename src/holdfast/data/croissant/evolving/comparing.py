@@ -18,9 +18,9 @@ from holdfast.data.croissant.document.model import (
     RecordSet,
 )
 from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_document
+from holdfast.data.croissant.document.vocabulary import ATOMIC_TYPES
 from holdfast.data.croissant.documenting.canonical import plain, said_of
 from holdfast.data.croissant.evolving.changes import Change, Difference, GroupName
-from holdfast.data.croissant.evolving.comparing_types import Relation, compare_types
 from holdfast.data.croissant.evolving.inline_records import by_id
 from holdfast.data.croissant.evolving.versions import Bump
 from holdfast.data.croissant.fetching.access import Access
@@ -48,13 +48,6 @@ _KINDS: dict[type[Node], tuple[str, GroupName]] = {
     FileSet: ("set", "resources"),
     RecordSet: ("record-set", "record sets"),
     Field: ("field", "fields"),
-}
-_TYPES: dict[Relation, tuple[Bump, str]] = {
-    "same": ("none", "same"),
-    "wider": ("minor", "widened"),
-    "narrower": ("major", "narrowed"),
-    "other": ("major", "changed"),
-    "meaning": ("patch", "said-differently"),
 }
 # What of a model's node is no statement of it.
 _PLACES = frozenset({"at", "written", "types", "said", "kind"})
@@ -273,13 +266,11 @@ def _file_set(old: FileSet, new: FileSet) -> Iterator[Property]:
             sorted({getattr(one, "target", one) for one in getattr(part, attribute)})
             for part in (old, new)
         )
-        gone, come = set(left) - set(right), set(right) - set(left)
-        if attribute == "excludes":
-            less = bool(come)
-        elif attribute == "includes":  # without patterns, a set takes every file
-            less = not left or bool(gone and right)
-        else:  # without a container, it lies beside the description
-            less = not left or bool(gone)
+        # Without includes or a container, a set takes what lies beside the description.
+        fewer = (
+            not set(right) <= set(left) if attribute == "excludes" else not set(left) <= set(right)
+        )
+        less = fewer or (attribute != "excludes" and not left)
         yield Property(term, (left, right), "major" if less else "minor", False)
 
 
@@ -329,8 +320,12 @@ def _text(row: Mapping[str, Any], keys: set[str]) -> str:
 
 def _field(old: Field, new: Field) -> Iterator[Property]:
     types = [sorted(set(part.data_types)) for part in (old, new)]
-    bump, word = _TYPES[compare_types(old.data_types, new.data_types)]
-    yield Property("cr:dataType", types, bump, label=f"type-{word}")
+    atomic = [{one for one in side if one in ATOMIC_TYPES} for side in types]
+    # Whether numbers of one type are those of another, only the values can tell.
+    made_of = [{ATOMIC_TYPES[one].replace("integer", "float") for one in side} for side in atomic]
+    certain = atomic[0] == atomic[1] or (all(made_of) and made_of[0] != made_of[1])
+    stored: Bump = "patch" if atomic[0] == atomic[1] else "major"
+    yield Property("cr:dataType", types, stored, certain, "type-changed")
     lists = [list(part.array_shape or (-1,)) if part.is_list else None for part in (old, new)]
     sizes = [list(part or ()) for part in lists]
     refined = len(sizes[0]) == len(sizes[1]) and all(
