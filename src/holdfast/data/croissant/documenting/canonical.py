@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +39,6 @@ def plain(document: Document) -> dict[str, Any]:
     return root
 
 
-def said_of(thing: Thing, but: Collection[str]) -> dict[str, Any]:
-    """The properties of one object, but some."""
-    return {one.term: _values(one, thing) for one in thing.entries if one.term not in but}
-
-
 def said_everywhere(document: Document) -> Iterator[Said]:
     """Every property of every object, depth first."""
     for thing in document.terms.everything():
@@ -60,13 +55,14 @@ def _thing(thing: Thing) -> dict[str, Any]:
     for entry in thing.entries:
         value = _values(entry, thing)
         if entry.term in made:  # the same term in two spellings
-            value = [*_listed(made[entry.term]), *_listed(value)]
+            value = [*listed(made[entry.term]), *listed(value)]
         made[entry.term] = value
     return made
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def listed(value: Any) -> list[Any]:
+    """The values of a property: a list of one needs no brackets, and none is none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _values(entry: Entry, thing: Thing) -> Any:

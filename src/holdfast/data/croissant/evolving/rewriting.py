@@ -21,6 +21,7 @@ from holdfast.data.croissant.document.model import (
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry, Thing, term_of
+from holdfast.data.croissant.documenting.canonical import listed
 from holdfast.data.croissant.evolving.inline_records import by_id
 from holdfast.data.croissant.evolving.target_contexts import Spelling
 
@@ -108,7 +109,7 @@ class Rewriter:
         """Say which version this is, after the description if it was not said before."""
         wanted = f"http://mlcommons.org/croissant/{self._to}"
         given = made.get("conformsTo")
-        texts = [one.get("@id") if isinstance(one, dict) else one for one in _listed(given)]
+        texts = [one.get("@id") if isinstance(one, dict) else one for one in listed(given)]
         others = [one for one in texts if not _CONFORMS.fullmatch(str(one))]
         value = [wanted, *others] if others else wanted
         if given != value:
@@ -215,8 +216,8 @@ class Rewriter:
             self.tell(entry.at, f"{entry.key} -> {key}", why)
         if key in made and made[key] != value:
             value = [
-                *_listed(made[key]),
-                *(one for one in _listed(value) if one not in _listed(made[key])),
+                *listed(made[key]),
+                *(one for one in listed(value) if one not in listed(made[key])),
             ]
         made[key] = value
 
@@ -271,10 +272,6 @@ def _given(entry: Entry) -> Any:
     """The one id that a property names."""
     given = [value.thing.id if value.thing else value.value for value in entry.values]
     return given[0] if len(given) == 1 else None
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _unboxed(values: list[Any]) -> Any:
