@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Entry, Thing, Value
-
-
-@dataclass(frozen=True)
-class Said:
-    """One property of one object.
-
-    Attributes:
-        term: canonical, such as ``rai:dataBiases``.
-        written: the key as it stands in the document.
-        at: the pointer of its value.
-        value: canonical JSON.
-    """
-
-    term: str
-    written: str
-    at: str
-    value: Any
 
 
 def plain(document: Document) -> dict[str, Any]:
@@ -39,11 +21,12 @@ def plain(document: Document) -> dict[str, Any]:
     return root
 
 
-def said_everywhere(document: Document) -> Iterator[Said]:
-    """Every property of every object, depth first."""
+def said_everywhere(document: Document, prefix: str) -> Iterator[tuple[Entry, Any]]:
+    """Every property of a vocabulary on any object, with its value as canonical JSON; depth first."""
     for thing in document.terms.everything():
         for entry in thing.entries:
-            yield Said(entry.term, entry.key, entry.at, _values(entry, thing))
+            if entry.term.startswith(prefix):
+                yield entry, _values(entry, thing)
 
 
 def _thing(thing: Thing) -> dict[str, Any]:

@@ -155,16 +155,16 @@ def rai(path: DescriptionSource) -> Rai:
         InputError: if the file cannot be read as a JSON object.
     """
     document = read_document(path)
-    said = [one for one in said_everywhere(document) if one.term.startswith("rai:")]
+    said = list(said_everywhere(document, "rai:"))
     statements = []
     for term in TERMS:
-        found = [one for one in said if one.term == f"rai:{term.name}"]
-        words = tuple(text.strip() for one in found for text in texts(one.value))
+        found = [pair for pair in said if pair[0].term == f"rai:{term.name}"]
+        words = tuple(text.strip() for _, value in found for text in texts(value))
         standing: Standing = "placeholder" if found else "absent"
         if any(map(is_answer, words)):
             standing = "stated"
-        places = tuple(one.at for one in found)
-        written = tuple(dict.fromkeys(one.written for one in found))
+        places = tuple(one.at for one, _ in found)
+        written = tuple(dict.fromkeys(one.key for one, _ in found))
         statements.append(Statement(term.name, standing, words, places, written))
     root = plain(document)
     return Rai(
@@ -172,7 +172,7 @@ def rai(path: DescriptionSource) -> Rai:
         conforms=any("/croissant/RAI" in one for one in build(document).conforms_to),
         statements=tuple(statements),
         unknown=tuple(
-            (one.written, one.at) for one in said if one.term.removeprefix("rai:") not in BY_NAME
+            (one.key, one.at) for one, _ in said if one.term.removeprefix("rai:") not in BY_NAME
         ),
         dataset={
             term: isinstance(root.get(term), bool) or any(map(is_answer, texts(root.get(term))))
