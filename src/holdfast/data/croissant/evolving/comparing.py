@@ -130,56 +130,69 @@ def _changes(
     after: Metadata,
 ) -> Iterator[Change]:
     """What came, what went, and the properties that changed of what is in both."""
-    places = [_places(metadata) for metadata in (before, after)]
+    places = _places(before), _places(after)
     for key in dict.fromkeys((*old, *new)):
         name, record_set, identity = key
-        left, right = old.get(key), new.get(key)
-        nodes = [
-            at.get((_GROUPS[name], identity), one)
-            for at, one in zip(places, (before, after), strict=True)
-        ]
-        group = _GROUPS[name]
-        if left is not None and right is not None:
-            for term in dict.fromkeys((*right, *left)):
-                values = left.get(term), right.get(term)
-                if term.startswith("@") or _normal(values[0], term) == _normal(values[1], term):
-                    continue
-                verb = (
-                    "added" if values[0] is None else "removed" if values[1] is None else "changed"
-                )
-                label = term.split(":")[-1] if term.startswith(("sc:", "cr:", "dct:")) else term
-                bump, certain = _bump(term, verb, group, live=after.is_live)
-                detail = f" from {short(values[0])} to {short(values[1])}" * (verb == "changed")
-                reason = LIVE if bump == "none" else _REASONS[bump] if certain else DOUBT
-                yield Change(
-                    kind="-".join(filter(None, (name, label, verb))),
-                    group=group,
-                    bump=bump,
-                    certain=certain,
-                    subject=identity,
-                    message=f"{name} {identity}: ".lstrip(" :") + f"{label} was {verb}{detail}",
-                    reason=_WITHOUT_BUMP.get(term, reason),
-                    old=values[0],
-                    new=values[1],
-                    old_at=None if values[0] is None else nodes[0].where(term),
-                    new_at=None if values[1] is None else nodes[1].where(term),
-                )
+        place = _GROUPS[name], identity
+        nodes = places[0].get(place, before), places[1].get(place, after)
+        if key in old and key in new:
+            yield from _of_properties(key, old[key], new[key], nodes, live=after.is_live)
         elif not record_set or all(("record-set", "", record_set) in one for one in (old, new)):
-            gone = right is None
-            grows = after.is_live and group == "resources" and not gone
-            size: Bump = "major" if gone else "none" if grows else "minor"
-            yield Change(
-                kind=f"{name}-{'removed' if gone else 'added'}",
-                group=group,
-                bump=size,
-                subject=identity,
-                message=f"{name} {identity} was {'removed' if gone else 'added'}",
-                reason=LIVE if grows else _REASONS[size],
-                old=identity if gone else None,
-                new=None if gone else identity,
-                old_at=nodes[0].at if gone else None,
-                new_at=None if gone else nodes[1].at,
-            )
+            yield _of_part(key, nodes, gone=key in old, live=after.is_live)
+
+
+def _of_part(key: Key, nodes: tuple[Any, Any], *, gone: bool, live: bool) -> Change:
+    """A part that came or went."""
+    name, _, identity = key
+    grows = live and _GROUPS[name] == "resources" and not gone
+    bump: Bump = "major" if gone else "none" if grows else "minor"
+    verb = "removed" if gone else "added"
+    return Change(
+        kind=f"{name}-{verb}",
+        group=_GROUPS[name],
+        bump=bump,
+        subject=identity,
+        message=f"{name} {identity} was {verb}",
+        reason=LIVE if grows else _REASONS[bump],
+        old=identity if gone else None,
+        new=None if gone else identity,
+        old_at=nodes[0].at if gone else None,
+        new_at=None if gone else nodes[1].at,
+    )
+
+
+def _of_properties(
+    key: Key,
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    nodes: tuple[Any, Any],
+    *,
+    live: bool,
+) -> Iterator[Change]:
+    """What is said otherwise of a part that is in both."""
+    name, _, identity = key
+    for term in dict.fromkeys((*right, *left)):
+        old, new = left.get(term), right.get(term)
+        if term.startswith("@") or _normal(old, term) == _normal(new, term):
+            continue
+        verb = "added" if old is None else "removed" if new is None else "changed"
+        label = term.split(":")[-1] if term.startswith(("sc:", "cr:", "dct:")) else term
+        bump, certain = _bump(term, verb, _GROUPS[name], live=live)
+        detail = f" from {short(old)} to {short(new)}" if verb == "changed" else ""
+        reason = LIVE if bump == "none" else _REASONS[bump] if certain else DOUBT
+        yield Change(
+            kind="-".join(filter(None, (name, label, verb))),
+            group=_GROUPS[name],
+            bump=bump,
+            certain=certain,
+            subject=identity,
+            message=f"{name} {identity}: ".lstrip(" :") + f"{label} was {verb}{detail}",
+            reason=_WITHOUT_BUMP.get(term, reason),
+            old=old,
+            new=new,
+            old_at=None if old is None else nodes[0].where(term),
+            new_at=None if new is None else nodes[1].where(term),
+        )
 
 
 def _bump(term: str, verb: str, group: GroupName, *, live: bool) -> tuple[Bump, bool]:

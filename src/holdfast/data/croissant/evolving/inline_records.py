@@ -10,17 +10,21 @@ from holdfast.data.croissant.document.model import Field
 
 def by_id(given: Any, fields: Sequence[Field]) -> Any:
     """Records with the ids of fields as keys, whichever name was written; other JSON as it stands."""
-    if isinstance(given, (list, tuple)):
-        return [by_id(row, fields) for row in given]
-    if not isinstance(given, Mapping) or "@id" in given:  # examples may be a resource
-        return given
     named: dict[str | None, Field] = {}
     for name in ("short", "name", "key", "id"):
         named |= {getattr(part, name): part for part in fields}
+    rows = given if isinstance(given, (list, tuple)) else [given]
+    made = [_row(row, named) if isinstance(row, Mapping) else row for row in rows]
+    return made if rows is given else made[0]
+
+
+def _row(row: Mapping[str, Any], named: Mapping[str | None, Field]) -> Mapping[str, Any]:
+    if "@id" in row:  # examples may be a resource
+        return row
     made = {}
-    for key, value in given.items():
+    for key, value in row.items():
         part = named.get(key)
-        if part is None or (part.id != key and part.id in given):
+        if part is None or (part.id != key and part.id in row):
             made[key] = value
         else:
             made[part.id] = by_id(value, part.sub_fields) if part.sub_fields else value
