@@ -177,24 +177,6 @@ def test_explain_names_the_file(described: Path, run: Run) -> None:
     assert "moons.csv" in run("load", described, "--record-set", "moons", "--explain").stdout
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
-def test_converted_record_sets_load_the_same(
-    described: Path, tmp_path: Path, run: Run, form: str
-) -> None:
-    out = tmp_path / "converted"
-    made = said(run("convert", described, "--to", form, "-o", out, "--json"))
-    assert {one["record_set"] for one in made["written"]} == {"moons", "planets"}
-    assert said(run("validate", out, "--data", "full", "--json"))["errors"] == []
-    for records in ("moons", "planets"):
-        before, after = (
-            run("load", folder, "--record-set", records, "--json").stdout
-            for folder in (described, out)
-        )
-        assert before == after
-    run("convert", described, "-o", out, code=2)  # it is there already
-
-
 def test_errors_end_with_1_and_go_to_sarif(described: Path, tmp_path: Path, run: Run) -> None:
     path = next(described.glob("*.json"))
     description = json.loads(path.read_text(encoding="utf-8"))
@@ -261,7 +243,6 @@ def test_a_description_that_is_cut_off_is_refused(described: Path, run: Run) -> 
             ("load", path, "--record-set", "moons"),
             ("sql", path, "SELECT 1"),
             ("download", path),
-            ("convert", path, "--out", described / "new"),
             ("migrate", path),
             ("diff", path, path),
             ("rai", path),

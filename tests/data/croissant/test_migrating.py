@@ -142,12 +142,6 @@ EDITED_UPSTREAM = {
     "read_from_tar": {"recordSet[annotations].field[annotations/id].source"},
     "simple-parquet": {"distribution[dataframe].sha256"},
     "titanic": {f"distribution[{name}].sha256" for name in ("genders.csv", "embarkation_ports.csv")},
-    # Ours are Croissant's splits; upstream kept Wikidata's.
-    "wiki-text": {
-        "recordSet[split_enums].dataType",
-        "recordSet[split_enums].field[split_enums/url].dataType",
-        "recordSet[words].field[words/split].dataType",
-    },
     "world-happiness": {f"distribution[archive.zip].{name}" for name in ("sha256", "md5", "contentUrl")},
 }  # fmt: skip
 
@@ -349,6 +343,7 @@ def test_old_terms(edits: dict[str, Any], places: list[tuple[str, Any]], tmp_pat
             step = step.replace("~1", "/").replace("~0", "~")
             node = node[int(step)] if isinstance(node, list) else node.get(step)
         assert node == expected, pointer
+    assert done.is_changed
     again = migrate(done.write(tmp_path / "again.json"))
     assert again.metadata == done.metadata
     assert not again.is_changed
@@ -398,19 +393,6 @@ NEWER_EDITS: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
         "/recordSet/0/field/2/isArray": good.DROP, "/recordSet/0/field/2/repeated": True,
         "/recordSet/0/field/2/arrayShape": "3",
     }, [("/recordSet/0/field/2/isArray", True), ("/recordSet/0/field/2/arrayShape", "3")]),
-    ("splits of Wikidata", {
-        "/conformsTo": "http://mlcommons.org/croissant/1.0",
-        "/recordSet/3/dataType": "sc:Enumeration",
-        "/recordSet/3/field/1/dataType": ["sc:URL", "wd:Q3985153"],
-        "/recordSet/2/field/2/dataType": ["sc:Text", "wd:Q3985153"],
-    }, [
-        ("/recordSet/3/dataType", ["sc:Enumeration", "cr:Split"]),
-        ("/recordSet/3/field/1/dataType", ["sc:URL", "cr:Split"]),
-        ("/recordSet/2/field/2/dataType", ["sc:Text", "cr:Split"]),
-    ]),
-    ("a split that no record set lists", {
-        "/recordSet/0/field/1/dataType": ["sc:Text", "wd:Q3985153"],
-    }, [("/recordSet/0/field/1/dataType", ["sc:Text", "wd:Q3985153"])]),
     ("a citation of something else", {"/citation": "Cats, 1999."}, [
         ("/citation", "Cats, 1999."), ("/citeAs", "@misc{cats}"),
     ]),
@@ -514,3 +496,19 @@ def test_the_report(tmp_path: Path) -> None:
     assert json.loads(json.dumps(done.to_dict()))["changes"][0].keys() == {"at", "what", "why"}
     again = migrate(done.write(tmp_path / "new.json"))
     assert not again.is_changed
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"/recordSet/3/data": [{"name": "train", "url": "x"}]},
+        {"/recordSet/0/key": {"@id": "id"}},
+        {"/recordSet/0/isEnumeration": False},
+    ],
+)
+def test_what_is_written_otherwise_is_told(edits: dict[str, Any], tmp_path: Path) -> None:
+    """Nothing but what the edit did stands in the changes of a description that is good already."""
+    good_one = moved(good.GOOD, tmp_path).write(tmp_path / "good.json")
+    settled = json.loads(good_one.read_text(encoding="utf-8"))
+    assert not migrate(good_one).is_changed
+    assert [one.at for one in moved(good.edited(edits, settled), tmp_path).changes] == [*edits]

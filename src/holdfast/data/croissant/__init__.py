@@ -7,8 +7,8 @@
 A description is read with the place of every word (`document/`) and held against a table of rules
 (`rules/`). The files that it names are found (`files/`), fetched and proved (`fetching/`), and read
 in place (`archives/`). Each format becomes a relation with values of the declared types (`scanning/`), a
-record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch or dicts
-(`loading/`), or as new files (`converting/`). `describing/` makes a description of a folder; `evolving/`
+record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch, dicts or
+a file (`loading/`). `describing/` makes a description of a folder; `evolving/`
 brings one to a newer format and compares two; `documenting/` draws one for people.
 """
 
@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.data.croissant.converting.exporting import Converted, convert
     from holdfast.data.croissant.describing.description import Description
     from holdfast.data.croissant.describing.folders import describe
     from holdfast.data.croissant.document.reading import open_description, read_metadata
-    from holdfast.data.croissant.documenting.assessing import rai
-    from holdfast.data.croissant.documenting.completeness import Rai
-    from holdfast.data.croissant.documenting.pages import Card, card
+    from holdfast.data.croissant.documenting.cards import Card, card
+    from holdfast.data.croissant.documenting.rai_statements import Rai, rai
     from holdfast.data.croissant.evolving.changes import Difference
     from holdfast.data.croissant.evolving.comparing import diff
     from holdfast.data.croissant.evolving.migrating import Migrated, migrate
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.rules.findings import Finding
 
 _HOMES = {
-    "Card": "documenting.pages",
-    "Converted": "converting.exporting",
+    "Card": "documenting.cards",
     "Dataset": "loading.dataset",
     "Description": "describing.description",
     "Difference": "evolving.changes",
@@ -47,23 +44,21 @@ _HOMES = {
     "LazyRecordSet": "loading.records",
     "LazyTable": "loading.lazy_table",
     "Migrated": "evolving.migrating",
-    "Rai": "documenting.completeness",
+    "Rai": "documenting.rai_statements",
     "Validation": "rules.checking",
-    "card": "documenting.pages",
-    "convert": "converting.exporting",
+    "card": "documenting.cards",
     "describe": "describing.folders",
     "diff": "evolving.comparing",
     "download": "files.downloading",
     "migrate": "evolving.migrating",
     "open_description": "document.reading",
-    "rai": "documenting.assessing",
+    "rai": "documenting.rai_statements",
     "read_metadata": "document.reading",
     "validate": "rules.checking",
 }
 
 __all__ = [
     "Card",
-    "Converted",
     "Dataset",
     "Description",
     "Difference",
@@ -75,7 +70,6 @@ __all__ = [
     "Rai",
     "Validation",
     "card",
-    "convert",
     "describe",
     "diff",
     "download",

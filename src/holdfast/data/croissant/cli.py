@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.command import Answer, Output, Positive, Printed, Stream, common, option, room
-from holdfast.data.croissant.loading.cli import convert, download, load, sql
+from holdfast.data.croissant.loading.cli import download, load, sql
 from holdfast.data.croissant.options import (
     AccessOptions,
     Description,
@@ -118,7 +118,7 @@ def describe(
     )
 
 
-for command in (load, sql, download, convert):
+for command in (load, sql, download):
     app.command(command)
 
 
@@ -156,7 +156,9 @@ def diff(
     *,
     access: AccessOptions = AccessOptions(),
 ) -> Answer:
-    """Compare two descriptions: changes, and the version number they call for; exit 1 if it is too low.
+    """Compare two descriptions: changes, and the version number they call for.
+
+    Exit 1 where the version is too low, or where the descriptions cannot tell.
 
     Args:
         old: Older description: a file, folder, URL or -.
@@ -172,9 +174,9 @@ def diff(
 def rai(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """List the responsible-AI statements of a description and the questions it leaves open."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import assessing
+    from holdfast.data.croissant.documenting import rai_statements
 
-    found = assessing.rai(read_document(description, access.build()))
+    found = rai_statements.rai(read_document(description, access.build()))
     return Printed(found, lambda _: found.text().rstrip())
 
 
@@ -182,12 +184,12 @@ def rai(description: Description, /, *, access: AccessOptions = AccessOptions())
 def card(description: Description, /, *, access: AccessOptions = AccessOptions()) -> Answer:
     """Write an HTML page (--html) about a dataset: files, fields, joins, splits, statements, findings."""
     from holdfast.data.croissant.document.reading import read_document
-    from holdfast.data.croissant.documenting import pages
+    from holdfast.data.croissant.documenting import cards
 
     html = common().html
     if html is None:
         raise InputError("a card is a page", code="usage", place="--html", expected="--html FILE")
-    made = pages.card(read_document(description, access.build()), html)
+    made = cards.card(read_document(description, access.build()), html)
     return Printed(
         made,
         lambda _: "\n".join(f"{one.lead} {one.text}".strip() for one in made.page.findings),

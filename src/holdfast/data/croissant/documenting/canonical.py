@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Entry, Thing, Value
 
 
-@dataclass(frozen=True)
-class Said:
-    """One property of one object.
-
-    Attributes:
-        term: canonical, such as ``rai:dataBiases``.
-        written: the key as it stands in the document.
-        iri: what the document's context alone makes of the key.
-        at: the pointer of its value.
-        value: canonical JSON.
-    """
-
-    term: str
-    written: str
-    iri: str | None
-    at: str
-    value: Any
-
-
 def plain(document: Document) -> dict[str, Any]:
-    """The dataset as canonical JSON; empty where the document describes none."""
+    """The dataset as canonical JSON; empty where the document describes none.
+
+    Version 0.8 wrote under ``citation`` what is ``citeAs`` since.
+    """
     dataset = document.terms.dataset
-    return {} if dataset is None else _thing(dataset)
+    root = {} if dataset is None else _thing(dataset)
+    if document.terms.legacy and "cr:citeAs" not in root and "sc:citation" in root:
+        root["cr:citeAs"] = root.pop("sc:citation")
+    return root
 
 
-def said_everywhere(document: Document) -> Iterator[Said]:
-    """Every property of every object, depth first."""
+def said_everywhere(document: Document, prefix: str) -> Iterator[tuple[Entry, Any]]:
+    """Every property of a vocabulary on any object, with its value as canonical JSON; depth first."""
     for thing in document.terms.everything():
         for entry in thing.entries:
-            yield Said(entry.term, entry.key, entry.iri, entry.at, _values(entry, thing))
+            if entry.term.startswith(prefix):
+                yield entry, _values(entry, thing)
 
 
 def _thing(thing: Thing) -> dict[str, Any]:
@@ -51,13 +38,14 @@ def _thing(thing: Thing) -> dict[str, Any]:
     for entry in thing.entries:
         value = _values(entry, thing)
         if entry.term in made:  # the same term in two spellings
-            value = [*_listed(made[entry.term]), *_listed(value)]
+            value = [*listed(made[entry.term]), *listed(value)]
         made[entry.term] = value
     return made
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def listed(value: Any) -> list[Any]:
+    """The values of a property: a list of one needs no brackets, and none is none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _values(entry: Entry, thing: Thing) -> Any:

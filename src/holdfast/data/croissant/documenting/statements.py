@@ -9,10 +9,6 @@ and the properties of the dataset itself that belong to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-RAI = "http://mlcommons.org/croissant/RAI/"
-Kind = Literal["prose", "list", "time"]
 
 
 @dataclass(frozen=True)
@@ -24,16 +20,12 @@ class Term:
         home: the id of the group that counts it.
         label: what a reader calls it.
         question: what its author should answer.
-        kind: prose needs a sentence; a list or a time may be short.
-        many: whether it may have several values.
     """
 
     name: str
     home: str
     label: str
     question: str
-    kind: Kind = "prose"
-    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,14 +37,12 @@ class Group:
         title: what a reader calls it.
         borrowed: properties that it shares with the use case that counts them.
         dataset: canonical properties of the dataset that belong to it.
-        cites: whether provenance (``prov:``) or use conditions (``sc:usageInfo``) belong to it.
     """
 
     id: str
     title: str
     borrowed: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
-    cites: Literal["", "provenance", "use conditions"] = ""
 
 
 GROUPS = (
@@ -87,7 +77,7 @@ GROUPS = (
         borrowed=("personalSensitiveInformation",),
         dataset=("sc:diversityPolicy", "sc:ethicsPolicy", "sc:inLanguage"),
     ),
-    Group("traceability", "Traceability", dataset=("sc:isBasedOn",), cites="provenance"),
+    Group("traceability", "Traceability", dataset=("sc:isBasedOn",)),
     Group(
         "compliance",
         "Regulatory compliance",
@@ -102,7 +92,6 @@ GROUPS = (
             "dataAnnotationAnalysis",
         ),
         dataset=("sc:conditionsOfAccess",),
-        cites="use conditions",
     ),
     Group("inclusion", "Inclusion", borrowed=("annotatorDemographics",)),
 )
@@ -119,8 +108,6 @@ TERMS = (
         "life_cycle",
         "Kind of collection",
         "Which kinds of collection were used, such as surveys, web scraping or direct measurement?",
-        "list",
-        many=True,
     ),
     Term(
         "dataCollectionMissingData",
@@ -139,15 +126,12 @@ TERMS = (
         "life_cycle",
         "Time of collection",
         "When did the collection begin and end (as an ISO 8601 interval, such as 2020-03/2022-11)?",
-        "time",
-        many=True,
     ),
     Term(
         "dataPreprocessingProtocol",
         "life_cycle",
         "Preprocessing",
         "Which steps turned what was collected into what is published?",
-        many=True,
     ),
     Term(
         "dataAnnotationProtocol",
@@ -160,38 +144,30 @@ TERMS = (
         "labelling",
         "Labelling platform",
         "On which platform, or with which tool, did people label the data?",
-        "list",
-        many=True,
     ),
     Term(
         "dataAnnotationAnalysis",
         "labelling",
         "Analysis of labels",
         "How far do annotators agree, and how did their answers become the labels that are published?",
-        many=True,
     ),
     Term(
         "annotationsPerItem",
         "labelling",
         "Labels per item",
         "How many people labelled each item?",
-        "list",
     ),
     Term(
         "annotatorDemographics",
         "labelling",
         "Who labelled",
         "Who were the annotators: from where, of which ages, genders and languages, how paid?",
-        "list",
-        many=True,
     ),
     Term(
         "machineAnnotationTools",
         "labelling",
         "Labelling software",
         "Which software or models labelled the data, in which versions?",
-        "list",
-        many=True,
     ),
     Term(
         "dataSocialImpact",
@@ -204,21 +180,18 @@ TERMS = (
         "safety",
         "Known biases",
         "Who or what is over- or under-represented in the data, and how do you know?",
-        many=True,
     ),
     Term(
         "dataLimitations",
         "safety",
         "Known limitations",
         "What should nobody conclude from these data, and what should nobody use them for?",
-        many=True,
     ),
     Term(
         "dataUseCases",
         "safety",
         "Intended use",
         "What are the data meant for: training, testing, validation, which tasks?",
-        many=True,
     ),
     Term(
         "dataImputationProtocol",
@@ -237,28 +210,12 @@ TERMS = (
         "compliance",
         "Maintenance plan",
         "Who maintains the data, how often are they updated, and what happens to old versions?",
-        many=True,
     ),
     Term(
         "personalSensitiveInformation",
         "compliance",
         "Personal and sensitive information",
         "Which personal or sensitive attributes do the data hold, or how was it found that they hold none?",
-        "list",
-        many=True,
     ),
 )
 BY_NAME = {term.name: term for term in TERMS}
-
-# Names that the RAI specification's own text, tables and examples use for a property of the vocabulary.
-ALSO_CALLED = {
-    "useCases": "dataUseCases",
-    "dataReleaseMaintenance": "dataReleaseMaintenancePlan",
-    "annotationPlatform": "dataAnnotationPlatform",
-    "annotationProtocol": "dataAnnotationProtocol",
-    "annotatorsDemographics": "annotatorDemographics",
-    "dataCollectionRaw": "dataCollectionRawData",
-    "dataCollectionTimeFrame": "dataCollectionTimeframe",
-    "dataCollectionTimeFrameStart": "dataCollectionTimeframe",
-    "dataCollectionTimeFrameEnd": "dataCollectionTimeframe",
-}

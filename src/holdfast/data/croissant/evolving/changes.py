@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +12,7 @@ from holdfast.data.croissant.evolving import versions
 from holdfast.data.croissant.evolving.versions import BUMPS, Bump, Said
 from holdfast.numbers import counted
 
-GroupName = Literal["metadata", "resources", "record sets", "fields", "splits", "data"]
-GROUPS: tuple[GroupName, ...] = ("metadata", "resources", "record sets", "fields", "splits", "data")
-_QUOTED = 60
+GroupName = Literal["metadata", "resources", "record sets", "fields"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +25,7 @@ class Change:
         bump: which number of the data's version it calls for.
         certain: whether the descriptions alone prove that; else it is the cautious reading, and only the
             data could tell.
-        subject: the id of what changed, as the newer description has it; ``""`` for the dataset.
+        subject: the id of what changed; ``""`` for the dataset.
         message: one sentence.
         reason: why it has this consequence.
         old: what was there, as JSON; None where nothing was.
@@ -40,30 +37,14 @@ class Change:
     kind: str
     group: GroupName
     bump: Bump
-    message: str
-    reason: str
     certain: bool = True
     subject: str = ""
+    message: str
+    reason: str
     old: Any = None
     new: Any = None
     old_at: str | None = None
     new_at: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON that programs read."""
-        return {
-            "kind": self.kind,
-            "group": self.group,
-            "bump": self.bump,
-            "certain": self.certain,
-            "subject": self.subject,
-            "message": self.message,
-            "reason": self.reason,
-            "old": self.old,
-            "new": self.new,
-            "old_at": self.old_at,
-            "new_at": self.new_at,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +54,12 @@ class Difference:
     Attributes:
         old: the older file.
         new: the newer file.
-        changes: by group, in the order of the newer description; what is gone stands first.
+        changes: the dataset's, those of files, of record sets and of fields.
         old_version: the data's version that the older description states.
         new_version: the one that the newer states.
         live: whether the newer description is of a live dataset, whose files may grow.
         description_version_changed: whether ``sdVersion`` differs, the version of the description itself.
+        unverified: ids of files in both of which no checksum tells whether their bytes changed.
     """
 
     old: Path | str
@@ -87,6 +69,7 @@ class Difference:
     new_version: str | None
     live: bool = False
     description_version_changed: bool = False
+    unverified: tuple[str, ...] = ()
 
     @cached_property
     def needed(self) -> Bump:
@@ -104,31 +87,37 @@ class Difference:
         return versions.said(self.old_version, self.new_version)
 
     @property
-    def suffices(self) -> bool:
-        """Whether the versions say what the changes need.
+    def suffices(self) -> bool | None:
+        """Whether the versions say what the changes need; None where that cannot be told.
 
-        Where only the description changed, a new ``sdVersion`` will do.
+        That is so between what the descriptions prove and what only the data could, and of versions that
+        are not of the form MAJOR.MINOR.PATCH. Where only what is said of the dataset changed, a new
+        ``sdVersion`` will do.
         """
-        only_said = all(
-            change.group == "metadata" for change in self.changes if change.bump != "none"
-        )
+        only_said = all(part.group == "metadata" for part in self.changes if part.bump != "none")
         if self.description_version_changed and self.needed == "patch" and only_said:
             return self.said != "back"
-        return versions.is_enough(self.said, self.needed)
+        if versions.is_enough(self.said, self.needed):
+            return True
+        may_do = self.said == "unreadable" or versions.is_enough(self.said, self.proven)
+        return None if may_do else False
 
     @property
     def suggested(self) -> str | None:
         """The least version that would do; None where no number can be counted up."""
         return versions.raised(self.old_version, self.needed)
 
-    def grouped(self) -> Iterator[tuple[GroupName, list[Change]]]:
-        """The groups that have changes."""
-        for group in GROUPS:
-            if found := [change for change in self.changes if change.group == group]:
-                yield group, found
+    @property
+    def unknown(self) -> list[str]:
+        """What the descriptions do not let anyone tell."""
+        return [
+            f"whether the bytes of {name} changed: no checksum to compare"
+            for name in self.unverified
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON that programs read."""
+        counts = Counter(change.bump for change in self.changes)
         return {
             "old": str(self.old),
             "new": str(self.new),
@@ -140,71 +129,35 @@ class Difference:
             "said": self.said,
             "suffices": self.suffices,
             "suggested": self.suggested,
-            "counts": {bump: sum(change.bump == bump for change in self.changes) for bump in BUMPS},
-            "changes": [change.to_dict() for change in self.changes],
+            "unknown": self.unknown,
+            "counts": {bump: counts[bump] for bump in BUMPS},
+            "changes": [asdict(change) for change in self.changes],
         }
 
     def text(self) -> str:
         """The report for a terminal."""
-        lines: list[str] = []
-        for group, changes in self.grouped():
-            lines.append(f"{group[0].upper()}{group[1:]}")
-            for change in changes:
-                bump = (
-                    ""
-                    if change.bump == "none"
-                    else change.bump.upper() + ("" if change.certain else "?")
-                )
-                lines.append(f"  {bump:7}{change.message}")
-                lines.append(f"         {_places(change)}")
-        if lines:
-            lines.append("")
+        lines = []
+        for change in self.changes:
+            bump = "" if change.bump == "none" else change.bump.upper()
+            lines.append(f"{bump + '?' * (not change.certain):7}{change.message}")
+            places = {"old": change.old_at, "new": change.new_at}
+            told = [f"{side} {at or '/'}" for side, at in places.items() if at is not None]
+            lines.append(f"       {', '.join(told)}")
         return "\n".join([*lines, self.verdict()]) + "\n"
 
     def verdict(self) -> str:
-        """One sentence: what changed, what that calls for, and whether the versions say so."""
-        if not self.changes:
-            return f"No changes. {self._versions()}"
-        count = counted(len(self.changes), "change")
-        if self.needed == "none":
-            return f"{count}; no new version of the data is needed. {self._versions()}"
-        doubt = "" if self.needed == self.proven else ", unless the data are unchanged"
-        wanted = f"{count}; a {self.needed.upper()} version increase is needed{doubt}. {self._versions()}"
-        if self.suffices or self.suggested is None:
-            return wanted
-        return f"{wanted} Next version: {self.suggested}."
-
-    def _versions(self) -> str:
-        old, new = self.old_version, self.new_version
-        if old is None and new is None:
-            return "Neither description has a version."
-        if old is None or new is None:
-            which, stated = ("older", new) if old is None else ("newer", old)
-            return f"The {which} description has no version (the other: {stated})."
-        if old == new:
-            return f"Both have version {old}" + ("." if self.suffices else ", which is too low.")
-        verdicts = {"back": "a decrease", "unreadable": "not of the form MAJOR.MINOR.PATCH"}
-        verdict = verdicts.get(
-            self.said, "which is sufficient" if self.suffices else "which is too low"
+        """One sentence each: what changed, what the versions say, and what cannot be told."""
+        said = [f"{counted(len(self.changes), 'change')}; version increase needed: {self.needed}"]
+        if self.needed != self.proven:
+            said[0] += f" ({self.proven} if the data are unchanged)"
+        answers = {True: "enough", False: "too low", None: "enough or not, cannot be told"}
+        said.append(
+            f"Versions: {self.old_version or 'none'}, then {self.new_version or 'none'}: "
+            f"{answers[self.suffices]}"
         )
-        return f"The version went from {old} to {new}, {verdict}."
-
-
-def _places(change: Change) -> str:
-    old, new = (None if at is None else at or "/" for at in (change.old_at, change.new_at))
-    if old == new or old is None or new is None:
-        return f"{'old ' if new is None else 'new ' if old is None else ''}{old if new is None else new}"
-    return f"old {old}, new {new}"
-
-
-SAME = "the data are unchanged"
-MORE = "existing data remain available unchanged"
-GONE = "existing data are no longer available unchanged"
-DOUBT = "records may differ; only the data can show it"
-LIVE = "the files of a live dataset are expected to grow"
-
-
-def short(value: Any) -> str:
-    """A value as a message quotes it: JSON, cut off where it is long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…"
+        if not self.suffices and self.suggested:
+            said.append(f"Next version: {self.suggested}")
+        if self.unverified:
+            files = counted(len(self.unverified), "file")
+            said.append(f"Cannot tell whether the bytes of {files} changed: no checksum to compare")
+        return "".join(f"{one}.\n" for one in said).rstrip()

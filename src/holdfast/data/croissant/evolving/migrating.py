@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Version
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
+from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.writing import write_json
-from holdfast.data.croissant.evolving.rewriting import Rewriter
-from holdfast.data.croissant.evolving.shifts import Shift
+from holdfast.data.croissant.evolving.rewriting import NEWER, Rewriter, Shift
 from holdfast.data.croissant.evolving.target_contexts import Spelling
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import counted
@@ -50,26 +50,19 @@ class Migrated:
             "path": str(self.path),
             "from": self.version,
             "to": self.to,
-            "changes": [change.to_dict() for change in self.changes],
-            "lost": [change.to_dict() for change in self.lost],
+            "changes": [asdict(change) for change in self.changes],
+            "lost": [asdict(change) for change in self.lost],
             "metadata": self.metadata,
         }
 
     def text(self) -> str:
         """The report for a terminal: each kind of change once, with how often it was made."""
         lines = []
-        for title, shifts in (("Changed", self.changes), ("Not migrated", self.lost)):
-            kinds: dict[str, list[Shift]] = {}
-            for shift in shifts:
-                kinds.setdefault(
-                    f"{shift.what}: {shift.why}" if shift in self.lost else shift.why, []
-                ).append(shift)
-            if kinds:
-                lines.append(title)
-            for why, found in kinds.items():
-                more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
-                lines.append(f"  {why}")
-                lines.append(f"    {found[0].at or '/'}: {found[0].what}{more}")
+        for why in dict.fromkeys(change.why for change in self.changes):
+            found = [change for change in self.changes if change.why == why]
+            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+            lines += [why, f"  {found[0].at or '/'}: {found[0].what}{more}"]
+        lines += [f"Not migrated: {one.at}: {one.what}: {one.why}" for one in self.lost]
         verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
         return "\n".join([*lines, f"From {self.version} to {self.to}: {verdict}."]) + "\n"
 
@@ -130,11 +123,16 @@ def migrate(path: DescriptionSource, to: Version = "1.1") -> Migrated:
     spelling = Spelling(given, document.terms.context, to)
     rewriter = Rewriter(document, metadata, spelling, to)
     written = rewriter.dataset(dataset)
+    if given != spelling.written:
+        rewriter.tell("/@context", f"the context of {to}", NEWER)
+    redefined = "the recommended context defines the name otherwise; keys are spelt out"
+    lost = [Shift(at, "an object", "nothing refers to it") for at in rewriter.unused()]
+    lost += [Shift(f"/@context/{escaped(name)}", name, redefined) for name, _ in spelling.dropped]
     return Migrated(
         path=document.path,
         version=metadata.version,
         to=to,
         metadata=written,
         changes=tuple(rewriter.changes),
-        lost=tuple(rewriter.lost),
+        lost=tuple(lost),
     )

@@ -3,36 +3,67 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.data.croissant.document.model import (
+    Container,
     Field,
     FileObject,
     FileSet,
     Metadata,
     Node,
     RecordSet,
+    Source,
     Version,
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry, Thing, term_of
-from holdfast.data.croissant.evolving.old_terms import OldTerms
-from holdfast.data.croissant.evolving.rewriting_references import REFERENCES, References, nodes_of
-from holdfast.data.croissant.evolving.shifts import Shift
+from holdfast.data.croissant.documenting.canonical import listed
+from holdfast.data.croissant.evolving.inline_records import by_id
 from holdfast.data.croissant.evolving.target_contexts import Spelling
 
 _CONFORMS = re.compile(r"https?://(?:www\.)?mlcommons\.org/croissant/\d+(?:\.\d+)*/?")
-_SINGLE = frozenset(
-    {"cr:source", "cr:extract", "cr:parentField", "cr:isArray", "cr:arrayShape", "cr:repeated"}
-)
+_MD5 = re.compile(r"\s*+[0-9a-fA-F]{32}\s*+")
 _TYPES: dict[type[Node], str] = {
     FileObject: "cr:FileObject",
     FileSet: "cr:FileSet",
     RecordSet: "cr:RecordSet",
     Field: "cr:Field",
 }
+# What names the target of a source: by the kind of the target.
+_NAMED = {
+    "file_object": "cr:fileObject",
+    "file_set": "cr:fileSet",
+    "record_set": "cr:recordSet",
+    "field": "cr:field",
+}
+_NAMING = frozenset({*_NAMED.values(), "sc:distribution"})
+_REFERRING = frozenset(
+    {"cr:source", "cr:references", "cr:containedIn", "cr:fileObject", "cr:fileSet"}
+)
+_SINGLE = frozenset({"cr:extract", "cr:parentField", "cr:isArray", "cr:arrayShape", "cr:repeated"})
+
+NAMES = "terms and types have the recommended names"
+BY_ID = "parts have an @id, by which others refer to them"
+NEWER = "newer versions say it so"
+
+
+@dataclass(frozen=True)
+class Shift:
+    """One thing that is written otherwise than before.
+
+    Attributes:
+        at: pointer into the old document.
+        what: what was done.
+        why: the reason, the same for all changes of a kind.
+    """
+
+    at: str
+    what: str
+    why: str
 
 
 class Rewriter:
@@ -49,245 +80,199 @@ class Rewriter:
         self, document: Document, metadata: Metadata, spelling: Spelling, to: Version
     ) -> None:
         self.changes: list[Shift] = []
-        self.lost: list[Shift] = []
-        self._document = document
+        self._terms = document.terms
         self._metadata = metadata
         self._spelling = spelling
         self._to = to
-        self._nodes = nodes_of(metadata)
-        self._things = {thing.at: thing for thing in document.terms.everything()}
+        self._nodes = {node.at: node for node in _nodes(metadata)}
+        self._file_sets = {part.id for part in metadata.file_sets}
+        self._things = {thing.at: thing for thing in self._terms.everything()}
         self._used: set[str] = set()
-        self._references = references = References(self, metadata, self._nodes, self._things)
-        self._old = OldTerms(metadata, to, self.tell)
-        self._special: dict[str, Callable[[Entry, Thing], Any]] = {
-            "cr:dataType": self._types,
-            "cr:equivalentProperty": self._properties,
-            "cr:containedIn": references.sources,
-            "cr:key": references.keys,
-            "cr:source": references.sources,
-            "cr:references": references.sources,
-            "cr:data": self._rows,
-            "cr:examples": self._rows,
-        }
 
     def dataset(self, thing: Thing) -> dict[str, Any]:
         """The whole description."""
-        made = self.thing(thing)
-        made.pop("@type", None)
+        made = self._thing(thing)
+        types = made.pop("@type", "sc:Dataset")
+        conforming = self._conforming(made)
         self._spelling.prune(made)
-        head: dict[str, Any] = {"@context": self._spelling.written}
-        head["@type"] = self._type_names(thing, "sc:Dataset")
-        self._contexts_changed(thing)
-        for root in self._document.terms.roots:
-            if root.at not in self._used:
-                self.lost.append(
-                    Shift(root.at, "an object beside the dataset", "nothing refers to it")
-                )
-        return head | self._conforming(made)
+        return {"@context": self._spelling.written, "@type": types, **conforming}
+
+    def unused(self) -> list[str]:
+        """Pointers of objects beside the dataset to which nothing refers."""
+        return [root.at for root in self._terms.roots if root.at not in self._used]
 
     def tell(self, at: str, what: str, why: str) -> None:
         """Note a change."""
         self.changes.append(Shift(at, what, why))
 
-    def _contexts_changed(self, thing: Thing) -> None:
-        top = thing.raw if "@context" in thing.raw else self._document.value
-        given = top.get("@context") if isinstance(top, Mapping) else None
-        if given != self._spelling.written:
-            self.tell("/@context", "the recommended context", f"version {self._to} recommends it")
-        for name, value in self._spelling.dropped:
-            self.lost.append(
-                Shift(
-                    f"/@context/{escaped(name)}",
-                    f"{name} = {value}",
-                    "the recommended context defines the name otherwise; keys that used it are spelt out",
-                )
-            )
-
     def _conforming(self, made: dict[str, Any]) -> dict[str, Any]:
         """Say which version this is, after the description if it was not said before."""
         wanted = f"http://mlcommons.org/croissant/{self._to}"
         given = made.get("conformsTo")
-        values = given if isinstance(given, list) else [] if given is None else [given]
-        texts = [one["@id"] if isinstance(one, dict) and "@id" in one else one for one in values]
-        others = [one for one in texts if not (isinstance(one, str) and _CONFORMS.fullmatch(one))]
+        texts = [one.get("@id") if isinstance(one, dict) else one for one in listed(given)]
+        others = [one for one in texts if not _CONFORMS.fullmatch(str(one))]
         value = [wanted, *others] if others else wanted
-        if given is not None:
-            if given != value:
-                at = self._metadata.where("dct:conformsTo")
-                self.tell(
-                    at, f"conformsTo {wanted}", f"the description is of version {self._to} now"
-                )
-            return made | {"conformsTo": value}
-        self.tell("", f"conformsTo {wanted}", f"the description is of version {self._to} now")
-        ordered: dict[str, Any] = {}
+        if given != value:
+            at = self._metadata.where("dct:conformsTo")
+            self.tell(at, f"conformsTo {wanted}", NEWER)
+        ordered = {}
         for key, part in made.items():
             ordered[key] = part
             if key == "description":
-                ordered["conformsTo"] = value
-        return ordered if "conformsTo" in ordered else {"conformsTo": value} | made
+                ordered.setdefault("conformsTo", value)
+        return ordered | {"conformsTo": value}
 
-    def thing(
-        self, thing: Thing, instead: Mapping[str, tuple[str, Any]] | None = None
-    ) -> dict[str, Any]:
-        """An object, written again.
-
-        Args:
-            thing: the object.
-            instead: pointer of a property -> the term and value that take its place.
-        """
-        described = self._document.terms.resolve(thing)
-        if (
-            described is not thing
-            and self._nodes.get(thing.at) is None
-            and described.at not in self._used
-        ):
-            root = any(described is one for one in self._document.terms.roots)
-            thing = described if root else thing
+    def _thing(self, thing: Thing) -> dict[str, Any]:
+        """An object, written again; what a reference refers to stands in its place the first time."""
+        described = self._terms.resolve(thing)
+        if described.at not in self._used and thing.at not in self._nodes:
+            thing = described
         self._used.add(thing.at)
         node = self._nodes.get(thing.at)
         made: dict[str, Any] = {}
+        types = self._names(thing.types_written, thing, thing.types_at or thing.at)
         own = _TYPES.get(type(node), "") if node else ""
-        if types := self._type_names(thing, own):
-            made["@type"] = types
+        if own and own not in types:
+            types.insert(0, own)
+            self.tell(thing.at, f"@type {own}", NAMES)
+        if types:
+            made["@type"] = types if len(types) > 1 else types[0]
         identity = thing.id
-        if (
-            identity is None
-            and isinstance(node, (FileObject, FileSet, RecordSet, Field))
-            and node.id
-        ):
-            identity = node.id
-            self.tell(
-                thing.at, f"@id {identity}", "every part has an @id, by which others refer to it"
-            )
-        if identity is not None:
+        if identity is None and own:
+            identity = node.id  # type: ignore[union-attr]
+            self.tell(thing.at, f"@id {identity}", BY_ID)
+        if identity:
             made["@id"] = identity
         for entry in thing.entries:
-            if instead and entry.at in instead:
-                term, value = instead[entry.at]
+            told = len(self.changes)
+            said = self._entry(entry, thing, node)
+            for term, value in said:
                 self._put(made, term, value, entry)
-            else:
-                self._entry(entry, thing, node, made)
-        if isinstance(node, RecordSet):
-            self._old.split_types(node, made)
+            if told == len(self.changes) and [value for _, value in said] != [entry.raw]:
+                text = isinstance(entry.raw, str)
+                whats = [f"{entry.raw} -> {value}" if text else entry.key for _, value in said]
+                self.tell(entry.at, ", ".join(whats) or f"{entry.key} removed", BY_ID)
         return made
 
-    def _type_names(self, thing: Thing, own: str) -> Any:
-        """The types as the new context names them; Croissant's classes as Croissant's."""
-        names = []
-        for written, term in zip(thing.types_written, thing.types, strict=False):
-            meant = own if own and term.split(":")[-1] == own.split(":")[-1] else term
-            name = self._spelling.name(meant, written)
-            if name != written and thing.types_at is not None:
-                self.tell(
-                    thing.types_at, f"{written} -> {name}", "types have the recommended names"
-                )
-            names.append(name)
-        names = list(dict.fromkeys(names))
-        if own and own not in names:
-            if not names:
-                self.tell(thing.at, f"@type {own}", "every part says what it is")
-            names.insert(0, own)
-        if not names:
-            return None
-        return names if len(names) > 1 else names[0]
+    def _entry(self, entry: Entry, thing: Thing, node: Node | None) -> list[tuple[str, Any]]:
+        """The terms and values that say now what an entry said."""
+        term, first = entry.term, entry.values[0] if len(entry.values) == 1 else None
+        if isinstance(node, (Source, Container)) and (named := self._named(entry, thing, node)):
+            return [named]
+        if isinstance(node, RecordSet):
+            if term == "cr:isEnumeration":
+                return [("cr:dataType", "sc:Enumeration")] if node.is_enumeration else []
+            if term == "cr:key" and len(node.key) == len(entry.values):
+                return [(term, _unboxed([{"@id": one} for one in node.key]))]
+            if term in ("cr:data", "cr:examples"):
+                return [(term, by_id(first.value if first else entry.raw, node.fields))]
+        if isinstance(node, Field) and term == "cr:repeated" and self._to == "1.1":
+            array = {"cr:isArray": True, "cr:arrayShape": "-1"} if node.repeated else {}
+            return [pair for pair in array.items() if pair[0] not in node.written]
+        text = first.value if first and isinstance(first.value, str) else ""
+        if isinstance(node, FileObject) and term == "sc:sha256" and _MD5.fullmatch(text):
+            stated = (node.md5 or text).lower()
+            if stated == text.lower():
+                return [] if node.md5 else [("cr:md5", text)]
+        legacy = self._metadata.version == "0.8" and thing is self._terms.dataset
+        if legacy and term == "sc:citation" and text and not self._metadata.cite_as:
+            return [("cr:citeAs", text)]
+        if term in ("cr:dataType", "cr:equivalentProperty"):
+            written = [value.thing.id if value.thing else value.value for value in entry.values]
+            colons = term == "cr:equivalentProperty"
+            return [(term, _unboxed(self._names(written, thing, entry.at, colons=colons)))]
+        if term in _REFERRING and not (term == "cr:source" and isinstance(node, RecordSet)):
+            value = _unboxed([self._reference(value.value, value.at) for value in entry.values])
+        else:
+            value = self._again(entry.raw, entry.at)
+        if term in _SINGLE and isinstance(value, list):
+            value = _unboxed(value)
+        return [("cr:separator" if term == "cr:delimiter" else term, value)]
 
-    def _entry(self, entry: Entry, thing: Thing, node: Node | None, made: dict[str, Any]) -> None:
-        term = self._old.renamed(entry, node)
-        if term is None:  # said in another way now
-            return
-        done = self._old.replaced(entry, node)
-        if done is not None:
-            for new, value in done:
-                self._put(made, new, value, entry)
-            return
-        special = self._special.get(term)
-        value = special(entry, thing) if special else self.again(entry.raw, entry.at)
-        if entry.term in REFERENCES and not special:
-            value = self._references.reference(value, entry.at)
-        if term in _SINGLE and isinstance(value, list) and len(value) == 1:
-            value = value[0]
-        if term == "cr:source" and isinstance(node, RecordSet):
-            value = self.again(entry.raw, entry.at)
-        self._put(made, term, value, entry)
+    def _reference(self, raw: Any, at: str) -> Any:
+        """A bare id becomes an object with it."""
+        if not isinstance(raw, str):
+            return self._again(raw, at)
+        return {"@id": getattr(self._nodes.get(at), "target", "") or raw}
+
+    def _named(
+        self, entry: Entry, thing: Thing, node: Source | Container
+    ) -> tuple[str, Any] | None:
+        """What names the target of a source: by the kind that it is, and by its id."""
+        naming = [one for one in thing.entries if one.term in _NAMING]
+        if entry not in naming or not node.target:
+            return None
+        if len(naming) > 1 and _given(entry) != node.target:  # it contradicts itself
+            return None
+        kind = "file_set" if node.target in self._file_sets else "file_object"
+        was = "cr:fileObject" if entry.term == "sc:distribution" else entry.term
+        term = _NAMED.get(node.kind if isinstance(node, Source) else kind, was)
+        return term, {"@id": node.target}
 
     def _put(self, made: dict[str, Any], term: str, value: Any, entry: Entry) -> None:
         key = self._spelling.key(term, entry.key)
         if key != entry.key:
-            self.tell(entry.at, f"{entry.key} -> {key}", "terms have the recommended names")
+            why = NAMES if term == entry.term else NEWER
+            self.tell(entry.at, f"{entry.key} -> {key}", why)
         if key in made and made[key] != value:
-            before = made[key] if isinstance(made[key], list) else [made[key]]
             value = [
-                *before,
-                *(
-                    one
-                    for one in (value if isinstance(value, list) else [value])
-                    if one not in before
-                ),
+                *listed(made[key]),
+                *(one for one in listed(value) if one not in listed(made[key])),
             ]
-            self.tell(
-                entry.at, f"{entry.key} joins {key}", "the same term stood here in two spellings"
-            )
         made[key] = value
 
-    def again(self, raw: Any, at: str) -> Any:
+    def _again(self, raw: Any, at: str) -> Any:
         """A value as it stands, with every thing in it written again."""
         if isinstance(raw, list):
-            made = [self.again(part, f"{at}/{index}") for index, part in enumerate(raw)]
+            made = [self._again(part, f"{at}/{index}") for index, part in enumerate(raw)]
             boxed = len(raw) == 1 and isinstance(raw[0], dict) and "@value" in raw[0]
             return made[0] if boxed and not isinstance(made[0], dict) else made
         if not isinstance(raw, dict):
             return raw
         thing = self._things.get(at)
         if thing is not None:
-            return self.thing(thing)
+            return self._thing(thing)
         if raw.keys() == {"@set"}:  # a list by another name
-            made = self.again(raw["@set"], f"{at}/@set")
-            return made[0] if isinstance(made, list) and len(made) == 1 else made
-        if raw.keys() == {"@value"} or (
-            raw.keys() == {"@value", "@language"}
-            and raw["@language"] == self._document.terms.context.language
-        ):
+            made = self._again(raw["@set"], f"{at}/@set")
+            return _unboxed(made) if isinstance(made, list) else made
+        plain_language = raw.get("@language") == self._terms.context.language
+        if raw.keys() == {"@value"} or (raw.keys() == {"@value", "@language"} and plain_language):
             return raw["@value"]
-        return {key: self.again(part, f"{at}/{escaped(key)}") for key, part in raw.items()}
+        return {key: self._again(part, f"{at}/{escaped(key)}") for key, part in raw.items()}
 
-    def _types(self, entry: Entry, thing: Thing) -> Any:
+    def _names(
+        self, written: Iterable[Any], thing: Thing, at: str, *, colons: bool = False
+    ) -> list[Any]:
+        """Types and properties as the new context names them; with `colons`, those that have a prefix."""
         names = []
-        for value in entry.values:
-            if isinstance(value.value, str):
-                term = term_of(value.value, thing.context)
-                name = self._spelling.name(self._old.data_type(term, thing.at), value.value)
-                if name != value.value:
-                    self.tell(
-                        value.at, f"{value.value} -> {name}", "types have the recommended names"
-                    )
-                names.append(name)
-            elif value.thing is not None and value.thing.is_reference and value.thing.id:
-                names.append(
-                    self._spelling.name(term_of(value.thing.id, thing.context), value.thing.id)
-                )
-            else:
-                names.append(self.again(value.value, value.at))
-        return (
-            names
-            if len(names) != 1 or (isinstance(entry.raw, list) and len(entry.raw) > 1)
-            else names[0]
-        )
+        for text in written:
+            name = text
+            if isinstance(text, str) and (":" in text or not colons):
+                name = self._spelling.name(term_of(text, thing.context), text)
+            if name != text:
+                self.tell(at, f"{text} -> {name}", NAMES)
+            names.append(name)
+        return list(dict.fromkeys(names))
 
-    def _properties(self, entry: Entry, thing: Thing) -> Any:
-        def name(text: Any) -> Any:
-            if not isinstance(text, str) or ":" not in text:
-                return text
-            return self._spelling.name(term_of(text, thing.context), text)
 
-        raw = entry.raw
-        if isinstance(raw, list):
-            return [
-                name(one) if isinstance(one, str) else self.again(one, f"{entry.at}/{i}")
-                for i, one in enumerate(raw)
-            ]
-        return name(raw) if isinstance(raw, str) else self.again(raw, entry.at)
+def _nodes(metadata: Metadata) -> Iterator[Node]:
+    """Every node of the model that is a separate JSON object."""
+    for resource in (*metadata.file_objects, *metadata.file_sets):
+        yield resource
+        yield from resource.contained_in
+    yield from metadata.record_sets
+    for _, field in metadata.fields():
+        parent = field.parent_field
+        sources = [field.source, *field.references]
+        sources += [parent.source, parent.references] if parent is not None else []
+        yield from (one for one in (field, *sources) if one is not None)
 
-    def _rows(self, entry: Entry, thing: Thing) -> Any:
-        value = entry.values[0].value if len(entry.values) == 1 else entry.raw
-        node = self._nodes.get(thing.at)
-        return self._old.rows(value, node, entry) if isinstance(node, RecordSet) else value
+
+def _given(entry: Entry) -> Any:
+    """The one id that a property names."""
+    given = [value.thing.id if value.thing else value.value for value in entry.values]
+    return given[0] if len(given) == 1 else None
+
+
+def _unboxed(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values

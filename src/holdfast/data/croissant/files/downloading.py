@@ -145,27 +145,19 @@ def download(
     if record_sets is None and filters is None:
         with Resources(metadata, document.base, mapping=mapping, access=access) as files:
             chosen = list(resources) if resources is not None else _to_list(metadata)
-            _prepare(files, locked, parallel)
-            members = [member for identity in chosen for member in files.members(identity)]
-            found = _fetched(files, members, locked)
+            members = (member for identity in chosen for member in files.members(identity))
+            found = _fetched(files, members, locked, parallel)
             return _ended(begun, files, found, locked, target)
     from holdfast.data.croissant.loading.dataset import Dataset
 
     with Dataset(document, mapping=mapping, **asdict(access)) as dataset:
-        files = dataset.resources
-        _prepare(files, locked, parallel)
-        members = [
+        members = (
             member
             for name in (record_sets if record_sets is not None else [None])
             for member in dataset.records(name, filters=filters).members()
-        ]
-        found = _fetched(files, members, locked)
-        return _ended(begun, files, found, locked, target)
-
-
-def _prepare(files: Resources, locked: Lock | None, parallel: int) -> None:
-    files.fetcher.parallel = parallel
-    files.fetcher.locked = locked.checksums if locked else {}
+        )
+        found = _fetched(dataset.resources, members, locked, parallel)
+        return _ended(begun, dataset.resources, found, locked, target)
 
 
 def _to_list(metadata: Metadata) -> list[str]:
@@ -191,9 +183,14 @@ def _is_archive(part: FileObject | FileSet) -> bool:
 
 
 def _fetched(
-    files: Resources, members: Iterable[Member], locked: Lock | None
+    files: Resources, members: Iterable[Member], locked: Lock | None, parallel: int
 ) -> list[DownloadedFile]:
-    """Fetch whole files, archives too: parts of them would not stay."""
+    """Fetch whole files, archives too: parts of them would not stay.
+
+    `members` are listed in here: what lists them may be fetched, too.
+    """
+    files.fetcher.parallel = parallel
+    files.fetcher.locked = locked.checksums if locked else {}
     whole = list({replace(member, inside=None, size=None): None for member in members})
     if locked:
         locked.check_commits(files.fetcher.commits)
@@ -201,27 +198,17 @@ def _fetched(
     by_url = {file.wanted.url: file for file in files.fetcher.history}
     found: dict[Path | str, DownloadedFile] = {}
     for member in whole:
-        if isinstance(member.location, Path):
-            found[member.location] = DownloadedFile(
-                resource=member.owner or member.resource,
-                url=str(member.location),
-                path=member.location,
-                size=member.location.stat().st_size,
-                sha256=None,
-                received=0,
-                cached=True,
-            )
-        else:
-            file = by_url[member.location]
-            found[member.location] = DownloadedFile(
-                resource=member.owner or member.resource,
-                url=file.url,
-                path=file.path,
-                size=file.size,
-                sha256=file.sha256,
-                received=file.received,
-                cached=file.cached,
-            )
+        at = member.location
+        file = by_url[at] if isinstance(at, str) else None
+        found[at] = DownloadedFile(
+            resource=member.owner or member.resource,
+            url=file.url if file else str(at),
+            path=file.path if file else Path(at),
+            size=file.size if file else Path(at).stat().st_size,
+            sha256=file.sha256 if file else None,
+            received=file.received if file else 0,
+            cached=file.cached if file else True,
+        )
     return list(found.values())
 
 
@@ -233,9 +220,8 @@ def _ended(
     description: Path | None,
 ) -> Downloaded:
     """The result, once the lock beside the description is written, if there is to be one."""
-    target = None
-    if description is not None:
-        target = lock_path(description)
+    target = lock_path(description) if description else None
+    if description and target:
         base = locked or Lock(description_sha256(description))
         owners = {file.url: file.resource for file in found}
         history = [
@@ -243,8 +229,4 @@ def _ended(
             for file in files.fetcher.history
         ]
         write_lock(base.with_more(history, files.fetcher.commits), target, description)
-    return Downloaded(
-        files=tuple(found),
-        seconds=time.perf_counter() - begun,
-        lock=target,
-    )
+    return Downloaded(files=tuple(found), seconds=time.perf_counter() - begun, lock=target)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.command import Answer, Count, Output, Positive, Printed, common, facts, option
-from holdfast.data.croissant.converting.json_lines import json_line
+from holdfast.data.croissant.loading.json_lines import json_line
 from holdfast.data.croissant.options import (
     AccessOptions,
     Description,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.table import Table
 
-    from holdfast.data.croissant.converting.exporting import Converted
     from holdfast.data.croissant.files.downloading import Downloaded
     from holdfast.data.croissant.loading.contents import Contents
     from holdfast.data.croissant.loading.dataset import Dataset
@@ -155,37 +154,6 @@ def download(
     return Printed(found, _downloaded)
 
 
-def convert(
-    description: Description,
-    /,
-    *,
-    out: Annotated[Path, option("--out", "-o", metavar="DIR")],
-    record_sets: RecordSets = (),
-    form: Annotated[Literal["parquet", "arrow", "jsonl", "csv"], option("--to")] = "parquet",
-    filters: Filters = (),
-    files: FileOptions = FileOptions(),
-    access: AccessOptions = AccessOptions(),
-    memory: Memory = None,
-) -> Answer:
-    """Convert record sets to Parquet, Arrow, JSON Lines or CSV files with a new description.
-
-    Args:
-        out: Folder for the new dataset.
-        record_sets: Convert only this record set; repeatable.
-        form: File format of the records.
-    """
-    from holdfast.data.croissant.converting import exporting
-
-    found = exporting.convert(
-        _open(description, files, access, memory),
-        out,
-        record_sets=list(record_sets) or None,
-        form=form,
-        filters=_filters(filters),
-    )
-    return Printed(found, _converted, written={"description": found.description})
-
-
 def _open(
     description: str, files: FileOptions, access: AccessOptions, memory: str | None
 ) -> Dataset:
@@ -227,7 +195,7 @@ def _deliver(
 
 def _write(records: LazyTable, out: Path) -> Answer:
     """All records into a file."""
-    from holdfast.data.croissant.converting.writers import write_batches
+    from holdfast.data.croissant.loading.writers import write_batches
 
     with track(f"writing {out.name}", None, "records") as bar:
 
@@ -271,15 +239,4 @@ def _downloaded(found: Downloaded) -> Table:
             f"{size(found.bytes_fetched)} fetched, {size(found.bytes_cached)} already cached"
             + (f"; locked in {found.lock}" if found.lock else "")
         ),
-    )
-
-
-def _converted(found: Converted) -> Table:
-    return table(
-        {"record set": "left", "file": "left", "records": "right", "size": "right"},
-        [
-            (one.record_set, one.path.name, f"{one.records:,}", size(one.bytes))
-            for one in found.written
-        ],
-        caption=f"in {found.folder}",
     )

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.data.croissant.converting.json_lines import json_line
+from holdfast.data.croissant.loading.json_lines import json_line
 from holdfast.errors import InputError
 from holdfast.files import atomic_file
 

@@ -1,1 +1,0 @@
-"""Record sets written into files of one kind, described anew."""
