@@ -37,8 +37,8 @@ from holdfast.data.pipeline.cached_samples import CachedSamples
 from holdfast.data.pipeline.encoding import digest
 from holdfast.data.pipeline.measuring import Run, WorkerDiedError, _ended_workers, measure
 from holdfast.data.pipeline.model import bottleneck
-from holdfast.data.pipeline.targets import load
 from holdfast.errors import InputError
+from holdfast.targets import load
 
 
 class Drawing(Dataset[Any]):
