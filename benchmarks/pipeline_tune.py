@@ -164,10 +164,14 @@ def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
     ]
     grid_best = max(m for settings, m in zip(grid, rates, strict=True) if "threads" not in settings)
     used = next((trial for trial in tuned.trials if trial.settings == tuned.settings), None)
+    explained = pipeline.explain(trace)
     result: dict[str, Any] = {
         "name": name,
         "settings": tuned.settings,
-        "bottleneck": [pipeline.explain(trace).bottleneck, pipeline.explain(trace).kind],
+        "bottleneck": [
+            explained.bottleneck or " or ".join(explained.candidates),
+            explained.kind or "cannot tell",
+        ],
         "tuned": ours,
         "defaults": rates[0],
         "grid_best": grid_best,
