@@ -160,10 +160,10 @@ def augment(
     data = features if isinstance(features, LabelledFeatures) else LabelledFeatures.read(features)
     within("splits", splits, 2)
     chooser = AugmentationSelector(random_state=seed) if selector is None else selector
-    settings = chooser.get_params()
     fraction = chooser.fraction
+    plain = chooser.get_params() | {"policy": "uniform", "updates": 0}
     policies = {
-        "uniform": AugmentationSelector(**settings | {"policy": "uniform", "updates": 0}),
+        "uniform": AugmentationSelector(**plain),
         chooser.policy: chooser,
     }
     if chooser.policy == "dpp":  # it draws at most as many points as its vectors have dimensions
