@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,9 +161,8 @@ def augment(
     within("splits", splits, 2)
     chooser = AugmentationSelector(random_state=seed) if selector is None else selector
     fraction = chooser.fraction
-    plain = chooser.get_params() | {"policy": "uniform", "updates": 0}
     policies = {
-        "uniform": AugmentationSelector(**plain),
+        "uniform": replace(chooser, policy="uniform", updates=0),
         chooser.policy: chooser,
     }
     if chooser.policy == "dpp":  # it draws at most as many points as its vectors have dimensions
