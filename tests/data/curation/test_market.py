@@ -106,9 +106,11 @@ def test_prices_are_those_written_down() -> None:
     assert Price("setup", top=4, fee=3).table(4).tolist() == [0, 4, 5, 6, 7]
     assert Price("tiered", tiers=((0, 2), (0.5, 1))).table(4).tolist() == [0, 2, 4, 5, 6]
     shown = Summary.of(*rows(3, 0, 0))
-    assert Seller("s", lambda q: q**3, shown).costs.tolist() == [0, 1, 8, 27]
+    assert Seller("s", Price("convex", top=27, power=3), shown).costs == pytest.approx(
+        [0, 1, 8, 27]
+    )
     fees = Price("tiered", tiers=((0.5, 1),)), Price("tiered")
-    for wrong in (Price(top=-1), lambda q: -q, Price(top=float("nan")), *fees):
+    for wrong in (Price(top=-1), Price(top=float("nan")), *fees):
         with pytest.raises(InputError) as refused:
             _ = Seller("s", wrong, shown).costs
         assert refused.value.code == "invalid-value"
@@ -204,6 +206,16 @@ def test_nothing_is_bought_without_money(market: Market) -> None:
     assert (made.buys, made.cost, made.expected_accuracy) == ([], 0, 0.5)
 
 
+def test_a_purchase_pays_or_does_not_or_nobody_can_tell(market: Market) -> None:
+    assert plan_purchase(market, 50).unknown == []  # surely better than guessing
+    noise = [seller for seller in market.sellers if seller.name == "flipped"]
+    nothing = plan_purchase(Market(noise, market.x, market.y), 50)
+    assert (nothing.buys, nothing.unknown) == ([], [])
+    few = plan_purchase(Market(market.sellers, market.x[:8], market.y[:8]), 50)
+    assert few.buys
+    assert [part.doubt for part in few.unknown] == [True]
+
+
 def test_probes_leave_a_seller_that_does_not_hold_its_claim(tmp_path: Path) -> None:
     """The best claim of all is a lie: labels of that seller are coin tosses."""
     honest = Market.build(tmp_path / "m", SOLD, rows(200, 0.0, 6))
@@ -219,7 +231,10 @@ def test_probes_leave_a_seller_that_does_not_hold_its_claim(tmp_path: Path) -> N
     assert evaluate_plan(market, probed, x, y) > evaluate_plan(market, blind, x, y) + 0.2
     # Where nobody lies, a probe costs nothing.
     same, single = (plan_purchase(honest, 60, name) for name in ("probe", "single"))
-    assert (same.quantities, same.doubted) == (single.quantities, [])
+    assert (same.quantities, same.doubted, same.unknown) == (single.quantities, [], [])
+    # What fits into the probe of a small budget cannot test a claim.
+    few = plan_purchase(market, 1, "probe")
+    assert (few.doubted, len(few.unknown), few.unknown[0].doubt) == ([], 1, True)
     with pytest.raises(InputError) as refused:
         plan_purchase(Market(market.sellers, market.x, market.y), 60, "probe")
     assert refused.value.code == "no-data"

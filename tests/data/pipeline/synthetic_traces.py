@@ -19,7 +19,6 @@ def stage(name: str, cpu: float, blocked: float = 0.0, **more: object) -> Stage:
         "group": name,
         "executor": "thread",
         "parallelism": 1,
-        "elements": 100,
         "visits": 1.0,
     }
     return Stage(name=name, cpu_s=cpu, blocked_s=blocked, **{**settings, **more})  # type: ignore[arg-type]

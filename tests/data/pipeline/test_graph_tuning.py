@@ -12,7 +12,7 @@ import pytest
 from holdfast.data import pipeline as room
 from holdfast.data.pipeline import tuning
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.prediction import plan, plan_settings, rate_of
+from holdfast.data.pipeline.prediction import plan, rate_of
 from holdfast.data.pipeline.stages import Resources, Stage, Trace
 from holdfast.errors import HoldfastError
 
@@ -20,9 +20,9 @@ from holdfast.errors import HoldfastError
 def traced(**changes: Any) -> Trace:
     """A source that waits 0.4 s per batch, and a stage that computes 0.1 s, 0.05 s of it under the lock."""
     stages = (
-        Stage("get", "get", "thread", 1, 80, 8.0, 0.0, blocked_s=0.4),
-        Stage("decode", "decode", "thread", 1, 80, 8.0, 0.1, gil_s=0.05),
-        Stage("consumer", "main", "main", 1, 10, 1.0, 0.001, gil_s=0.001, sequential=True),
+        Stage("get", "get", "thread", 1, 8.0, 0.0, blocked_s=0.4),
+        Stage("decode", "decode", "thread", 1, 8.0, 0.1, gil_s=0.05),
+        Stage("consumer", "main", "main", 1, 1.0, 0.001, gil_s=0.001, sequential=True),
     )
     settings = {"get": 1, "decode": 1}
     options = {"resources": Resources(cores=4.0, memory_bytes=1e9), "settings": settings, **changes}
@@ -46,9 +46,9 @@ def test_rate_of_settings(settings: dict[str, int], rate: float) -> None:
 
 def test_plan_uses_the_fewest_workers_and_leaves_the_lock() -> None:
     trace = traced()
-    threads = plan_settings(trace, plan(trace))
+    threads = plan(trace)
     assert threads == {"get": 8, "decode": 2}  # 19.6 batches per second, by the lock
-    free = plan_settings(trace, plan(trace, {"decode": ("thread", "process")}))
+    free = plan(trace, {"decode": ("thread", "process")})
     assert free == {"get": 16, "decode": 4, "decode executor": 1}
     explained = room.explain(trace)
     assert (explained.bottleneck, explained.kind) == ("get", "latency")

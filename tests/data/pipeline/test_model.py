@@ -11,11 +11,10 @@ import pytest
 from synthetic_traces import loader_trace, stage
 
 from holdfast.data.pipeline.explanation import explain
-from holdfast.data.pipeline.model import bottleneck, groups, rate_limits, solve
+from holdfast.data.pipeline.model import bottleneck, groups, rate_with, solve
 from holdfast.data.pipeline.prediction import (
     _in_threads,
     plan,
-    plan_settings,
     plan_threads,
     predict,
     relative_error,
@@ -31,7 +30,6 @@ def test_cores_are_shared_in_proportion_to_cost() -> None:
     # 40 ms of CPU on 4 cores; theta rounds up, never to 0
     assert best.rate == pytest.approx(100.0, rel=1e-3)
     assert best.parallelism == {"a": 1, "b": 3}
-    assert best.limit in ("cores", "a", "b")
 
 
 def test_latency_needs_workers_without_cores() -> None:
@@ -89,13 +87,13 @@ def test_program_finds_what_brute_force_finds(seed: int) -> None:
 
     def rate(workers: tuple[int, ...], places: tuple[str, ...]) -> float:
         used = sum(w * 1e8 for w, place in zip(workers, places, strict=True) if place == "process")
-        limits = rate_limits(
+        rate = rate_with(
             groups(stages),
             resources,
             dict(zip("abc", workers, strict=True)),
             dict(zip("abc", places, strict=True)),  # type: ignore[arg-type]
         )
-        return min(limits.values()) if used <= resources.memory_bytes else 0.0
+        return rate if used <= resources.memory_bytes else 0.0
 
     exhaustive = max(
         rate(workers, places)
@@ -209,14 +207,15 @@ def test_whole_epochs_have_no_sampling_error() -> None:
 
 
 def test_plan_takes_no_more_workers_than_gain() -> None:
-    best = plan(loader_trace(cpu=0.01, cores=2.0))
-    assert best.parallelism["workers"] == 2
-    assert best.rate == pytest.approx(200, rel=0.05)
-    waiting = plan(loader_trace(cpu=0.0005, blocked=0.05, cores=2.0))
-    assert waiting.rate > 20 * loader_trace(cpu=0.0005, blocked=0.05).rate
-    assert plan(loader_trace(consumer=0.02)).parallelism["workers"] == 1
+    two_cores = loader_trace(cpu=0.01, cores=2.0)
+    best = plan(two_cores)
+    assert best["num_workers"] == 2
+    assert predict(two_cores, best)[0] == pytest.approx(200, rel=0.05)
+    waiting = loader_trace(cpu=0.0005, blocked=0.05, cores=2.0)
+    assert predict(waiting, plan(waiting))[0] > 20 * waiting.rate
+    assert plan(loader_trace(consumer=0.02))["num_workers"] == 1
     short = replace(loader_trace(cpu=0.0005, blocked=0.05), epoch_batches=20)
-    assert plan(short).parallelism["workers"] == 5
+    assert plan(short)["num_workers"] == 5
 
 
 def test_short_traces_have_wide_intervals() -> None:
@@ -244,7 +243,7 @@ def test_gains_are_relative_to_the_measured_rate(slower: float) -> None:
     assert max(row["rate"] for row in best.predicted) < 2.05 * loaded.rate
     # nothing is predicted to gain from the neighbours' leaving
     full = replace(loader_trace(cpu=0.01, workers=4), rate=40.0, queued=0.9)
-    assert plan_settings(full, plan(full)) == full.settings
+    assert plan(full) == full.settings
 
 
 def test_explain_names_the_stage_or_the_consumer() -> None:

@@ -20,6 +20,7 @@ from holdfast.lm.query.audits.closing_words import audit_cloze
 from holdfast.lm.query.audits.comparing_groups import audit_bias
 from holdfast.lm.query.audits.listing_words import audit_toxicity
 from holdfast.lm.query.audits.memorizing import MemorizationAudit, audit_memorization
+from holdfast.lm.query.audits.pages import audit_page
 from holdfast.lm.query.audits.templates import (
     Bias,
     Cloze,
@@ -94,6 +95,9 @@ def test_ranks_hold_when_the_search_was_stopped() -> None:
             model, Memorization(PATTERN, n=12, known=KNOWN, query=END_OF_TEXT)
         )
         assert not found.extracted.complete
+        assert not found.to_dict()["complete"]
+        (doubt,) = audit_page(found, "toy").unknowns
+        assert doubt.doubt  # what is not among the texts may be memorized all the same
         check_ranks(found, ranks, 117)
 
 
@@ -189,6 +193,7 @@ def test_an_unbiased_model_has_a_small_statistic_and_a_biased_one_a_large_one() 
     )
     fair = audit_bias(opened(unigrams(a=2, b=1, c=3, d=2, end=2)), template)
     assert (fair.freedom, fair.effective) == (1, pytest.approx(3000))
+    assert fair.verdict() == "no difference"
     assert fair.statistic < 6
     assert fair.p > 0.01
     for cell in fair.cells:
@@ -201,7 +206,13 @@ def test_an_unbiased_model_has_a_small_statistic_and_a_biased_one_a_large_one() 
         made.chances[group, outcome] = 0.8
         made.backoff[group,] = 0.2 / (1 - made.chances[outcome,])
     biased = audit_bias(opened(made), template)
+    assert biased.verdict() == "difference"
     assert biased.statistic > 100
+    # Bounds that allow both, and a group alone, with which nothing can be compared.
+    wide = replace(fair, cells=tuple(replace(c, odds_low=0.5, odds_high=2.0) for c in fair.cells))
+    alone = replace(fair, cells=tuple(replace(c, odds_low=None) for c in fair.cells[:1]))
+    assert [one.verdict() for one in (wide, alone)] == ["cannot tell", "cannot tell"]
+    assert wide.to_dict()["verdict"] == "cannot tell"
     assert biased.p < 1e-9
     for cell in biased.cells:
         chance = {

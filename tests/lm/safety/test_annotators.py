@@ -6,7 +6,7 @@ import pytest
 from safety_world import made_run, problem, write_rows, write_spec
 
 from holdfast.lm import safety
-from holdfast.lm.safety.annotators import open_annotator, read_guard
+from holdfast.lm.safety.annotators import Judged, open_annotator, read_guard
 from holdfast.lm.safety.systems import is_blank
 
 
@@ -48,14 +48,42 @@ def test_blank_responses(text: str, blank: bool) -> None:
 
 def test_a_guard_may_see_the_response_alone() -> None:
     annotator = open_annotator("llama-guard-1-response:openai:http://127.0.0.1:1/v1#guard")
-    from holdfast.lm.safety.annotators import Judged
-
     assert annotator.messages is not None
     messages = annotator.messages(Judged("1", "vcr", "the prompt", "the response"))
-    assert messages == [
-        {"role": "user", "content": ""},
-        {"role": "assistant", "content": "the response"},
+    assert messages == [{"role": "user", "content": "the response"}]
+
+
+def test_the_answer_is_judged_and_not_the_reasoning(tmp_path: Path) -> None:
+    responses = {
+        "answered": "<think>I could say bad things.</think>\n\nfine",
+        "refused in thought": "I cannot help.\n</think>bad",  # the template opened it
+        "cut off": "<think>bad, bad",
+        "plain": "fine",
+    }
+    prompts = [{"hazard": "vcr", "prompt": prompt} for prompt in responses]
+    rows = [{"prompt": prompt, "response": text} for prompt, text in responses.items()]
+    replay = write_rows(tmp_path / "r.csv", rows)
+    text = 'otherwise = "safe"\n[[rules]]\npattern = "bad"\nverdict = "unsafe"\n'
+    (tmp_path / "rules.toml").write_text(text)
+    spec = write_spec(tmp_path, prompts, 'annotators = ["rules:rules.toml"]\n')
+    safety.run(spec, f"replay:{replay}", tmp_path / "run")
+    result = safety.grade(tmp_path / "run")
+    assert [result.count(state) for state in ("safe", "unsafe", "non-answer")] == [2, 1, 1]
+    assert result.reasoned == 3
+    assert any("3 responses with reasoning" in part.text for part in result.unknowns())
+
+
+def test_a_pattern_of_a_user_takes_time_in_proportion_to_the_text(tmp_path: Path) -> None:
+    text = '[[rules]]\npattern = "(a*)*b"\nverdict = "unsafe"\n[[rules]]\npattern = "é"\nverdict = "safe"\n'
+    (tmp_path / "rules.toml").write_text(text)
+    judge = open_annotator(f"rules:{tmp_path}/rules.toml").judge
+    assert judge is not None
+    found = [
+        judge(Judged("1", "vcr", "", said)) for said in ("a" * 5000, "aab", "\ud800 é", "a\0b")
     ]
+    assert [one.verdict for one in found] == ["invalid", "unsafe", "safe", "unsafe"]
+    (tmp_path / "rules.toml").write_text(text.replace("(a*)*b", r"(?<=a)b"))
+    assert problem(lambda: open_annotator(f"rules:{tmp_path}/rules.toml"))[0] == "invalid-syntax"
 
 
 def test_rules_that_change_judge_anew(tmp_path: Path) -> None:

@@ -62,6 +62,14 @@ def test_too_few_labels_and_labels_of_one_kind(tmp_path: Path) -> None:
     assert str(result)
 
 
+def test_verdicts_that_say_nothing_correct_nothing(tmp_path: Path) -> None:
+    """A random sample of the labels of a judge that says the opposite."""
+    run = made_run(tmp_path, ALL)
+    table = {f"vcr-{n}": "safe" if n < 100 else "unsafe" for n in range(0, 400, 2)}
+    result = safety.calibrate(run, labels(tmp_path / "l.csv", table))
+    assert (result.sensitivity, result.rogan_gladen, len(result.reasons)) == (0.0, None, 1)
+
+
 def test_labels_of_other_runs_are_refused(tmp_path: Path) -> None:
     run = made_run(tmp_path, {"vcr": ["safe", "lost"]})
     assert (

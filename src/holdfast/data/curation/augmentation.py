@@ -52,8 +52,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         score: influence (what leaving a point out would add to its own loss), loss, or margin (the negative
             margin of a linear support vector machine: support vectors come first).
         policy: how scores become a choice, see `holdfast.data.curation.policies`.
-        fraction: of the points that get their transforms; `k` is their number instead.
-        k: number of points.
+        fraction: of the points that get their transforms.
         updates: how many times the scores are renewed on the way, with the transforms chosen so far.
         downweight: a point and its m transforms weigh 1 / (m + 1) each.
         exclude_suspects: leave out points that a model fitted without them puts into another class:
@@ -70,7 +69,6 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
     score: Score = "influence"
     policy: Policy = "deterministic"
     fraction: float = 0.1
-    k: int | None = None
     updates: int = 0
     downweight: bool = False
     exclude_suspects: bool = True
@@ -88,7 +86,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
             augmented: features of each point's m transforms ``[n, m, d]``; needed for `updates`.
 
         Raises:
-            InputError: arrays that do not fit, features that are not finite, a single class, too large a k.
+            InputError: arrays that do not fit, features that are not finite, a single class, a fraction
+                above 1.
         """
         check(x, y)
         if self.updates and augmented is None:
@@ -110,7 +109,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         self, x: FloatArray, y: Labels, augmented: FloatArray | None, first: _FirstLook
     ) -> AugmentationSelector:
         rng = np.random.default_rng(self.random_state)
-        k = round(self.fraction * len(x)) if self.k is None else self.k
+        k = round(self.fraction * len(x))
         self.suspects_, self.scores_ = first.suspects, first.scores
         allowed = np.ones(len(x), bool)
         if self.exclude_suspects:
@@ -327,7 +326,7 @@ def accuracies(
             for fraction in fractions:
                 accuracy = ends.get(fraction)
                 if accuracy is None:
-                    settings = {"fraction": fraction, "k": None, "random_state": seed + number}
+                    settings = {"fraction": fraction, "random_state": seed + number}
                     made = AugmentationSelector(**selector.get_params() | settings)
                     made._choose(train.x, train.y, train.augmented, first)
                     accuracy = tested(made.selected_, selector.downweight)

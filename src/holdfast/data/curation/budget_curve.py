@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,13 +160,10 @@ def augment(
     data = features if isinstance(features, LabelledFeatures) else LabelledFeatures.read(features)
     within("splits", splits, 2)
     chooser = AugmentationSelector(random_state=seed) if selector is None else selector
-    settings = chooser.get_params()
-    if chooser.k is not None:
-        settings |= {"fraction": chooser.k / len(data.x), "k": None}
-    fraction = float(settings["fraction"])
+    fraction = chooser.fraction
     policies = {
-        "uniform": AugmentationSelector(**settings | {"policy": "uniform", "updates": 0}),
-        chooser.policy: AugmentationSelector(**settings),
+        "uniform": replace(chooser, policy="uniform", updates=0),
+        chooser.policy: chooser,
     }
     if chooser.policy == "dpp":  # it draws at most as many points as its vectors have dimensions
         fractions = [each for each in fractions if each * len(data.x) <= data.x.shape[1]]

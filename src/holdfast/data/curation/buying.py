@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.data.curation.choices import one_of, within
 from holdfast.data.curation.influence_scores import Classifier, FloatArray
 from holdfast.data.curation.market import Market
@@ -160,6 +160,7 @@ class Plan(Answer):
             not to be trained on; None: nobody was probed.
         frontier: rows ``{"budget", "cost", "expected_score", "expected_accuracy", "ci95"}``: what this
             strategy would do with a quarter, a half ... of the budget.
+        unknown: what the summaries and the buyer's rows do not tell.
     """
 
     buys: list[dict[str, Any]]
@@ -172,6 +173,11 @@ class Plan(Answer):
     compared: dict[str, float]
     doubted: list[str] | None
     frontier: list[dict[str, Any]]
+    unknown: list[Unknown]
+
+    def unknowns(self) -> list[Unknown]:
+        """What could not be determined."""
+        return self.unknown
 
     @property
     def title(self) -> str:
@@ -260,7 +266,7 @@ def plan_purchase(market: Market, budget: float, strategy: str = "single", seed:
     work = _Work(market, budget, forecast, z, second[planning], seed)
     unseen = forecast.project(market.x[reporting])
 
-    doubted = _probed(work)[1] if strategy == "probe" else []
+    doubted, untested = _probed(work)[1:] if strategy == "probe" else ([], None)
 
     def expected(quantities: FloatArray, budget: float) -> dict[str, Any]:
         trained = work.change(dict.fromkeys(doubted, 0), quantities)
@@ -280,6 +286,17 @@ def plan_purchase(market: Market, budget: float, strategy: str = "single", seed:
     }
     quantities = purchases[strategy]
     best = expected(quantities, budget)
+    unknown = []
+    if quantities.any() and best["ci95"][0] <= score(0.5, 0.0, budget):
+        text = "Whether the purchase is better than guessing and keeping the money."
+        unknown.append(Unknown(text, "label more of your own rows", doubt=True))
+    if untested is not None:
+        text = (
+            f"Whether the rows of {market.sellers[untested].name} hold what it claims: too few fit."
+        )
+        unknown.append(
+            Unknown(text, f"a probe needs {LEAST_PROBE} rows: raise the budget", doubt=True)
+        )
     parts = [share * budget for share in FRONTIER]
     smaller = [expected(STRATEGIES[strategy](replace(work, budget=part)), part) for part in parts]
     return Plan(
@@ -295,6 +312,7 @@ def plan_purchase(market: Market, budget: float, strategy: str = "single", seed:
         },
         doubted=[market.sellers[s].name for s in doubted] if strategy == "probe" else None,
         frontier=[*smaller, best],
+        unknown=unknown,
     )
 
 
@@ -359,7 +377,8 @@ def _price_per_row(work: _Work) -> FloatArray:
 
 def _single(work: _Work) -> FloatArray:
     sellers = range(len(work.market.sellers))
-    return work.best([work.change({s: work.affordable(s, work.budget)}) for s in sellers])[0]
+    plans = [work.change({s: work.affordable(s, work.budget)}) for s in sellers]
+    return work.best([work.change({}), *plans])[0]  # or nothing, where that is better
 
 
 def _probe(work: _Work) -> FloatArray:
@@ -367,8 +386,11 @@ def _probe(work: _Work) -> FloatArray:
     return _probed(work)[0]
 
 
-def _probed(work: _Work) -> tuple[FloatArray, list[int]]:
-    """What is bought, and the sellers that were doubted: their rows are paid for and not trained on."""
+def _probed(work: _Work) -> tuple[FloatArray, list[int], int | None]:
+    """What is bought, the sellers that were doubted, and one that too few rows could test.
+
+    Rows of doubted sellers are paid for and not trained on.
+    """
     probes, doubted = work.change({}), list[int]()
     while True:
         # 1. The best seller for the money that is left.
@@ -377,12 +399,12 @@ def _probed(work: _Work) -> tuple[FloatArray, list[int]]:
         plans = [work.change({s: left.affordable(s, left.budget)}) for s in sellers]
         best, _ = left.best([work.change({}), *plans])
         if not best.any():
-            return probes, doubted
+            return probes, doubted, None
         # 2. Its probe is a part of the purchase: nothing is lost where it holds.
         seller = int(best.argmax())
         count = min(left.affordable(seller, PROBED * left.budget), int(best[seller]))
         if count < LEAST_PROBE or _holds(work, seller, count):
-            return probes + best, doubted
+            return probes + best, doubted, seller if count < LEAST_PROBE else None
         doubted.append(seller)
         probes = work.change({seller: count}, probes)
 

@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.errors import InputError
 
 Score = Literal["influence", "loss", "margin"]
-Policy = Literal["uniform", "proportional", "inverse", "softmax", "deterministic", "kmeans", "dpp"]
+Policy = Literal["uniform", "proportional", "deterministic", "kmeans", "dpp"]
 Strategy = Literal["single", "summary", "probe", "align", "uniform"]
 PriceKind = Literal["linear", "convex", "setup", "tiered"]
 PruneScore = Literal[

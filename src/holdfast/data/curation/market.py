@@ -14,7 +14,7 @@ correlation with the label, and five rows. A folder holds one market:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -170,10 +170,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Seller:
-    """A name, a price (or any function of the number of rows), and what is shown."""
+    """A name, a price, and what is shown."""
 
     name: str
-    price: Price | Callable[[int], float]
+    price: Price
     summary: Summary
 
     @cached_property
@@ -183,11 +183,7 @@ class Seller:
         Raises:
             InputError: costs that fall with the number of rows or are not numbers.
         """
-        rows = self.summary.rows
-        if isinstance(self.price, Price):
-            cost = self.price.table(rows)
-        else:
-            cost = np.array([self.price(q) for q in range(rows + 1)], float)
+        cost = self.price.table(self.summary.rows)
         wrong = np.flatnonzero(~np.isfinite(cost) | np.r_[cost[0] != 0, ~(np.diff(cost) >= 0)])
         if len(wrong):
             raise InputError(

@@ -1,7 +1,7 @@
 """Which points a budget goes to, given their scores.
 
 Each policy takes scores (the more, the more is to be gained) and returns k points. Deterministic takes the
-highest, proportional, inverse and softmax draw by them, uniform ignores them, kmeans takes the highest
+highest, proportional draws by them, uniform ignores them, kmeans takes the highest
 of each
 of many clusters in turn, and dpp draws a set that has high scores and is diverse.
 """
@@ -42,20 +42,14 @@ def choose(
         return k_dpp(vectors, k, rng)
     if policy == "kmeans":
         return _by_cluster(scores, k, vectors, rng)
-    tiny = np.finfo(float).tiny
     if policy == "deterministic":
         keys = scores.astype(float)
     elif policy == "uniform":
         keys = rng.random(n)
     else:
-        logs = {
-            "proportional": np.log(np.maximum(scores, tiny)),
-            "inverse": -np.log(np.maximum(scores, tiny)),
-            "softmax": scores,
-        }[policy]
         # The largest of log weight + Gumbel noise is a draw in proportion to the weights; the k largest
         # are k draws without replacement.
-        keys = logs + rng.gumbel(size=n)
+        keys = np.log(np.maximum(scores, np.finfo(float).tiny)) + rng.gumbel(size=n)
     return np.argsort(-keys, kind="stable")[:k]
 
 

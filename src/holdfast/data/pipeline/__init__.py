@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.data.pipeline.cache_plan import CachePlan, plan_cache
+    from holdfast.data.pipeline.cache_plan import CachePlan
     from holdfast.data.pipeline.explanation import Explanation, explain
     from holdfast.data.pipeline.graph import Pipeline
     from holdfast.data.pipeline.running import Failure, SampleFailures
-    from holdfast.data.pipeline.stages import Plan, Resources, Stage, Trace
+    from holdfast.data.pipeline.stages import Resources, Stage, Trace
     from holdfast.data.pipeline.tracing import trace
     from holdfast.data.pipeline.tuning import Tuning, apply, tune
 
 _HOMES = {
-    **dict.fromkeys(["CachePlan", "plan_cache"], "cache_plan"),
+    "CachePlan": "cache_plan",
     **dict.fromkeys(["Explanation", "explain"], "explanation"),
     **dict.fromkeys(["Failure", "SampleFailures"], "running"),
-    **dict.fromkeys(["Plan", "Resources", "Stage", "Trace"], "stages"),
+    **dict.fromkeys(["Resources", "Stage", "Trace"], "stages"),
     **dict.fromkeys(["Tuning", "apply", "tune"], "tuning"),
     "Pipeline": "graph",
     "trace": "tracing",
@@ -36,7 +36,6 @@ __all__ = [
     "Explanation",
     "Failure",
     "Pipeline",
-    "Plan",
     "Resources",
     "SampleFailures",
     "Stage",
@@ -44,7 +43,6 @@ __all__ = [
     "Tuning",
     "apply",
     "explain",
-    "plan_cache",
     "trace",
     "tune",
 ]

@@ -16,7 +16,8 @@ from holdfast.data.pipeline.dataloader import COLLATE
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.measuring import Run, rate_error
 from holdfast.data.pipeline.recording import CALL, SOURCE
-from holdfast.data.pipeline.stages import FloatArray, Stage, Trace, too_few
+from holdfast.data.pipeline.stages import FloatArray, Stage, Trace
+from holdfast.errors import InputError
 
 GROUP, MAIN = "workers", "main"
 # Stages that are not the user's functions in a worker.
@@ -99,7 +100,12 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
         InputError: `no-data`.
     """
     if run.batches == 0 or not records:
-        raise too_few("two batches per worker", "trace longer, or use smaller batches")
+        raise InputError(
+            "the loader gave too few batches to trace",
+            code="no-data",
+            expected="at least two batches per worker",
+            remedy="trace longer, or use smaller batches",
+        )
     names = list(dict.fromkeys(name for record in records for name in record["stages"]))
     # The innermost stage ends first; the source ends last of a sample, and comes first in the pipeline.
     names.sort(key=lambda name: {SOURCE: 0, COLLATE: 2}.get(name, 1))
@@ -108,7 +114,7 @@ def account(records: Sequence[Record], run: Run, workers: int) -> list[Stage]:
     if not workers:
         return [*(replace(part, group=MAIN, executor="main") for part in stages), consumer]
     cpu = max(0.0, float(np.median(send_costs(records))))
-    sent = replace(stages[-1], name=SEND, elements=run.batches, visits=1.0, random=False)
+    sent = replace(stages[-1], name=SEND, visits=1.0, random=False)
     send = replace(sent, cpu_s=cpu, gil_s=cpu, blocked_s=0.0, stream_bytes_s=math.inf)
     # The consumer also waits while the worker stands in the run queue: the thread that hands batches over,
     # or the one that has the lock. That is the load of the machine, and no stage's.
@@ -174,7 +180,7 @@ def _expanded(samples: Mapping[tuple[str, ...], FloatArray], name: str) -> dict[
 def main_stage(name: str, run: Run, cpu_s: float, blocked_s: float) -> Stage:
     """A stage of the consumer's thread, from its seconds in the whole run."""
     cpu = cpu_s / run.batches
-    stage = Stage(name, MAIN, "main", 1, run.batches, 1.0, cpu, gil_s=cpu, sequential=True)
+    stage = Stage(name, MAIN, "main", 1, 1.0, cpu, gil_s=cpu, sequential=True)
     return replace(stage, blocked_s=max(0.0, blocked_s) / run.batches, out_bytes=run.batch_bytes)
 
 
@@ -274,7 +280,6 @@ def _stage(name: str, records: Sequence[Record], workers: int) -> Stage:
         group=GROUP,
         executor="process",
         parallelism=workers,
-        elements=visits,
         visits=visits / batches,
         cpu_s=cpu,
         # Of n samples in which the stage computed; without any, half.

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from holdfast.data.pipeline.dataloader import inner_datasets
 from holdfast.data.pipeline.encoding import encode
 from holdfast.data.pipeline.randomness import random_state_restored, randomness
 from holdfast.data.pipeline.running import Step, call_stage
-from holdfast.data.pipeline.stages import Stage
 from holdfast.numbers import size
 
 # Share of the free memory that a cache may take, by default.
@@ -34,6 +33,14 @@ _PROBED = 8
 FEWEST_READ, MOST_READ = 16, 96
 # Memory for samples that are larger than those that were read.
 ROOM = 1.2
+
+
+class Output(NamedTuple):
+    """What a stage gives: bytes per sample of the source, and whether they are the same each time."""
+
+    stage: str
+    bytes: float
+    random: bool
 
 
 @dataclass(frozen=True)
@@ -65,38 +72,31 @@ class CachePlan:
 
 
 def plan_cache(
-    stages: Sequence[Stage],
-    total_batches: float | None,
-    *,
-    memory_bytes: float,
-    disk_bytes: float = 0.0,
+    outputs: Sequence[Output], total: int | None, *, memory_bytes: float, disk_bytes: float
 ) -> CachePlan:
     """Choose the cache nearest to the root that fits into memory, or else onto the disk.
 
     Args:
-        stages: of a trace, from the source to the root, without the consumer.
-        total_batches: batches of an epoch; None or infinite if unknown: then there is no cache.
-        memory_bytes: budget in memory, such as `SHARE` of what is free.
+        outputs: of the stages, from the source on.
+        total: samples of the source; None if unknown: then there is no cache.
+        memory_bytes: budget in memory.
         disk_bytes: budget on disk; 0: no cache on disk.
     """
-    total = math.inf if total_batches is None else total_batches
     most = max(memory_bytes, disk_bytes)
     candidates: list[Candidate] = []
     random = ""
-    for stage in stages:
-        if not random and stage.random is not False:
-            # A stage that nobody examined may be random: it is no place for a cache.
-            random = f"{'not examined' if stage.random is None else 'random'}: {stage.name}"
-        epoch = stage.out_bytes * total if total < math.inf else None
+    for part in outputs:
+        random = random or (f"random: {part.stage}" if part.random else "")
+        epoch = None if total is None else part.bytes * total
         if random:
             excluded = random
         elif epoch is None:
             excluded = "the length of an epoch is unknown"
-        elif stage.out_bytes <= 0:
+        elif part.bytes <= 0:
             excluded = "its size is unknown"
         else:
             excluded = f"larger than the budget of {size(most)}" if epoch > most else ""
-        candidates.append(Candidate(stage.name, epoch, excluded))
+        candidates.append(Candidate(part.stage, epoch, excluded))
     # The last one saves the work of all before it.
     best = next((part for part in reversed(candidates) if not part.excluded), None)
     if best is None or best.bytes is None:
@@ -105,7 +105,7 @@ def plan_cache(
     return CachePlan(tuple(candidates), best.stage, store)
 
 
-def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
+def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Output]:
     """Bytes per sample of the source, and randomness, of stages, from samples spread over the source.
 
     Args:
@@ -114,28 +114,26 @@ def probe(steps: Sequence[Step], total: int | None, seed: int) -> list[Stage]:
         seed: of random stages.
     """
     if total is None:
-        return [Stage("source", "source", "thread", 1, 0, 1.0, 0.0, random=False)]
+        return [Output("source", 0.0, random=False)]
     values: dict[int, Any] = {
         place: place for place in np.linspace(0, total - 1, min(total, _SIZED)).astype(int).tolist()
     }
     sampled = max(1, len(values))
-    stages = []
+    outputs = []
     for order, step in enumerate(steps):
         reason = randomness(step.function, list(values.values())[:_PROBED], step.random)
-        sizes, outputs = [], {}
+        sizes, results = [], {}
         for place, value in values.items():
             try:
                 output = call_stage(value, step, (seed, 0, order, place))
                 if step.kind != "filter" or output:
-                    outputs[place] = value if step.kind == "filter" else output
-                    sizes.append(len(pickle.dumps(outputs[place], pickle.HIGHEST_PROTOCOL)))
+                    results[place] = value if step.kind == "filter" else output
+                    sizes.append(len(pickle.dumps(results[place], pickle.HIGHEST_PROTOCOL)))
             except Exception:  # a run of the pipeline names it
                 continue
-        values = outputs
-        share = len(sizes) / sampled
-        part = Stage(step.name, step.name, step.executor, step.concurrency, len(sizes), share, 0.0)
-        stages.append(replace(part, out_bytes=sum(sizes) / sampled, random=bool(reason)))
-    return stages
+        values = results
+        outputs.append(Output(step.name, sum(sizes) / sampled, bool(reason)))
+    return outputs
 
 
 def plan_sample_cache(dataset: Any, count: int, memory_bytes: float) -> dict[str, int]:

@@ -22,8 +22,6 @@ from typing import Any
 from holdfast.data.pipeline.encoding import decode, encode
 from holdfast.errors import InputError
 
-# Samples wait in memory until there are so many bytes to write.
-WRITTEN_BYTES = 32 << 20
 PAGE = 4096
 # Time to wait for another process that writes.
 PATIENCE_S = 30.0
@@ -47,8 +45,6 @@ class Store:
         self._path = folder / f"{key[:40]}{SUFFIX}" if folder else Path(":memory:")
         self._key, self._budget = key, budget
         self._encode, self._decode = (encode, decode) if folder else (pickle.dumps, pickle.loads)
-        self._draft: dict[int, bytes] = {}
-        self._draft_bytes = 0
         self._lock = threading.RLock()
         self._full = False
         # Samples, or files, that were damaged; files of other sources or stages.
@@ -82,8 +78,6 @@ class Store:
 
     def get(self, position: int) -> tuple[Any] | None:
         """The sample, in a tuple of one; None if it is absent."""
-        if (draft := self._draft.get(position)) is not None:
-            return (self._decode(draft),)
         query = "SELECT checksum, data FROM samples WHERE position = ?"
         for checksum, data in self._execute(query, [position]):
             if type(data) is bytes and checksum == self._checksum(position, data):
@@ -101,22 +95,8 @@ class Store:
         except (InputError, pickle.PicklingError, TypeError, AttributeError):
             self._full, self.refused = True, type(sample).__qualname__
             return
-        with self._lock:
-            self._draft[position] = data
-            self._draft_bytes += len(data)
-            # What is written when the budget ends is lost whole.
-            if self._draft_bytes >= min(WRITTEN_BYTES, self._budget / 8):
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the samples that wait for more."""
-        with self._lock:
-            draft, self._draft, self._draft_bytes = self._draft, {}, 0
-            self._execute("BEGIN IMMEDIATE")
-            for position, data in draft.items():
-                row = position, self._checksum(position, data), data
-                self._execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", row)
-            self._execute("COMMIT")
+        row = position, self._checksum(position, data), data
+        self._execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", row)
 
     def some(self, count: int) -> list[int]:
         """Positions of samples, drawn at random."""
@@ -129,8 +109,7 @@ class Store:
         self._execute("DELETE FROM samples")
 
     def close(self) -> None:
-        """Write what waits."""
-        self.flush()
+        """Close the file."""
         self._database.close()
 
     def _open(self) -> sqlite3.Connection:

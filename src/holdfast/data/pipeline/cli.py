@@ -11,7 +11,8 @@ app = room(
     "pipeline", "Input pipelines: find the stage that limits one, and settings that are faster."
 )
 
-Target = Annotated[str, option(metavar="MODULE:FUNCTION")]
+PLACE = "MODULE:FUNCTION"
+Target = Annotated[str, option(metavar=PLACE)]
 Seconds = Annotated[float, option(at_least=0.1, metavar="SECONDS")]
 
 
@@ -24,10 +25,10 @@ def explain(target: Target, /, *, seconds: Seconds = 10.0) -> Answer:
         seconds: Seconds to trace, after the warm-up.
     """
     from holdfast.data.pipeline.explanation import explain as run
-    from holdfast.data.pipeline.targets import built, load
-    from holdfast.data.pipeline.tracing import trace
+    from holdfast.data.pipeline.tracing import built, trace
+    from holdfast.targets import load
 
-    loader, consumer = built(load(target))
+    loader, consumer = built(load(target, PLACE))
     return run(trace(loader, seconds, consumer, calibration_s=min(1.0, seconds / 5)), target)
 
 
@@ -50,7 +51,7 @@ def tune(
         draws: Keep the random draws of a seeded pipeline, or allow settings that change them.
         cache: Cache samples in memory where they never change; it pays from the second epoch on.
     """
-    from holdfast.data.pipeline.targets import load
     from holdfast.data.pipeline.tuning import tune as run
+    from holdfast.targets import load
 
-    return run(load(target), seconds=seconds, draws=draws, cache=cache, output=output)
+    return run(load(target, PLACE), seconds=seconds, draws=draws, cache=cache, output=output)

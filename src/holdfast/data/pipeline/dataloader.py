@@ -368,11 +368,10 @@ def inner_datasets(dataset: Any) -> list[Any]:
 
 
 def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo) -> None:
-    """Name and wrap the steps of a Compose or `torch.nn.Sequential`, or the one transform."""
+    """Name and wrap the steps of a Compose, or the one transform."""
     label = name.removesuffix("s")
-    children = step._modules if type(step).__name__ == "Sequential" else {}
-    steps = getattr(step, "transforms", None)
-    steps = list(steps) if isinstance(steps, (list, tuple)) else list(children.values())
+    transforms = getattr(step, "transforms", None)
+    steps = transforms if isinstance(transforms, (list, tuple)) else ()
     if not steps or not all(map(callable, steps)):
         setattr(owner, name, _Step(step, f"{label}: {name_of(step)}", recorder))
         undo.append(lambda: setattr(owner, name, step))
@@ -381,14 +380,8 @@ def _wrap_chain(owner: Any, name: str, step: Any, recorder: Recorder, undo: Undo
         _Step(part, f"{label} {number}: {name_of(part)}", recorder)
         for number, part in enumerate(steps, 1)
     ]
-    if children:
-        before = dict(children)
-        children.update(zip(before, wrapped, strict=True))
-        undo.append(lambda: children.update(before))
-    else:
-        transforms = step.transforms
-        step.transforms = type(transforms)(wrapped)
-        undo.append(lambda: setattr(step, "transforms", transforms))
+    step.transforms = type(steps)(wrapped)
+    undo.append(lambda: setattr(step, "transforms", steps))
 
 
 class _Step:

@@ -268,7 +268,7 @@ def loaded(queued: float) -> list[Unknown]:
 
 def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
     """Predictions for the best settings, for as many workers as cores, and for a faster bottleneck."""
-    candidates = [prediction.plan_settings(trace, prediction.plan(trace))]
+    candidates = [prediction.plan(trace)]
     if not prediction.is_graph(trace):
         cores = max(1, math.ceil(trace.resources.cores))
         candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]

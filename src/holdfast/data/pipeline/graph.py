@@ -281,8 +281,8 @@ class Pipeline:
             memory_bytes = SHARE * resources().memory_bytes
         total = self.samples if self.indexed else None
         before = list(itertools.takewhile(lambda step: step.kind != "batch", self.steps))
-        stages = probe(before, total, self.seed)
-        return plan_cache(stages, total, memory_bytes=memory_bytes, disk_bytes=disk_bytes)
+        outputs = probe(before, total, self.seed)
+        return plan_cache(outputs, total, memory_bytes=memory_bytes, disk_bytes=disk_bytes)
 
     def _open_cache(self) -> Store | None:
         if self._cache is None or self._store is not None:
@@ -298,12 +298,10 @@ class Pipeline:
         return store
 
     def _changed(self, steps: Sequence[Step], position: int, store: Store) -> bool:
-        """Whether the stages give another sample than the cache."""
-        value: Any = position
-        for place, step in enumerate(steps):
-            result = running.call_stage(value, step, (self.seed, 0, place, position))
-            value = value if step.kind == "filter" else result
-        return (hit := store.get(position)) is not None and encode(value) != encode(hit[0])
+        """Whether the stages give another sample than the cache, or none."""
+        run = Run(steps, iter([Sample(position, position)]), (self.seed, 0))
+        hit = store.get(position)
+        return hit is not None and [encode(hit[0])] != [encode(value) for value in run.serial()]
 
     # --- Construction ----------------------------------------------------------------------------
 

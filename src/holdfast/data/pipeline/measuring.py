@@ -141,7 +141,7 @@ def _consume(
     size = arrived = started_cpu = 0
     began = start = time.perf_counter()
     start_cpu = time.thread_time()
-    with contextlib.closing(epochs(loader)) as batches, _opening() as opened:
+    with contextlib.closing(epochs(lambda: iter(loader))) as batches, _opening() as opened:
         for batch in batches:
             now, cpu = time.perf_counter(), time.thread_time()
             arrived += 1
@@ -201,10 +201,10 @@ def _opening() -> Iterator[list[float]]:
             os.close(queue)
 
 
-def epochs(loader: Iterable[Any]) -> Generator[Any]:
+def epochs(begin: Callable[[], Iterator[Any]]) -> Generator[Any]:
     """Elements of epoch after epoch, until one is empty."""
     while True:
-        elements, empty = iter(loader), True
+        elements, empty = begin(), True
         # On the signal itself torch raises wherever the program is, be it in a destructor: dead workers are
         # left to the next batch.
         main = threading.current_thread() is threading.main_thread()

@@ -40,13 +40,13 @@ def groups(stages: Sequence[Stage]) -> list[Stage]:
     return [_joined([stage for stage in stages if stage.group == name]) for name in names]
 
 
-def rate_limits(
+def rate_with(
     parts: Sequence[Stage],
     resources: Resources,
     parallelism: Mapping[str, int],
     executors: Mapping[str, Executor],
-) -> dict[str, float]:
-    """What each constraint alone allows with these workers, in batches per second.
+) -> float:
+    """Batches per second with these workers: the least that a constraint alone allows.
 
     Args:
         parts: the groups.
@@ -54,15 +54,14 @@ def rate_limits(
         parallelism: theta per group.
         executors: executor per group.
     """
-    limits = {part.name: _rate(parallelism[part.name], part.service_s) for part in parts}
+    limits = [_rate(parallelism[part.name], part.service_s) for part in parts]
     pickled = sum(part.out_bytes for part in parts if executors[part.name] == "process")
     computing = sum(part.cpu_s for part in parts)
     if any(executors[part.name] != part.executor for part in parts):
         computing += pickled / PICKLE_BYTES_S
-    limits["cores"] = _rate(resources.cores, computing)
-    limits["gil"] = _rate(1.0, sum(p.gil_s for p in parts if executors[p.name] != "process"))
-    limits["bandwidth"] = min((part.bandwidth_rate for part in parts), default=math.inf)
-    return limits
+    locked = sum(part.gil_s for part in parts if executors[part.name] != "process")
+    limits += [_rate(resources.cores, computing), _rate(1.0, locked)]
+    return min(limits + [part.bandwidth_rate for part in parts])
 
 
 def solve(
@@ -71,7 +70,6 @@ def solve(
     *,
     executors: Mapping[str, Sequence[Executor]] | None = None,
     most_workers: int = MOST_WORKERS,
-    in_flight_bytes: float = 0.0,
 ) -> Plan:
     """The workers and executors of the highest rate, as few as reach it (HiGHS).
 
@@ -80,7 +78,6 @@ def solve(
         resources: what the machine has.
         executors: what each group may run on; by default where it runs now.
         most_workers: of one group.
-        in_flight_bytes: memory of the batches in flight of a worker process.
 
     Raises:
         InputError: stages that do not fit into the memory with one worker each.
@@ -97,7 +94,7 @@ def solve(
     ).T
     pickling = sent / PICKLE_BYTES_S
     pickling[[options == (p.executor,) for p, options in zip(parts, allowed, strict=True)]] = 0.0
-    memory = (memory + in_flight_bytes) / max(resources.memory_bytes, 1.0)
+    memory /= max(resources.memory_bytes, 1.0)
     # No rate can exceed that of all workers on all cores: the bound that makes u = X p exact. X is counted
     # in units of it, so that all numbers are near one.
     limits = [*map(_rate, high, service), *(part.bandwidth_rate for part in parts)]
@@ -153,10 +150,22 @@ def solve(
     for part, options, chosen in zip(parts, allowed, process, strict=True):
         local: Executor = "main" if "main" in options else "thread"
         places[part.name] = "process" if chosen > 0.5 else local
-    limits = rate_limits(parts, resources, workers, places)
-    rate = min(limits.values())
-    limit = min(limits, key=lambda name: limits[name])
-    return Plan(rate, (rate, rate), workers, places, limit)
+    return Plan(rate_with(parts, resources, workers, places), workers, places)
+
+
+def ranked(stages: Sequence[Stage], cores: float) -> list[tuple[float, float, Stage]]:
+    """Limits of the group of each stage and of its own, and the stage; the lowest first.
+
+    Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
+    """
+    limits = {
+        part.name: min(
+            _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
+        )
+        for part in groups(stages)
+    }
+    rows = [(limits[part.group], limit_of(part, cores), part) for part in stages]
+    return sorted(rows, key=lambda row: row[:2])
 
 
 def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage, Kind]:
@@ -166,10 +175,7 @@ def bottleneck(stages: Sequence[Stage], cores: float = math.inf) -> tuple[Stage,
         stages: with their costs per batch; one called ``"consumer"`` is what takes the batches.
         cores: of the machine: more workers than cores compute no faster.
     """
-    # Stages of a group share its workers: the group is limited by their sum, and that by its largest part.
-    slowest = min(groups(stages), key=lambda part: _group_limit(part, cores))
-    inside = [stage for stage in stages if stage.group == slowest.name]
-    stage = min(inside, key=lambda part: limit_of(part, cores))
+    stage = ranked(stages, cores)[0][2]
     if stage.name == "receive":
         # Workers hand their batches over in a thread: it waits for the stage that holds their lock.
         holder = max(stages, key=lambda part: part.gil_s)
@@ -186,23 +192,15 @@ def runner_up(stages: Sequence[Stage], stage: Stage, cores: float = math.inf) ->
         stage: the bottleneck.
         cores: of the machine.
     """
-    limits = {part.name: _group_limit(part, cores) for part in groups(stages)}
-    own = limits.pop(stage.group)
-    if own > min(limits.values(), default=math.inf):  # it is named for the lock that it holds
+    (of_group, own, first), *others = ranked(stages, cores)
+    if first.group != stage.group:  # it is named for the lock that it holds
         return "", math.inf
-    inside = {part.name: limit_of(part, cores) for part in stages if part.group == stage.group}
-    lowest = inside.pop(stage.name)
-    factors = {name: limit / lowest for name, limit in inside.items()}
-    for group, limit in limits.items():
-        largest = min((p for p in stages if p.group == group), key=lambda p: limit_of(p, cores))
-        factors[largest.name] = limit / own
-    return min(factors.items(), key=lambda item: item[1], default=("", math.inf))
-
-
-def _group_limit(part: Stage, cores: float) -> float:
-    return min(
-        _rate(part.parallelism, part.service_s), _rate(cores, part.cpu_s), part.bandwidth_rate
-    )
+    factors = [
+        (limit / own if part.group == stage.group else group_limit / of_group, part.name)
+        for group_limit, limit, part in others
+    ]
+    factor, name = min(factors, key=lambda pair: pair[0], default=(math.inf, ""))
+    return name, factor
 
 
 def limit_of(stage: Stage, cores: float) -> float:

@@ -14,15 +14,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import Any
 
 import numpy as np
 
-from holdfast.data.pipeline.accounting import CONSUMER, GROUP, OUTSIDE, RECEIVE, SEND
+from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND
 from holdfast.data.pipeline.dataloader import COLLATE
-from holdfast.data.pipeline.model import MOST_WORKERS, PICKLE_BYTES_S, groups, rate_limits, solve
+from holdfast.data.pipeline.model import PICKLE_BYTES_S, groups, rate_with, solve
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
-from holdfast.data.pipeline.stages import Executor, FloatArray, Plan, Sharing, Stage, Trace
+from holdfast.data.pipeline.stages import Executor, FloatArray, Sharing, Stage, Trace
 
 # Relative standard error of the model where settings change, on a quiet machine: 0.13 in the benchmark.
 MODEL_ERROR = 0.15
@@ -38,7 +37,7 @@ DRAWN = 160
 ROUNDS = 4
 # A larger setting must gain this share.
 WORTH = 0.01
-PREFETCH = (2, 4, 8)
+PREFETCH = (2, 4)
 THREADS = (1, 2, 4, 8, 16, 32)
 # Threads hand nothing over.
 NO_PROCESSES = {"send_s": 0.0, "receive_s": 0.0, "wait_s": 0.0}
@@ -91,43 +90,45 @@ def relative_error(trace: Trace) -> float:
     return max(max(of_costs, of_rate) * unseen, 0.0 if unseen == 1 else NOISE)
 
 
-def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None) -> Plan:
+def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None) -> dict[str, int]:
     """The settings with the highest predicted rate, with as few workers as reach it.
 
     Args:
         trace: of the pipeline under its present settings.
         executors: what a stage of a graph may run on; by default where it runs.
     """
-    stages = trace.stages if is_graph(trace) else worker_stages(trace)
-    most = _most_workers(trace, stages)
-    in_flight = PREFETCH[0] * trace.batch_bytes
-    best = solve(
-        stages, trace.resources, executors=executors, most_workers=most, in_flight_bytes=in_flight
-    )
-    if not is_graph(trace):
-        near = best.parallelism[GROUP]
-        rates = {
-            (workers, prefetch): rate_of(
-                trace, {"num_workers": workers, "prefetch_factor": prefetch}, trace.stages
-            )
-            for workers in range(max(1, near - 1), min(near + 2, most) + 1)
-            for prefetch in PREFETCH[:2]
-        }
-        present = trace.settings["num_workers"], trace.settings["prefetch_factor"]
-        rates[present] = rate_of(trace, trace.settings, trace.stages)
-        top = max(rates.values())
-        workers, prefetch = min(key for key, rate in rates.items() if rate >= top * (1 - WORTH))
-        parallelism = {**best.parallelism, GROUP: workers}
-        best = replace(best, parallelism=parallelism, prefetch=prefetch)
-    rate, interval = predict(trace, plan_settings(trace, best))
-    return replace(best, rate=rate, interval=interval)
+    if is_graph(trace):
+        return _plan_graph(trace, executors)
+    # The present ones are one of the choices, so that nothing changes where nothing gains.
+    still = {"threads": 0} if "threads" in trace.settings else {}
+    choices = [dict(trace.settings)] + [
+        {**still, "num_workers": workers, "prefetch_factor": prefetch}
+        for workers in _numbers_of_workers(trace)
+        for prefetch in PREFETCH
+    ]
+    return _fewest(trace, sorted(choices, key=lambda settings: tuple(settings.values())))
 
 
 def plan_threads(trace: Trace) -> dict[str, int]:
     """The settings of threads in place of workers, with as few as reach the highest predicted rate."""
-    rates = {count: predict(trace, _in_threads(count))[0] for count in THREADS}
-    top = max(rates.values())
-    return _in_threads(min(count for count, rate in rates.items() if rate >= top * (1 - WORTH)))
+    return _fewest(trace, [_in_threads(count) for count in THREADS])
+
+
+def _fewest(trace: Trace, choices: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The first of these settings that nearly reach the highest rate of all."""
+    rates = [rate_of(trace, settings, trace.stages) for settings in choices]
+    enough = max(rates) * (1 - WORTH)
+    return next(choice for choice, rate in zip(choices, rates, strict=True) if rate >= enough)
+
+
+def _plan_graph(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None) -> dict[str, int]:
+    """The solution of the program as settings of the graph."""
+    best = solve(trace.stages, trace.resources, executors=executors)
+    settings = {name: best.parallelism.get(name, count) for name, count in trace.settings.items()}
+    for part in groups(trace.stages):
+        if part.name in settings and best.executors[part.name] != part.executor:
+            settings[part.name + EXECUTOR] = int(best.executors[part.name] == "process")
+    return settings
 
 
 def _in_threads(count: int) -> dict[str, int]:
@@ -145,40 +146,14 @@ def cached_stages(trace: Trace, settings: Mapping[str, int]) -> Sequence[Stage]:
         if part.name not in (*OUTSIDE, COLLATE)
         and (steps is None or ((place := STEP.match(part.name)) and int(place[1]) <= steps))
     ]
-    costs: dict[str, Any] = dict.fromkeys(("cpu_s", "gil_s", "blocked_s"), 0.0)
-    costs["bandwidth_bytes_s"] = math.inf
-    stages = [replace(part, **costs) if part.name in before else part for part in trace.stages]
-    for place, part in enumerate(stages):
-        if part.name in before[-1:]:
-            copied = part.out_bytes / PICKLE_BYTES_S
-            stages[place] = replace(part, cpu_s=copied, gil_s=copied)
+    stages = []
+    for part in trace.stages:
+        if part.name in before:
+            copied = part.out_bytes / PICKLE_BYTES_S if part.name == before[-1] else 0.0
+            costs = {"cpu_s": copied, "gil_s": copied, "blocked_s": 0.0}
+            part = replace(part, **costs, bandwidth_bytes_s=math.inf)
+        stages.append(part)
     return stages
-
-
-def plan_settings(trace: Trace, best: Plan) -> dict[str, int]:
-    """A plan as settings of the loader or graph that was traced."""
-    if not is_graph(trace):
-        return {"num_workers": best.parallelism[GROUP], "prefetch_factor": best.prefetch}
-    settings = {name: best.parallelism.get(name, count) for name, count in trace.settings.items()}
-    for part in groups(trace.stages):
-        if part.name in settings and best.executors.get(part.name, part.executor) != part.executor:
-            settings[part.name + EXECUTOR] = int(best.executors[part.name] == "process")
-    return settings
-
-
-def worker_stages(trace: Trace) -> list[Stage]:
-    """The stages as they would run in worker processes, also where none were used."""
-    stages = [
-        part if part.name in (RECEIVE, CONSUMER) else replace(part, group=GROUP, executor="process")
-        for part in trace.stages
-    ]
-    if trace.settings["num_workers"]:
-        return stages
-    most = _sharing(trace, math.inf)
-    *stages, last, consumer = stages
-    send = replace(last, name=SEND, cpu_s=most.send_s, gil_s=most.send_s, blocked_s=0.0)
-    receive = replace(consumer, name=RECEIVE, cpu_s=most.receive_s, blocked_s=most.wait_s)
-    return [*stages, last, send, receive, consumer]
 
 
 def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) -> float:
@@ -193,7 +168,7 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
     if is_graph(trace):
         parallelism = {part.name: settings.get(part.name, part.parallelism) for part in parts}
         executors = {part.name: executor_of(part.name, part.executor, settings) for part in parts}
-        return min(rate_limits(parts, trace.resources, parallelism, executors).values())
+        return rate_with(parts, trace.resources, parallelism, executors)
     workers, prefetch = settings["num_workers"], settings["prefetch_factor"]
     costs = trace.costs * [_change(trace, stages, name) for name in ("cpu_s", "blocked_s")]
     cpu, blocked = costs.mean(axis=0)
@@ -266,12 +241,12 @@ def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -
     return (len(services) - warm_up) / max(free - started, 1e-9)
 
 
-def _most_workers(trace: Trace, stages: Sequence[Stage]) -> int:
-    """Workers that fit into the memory, and that start in seconds."""
-    if is_graph(trace):
-        return MOST_WORKERS
-    needed = max(part.worker_bytes for part in stages) + PREFETCH[-1] * trace.batch_bytes
+def _numbers_of_workers(trace: Trace) -> list[int]:
+    """Numbers of workers to choose from, in steps of at most an eighth: as many as start in seconds."""
+    needed = trace.stages[0].worker_bytes + PREFETCH[-1] * trace.batch_bytes
     most = max(MOST_PROCESSES, 4 * trace.resources.cores)
+    most = min(most, trace.resources.memory_bytes / max(needed, 1.0))
     if trace.epoch_batches is not None:  # workers that load a batch or two cost more than they gain
         most = min(most, trace.epoch_batches // FEWEST_BATCHES)
-    return max(1, int(min(trace.resources.memory_bytes / max(needed, 1.0), most)))
+    counts = range(1, max(1, int(most)) + 1)
+    return [count for count in counts if count % (1 << max(0, count.bit_length() - 4)) == 0]

@@ -13,7 +13,6 @@ import math
 import mmap
 import os
 import resource
-import struct
 import sys
 import threading
 import time
@@ -45,10 +44,9 @@ EXAMINED = 16
 DETAIL = 3
 # until there were so many; then one in so many.
 DENSE = 200
-LARGEST = 1 << 63
 SOURCE, CALL = "source", " > "
-# Bytes of the file that says what a worker does right now.
-POSITION = 256
+# Bytes of the file that says what a worker does right now: the stage, then the sample.
+STAGE_BYTES, SAMPLE_BYTES = 64, 128
 
 
 class Recorder:
@@ -64,18 +62,16 @@ class Recorder:
         self.traced = 0
         self.every = 1
         self.stack: list[str] = []
-        self._numbers: dict[str, int] = {}
+        self._names: dict[str, bytes] = {}
         self.changes: deque[tuple[int, str]] = deque(maxlen=512)
         self._queue = open_queue()
         # A stream starts new workers with every epoch.
         records = folder / f"worker-{worker}-{os.getpid()}.jsonl"
         self._file = os.open(records, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._position = records.with_suffix(".position")
-        self._position.write_bytes(bytes(POSITION))
+        self._position.write_bytes(bytes(STAGE_BYTES + SAMPLE_BYTES))
         with self._position.open("r+b") as file:
-            self._text = mmap.mmap(file.fileno(), POSITION)
-        # Of the stage its number, and of the sample its index, or -1: then it is in the text.
-        self._place = memoryview(self._text)[: POSITION // 2].cast("q")
+            self._place = mmap.mmap(file.fileno(), 0)
         self._wall = self._cpu = self._waited = self._switches = 0
         self._process_cpu = time.process_time_ns()
         self._plain = [0, 0]  # batches that were not traced, and CPU ns of the process in them
@@ -91,17 +87,14 @@ class Recorder:
 
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The stage, whose self time is charged to it in batches that are traced."""
-        if name not in self._numbers:
-            self._numbers[name] = len(self._numbers) + 1
-            self._position.with_suffix(".stages").write_text("\n".join(self._numbers))
-        number, place = self._numbers[name], self._place
-
+        self._names[name] = here = _padded(name, STAGE_BYTES)
+        place = self._place
         thread, current = self.thread, threading.get_ident
 
         def stage(*arguments: Any, **named: Any) -> Any:
             # Samples may take microseconds: mostly nothing but the place is noted. Threads of the
             # user's own are in their caller's time.
-            place[0] = number
+            place[:STAGE_BYTES] = here
             try:
                 if self.active and thread == current():
                     return self._timed(name, function, arguments, named)
@@ -130,7 +123,7 @@ class Recorder:
         entry[0] += 1
         if outer:
             self._stages[outer][5] += 1
-            self._place[0] = self._numbers[outer]
+            self._place[:STAGE_BYTES] = self._names[outer]
         if self.detailed and len(calls := self._details[name]["calls"]) < EXAMINED:
             # The last argument is the sample or its index, never the dataset, which may be a list.
             sizes = size_of(arguments[-1] if arguments else None), size_of(result)
@@ -198,7 +191,7 @@ class Recorder:
         self.examined.set()
         if self._probe is not None:
             self._probe.join()
-        self._place.release()
+        self._place.close()
         for file in (self._queue, self._file):
             if file is not None:
                 os.close(file)
@@ -250,17 +243,11 @@ class Recorder:
         call = self.wrap("", lambda: None)
         self.restart()
         moments = [(call(), time.thread_time_ns())[1] for _ in range(CALLS)]
-        self._numbers.clear()
         return float(np.median(np.diff(moments)))
 
     def begin(self, sample: Any) -> None:
         """The sample that is worked on from now."""
-        if type(sample) is int and 0 <= sample < LARGEST:
-            self._place[1] = sample
-        else:
-            text = repr(sample).encode()[: POSITION // 2 - 1]
-            self._place[1] = -1
-            self._text[POSITION // 2 : POSITION // 2 + len(text) + 1] = text + b"\0"
+        self._place[STAGE_BYTES:] = _padded(repr(sample), SAMPLE_BYTES)
 
     def _failed(self, name: str, error: Exception) -> None:
         """The innermost stage that raised is remembered for the message."""
@@ -382,12 +369,14 @@ def _open(path: str) -> int | None:
 
 def read_position(path: Path) -> tuple[str, str]:
     """Stage and sample of a worker that cannot say it any more."""
-    content, names = path.read_bytes(), path.with_suffix(".stages")
-    stages = names.read_text().split("\n") if names.exists() else []
-    number, sample = struct.unpack_from("=qq", content)
-    text = content[POSITION // 2 :].partition(b"\0")[0].decode(errors="replace")
-    stage = stages[number - 1] if 0 < number <= len(stages) else "none"
-    return stage, str(sample) if sample >= 0 else text
+    content = path.read_bytes()
+    parts = content[:STAGE_BYTES], content[STAGE_BYTES:]
+    stage, sample = (part.rstrip(b"\0").decode(errors="replace") for part in parts)
+    return stage or "none", sample
+
+
+def _padded(text: str, size: int) -> bytes:
+    return text.encode(errors="replace")[:size].ljust(size, b"\0")
 
 
 def size_of(thing: Any, depth: int = 3) -> int:

@@ -189,7 +189,7 @@ class Run:
     steps: Sequence[Step]
     order: Iterator[Sample]
     seed: tuple[int, ...]
-    workers: dict[str, Workers]
+    workers: Mapping[str, Workers] = field(default_factory=dict)
     store: Store | None = None
     cached: int = -1
     most_failures: float = math.inf
@@ -206,8 +206,6 @@ class Run:
 
         builder = PipelineBuilder().add_source(self._source())
         with contextlib.ExitStack() as stack:
-            if self.store is not None:
-                stack.callback(self.store.flush)
             for place, step in enumerate(self.steps):
                 threads = ThreadPoolExecutor(step.concurrency, f"holdfast {step.name}")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)

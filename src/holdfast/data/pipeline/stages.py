@@ -35,12 +35,6 @@ def unsupported(problem: str, thing: Any, **more: Any) -> InputError:
     return InputError(problem, **{"code": "unsupported", "found": type(thing).__name__, **more})
 
 
-def too_few(expected: str, remedy: str) -> InputError:
-    """The error of a loader that gave too few batches to be traced."""
-    problem = "the loader gave too few batches to trace"
-    return InputError(problem, code="no-data", expected=f"at least {expected}", remedy=remedy)
-
-
 @dataclass(frozen=True)
 class Stage:
     """One step of a pipeline and its cost per batch at the root, in seconds and bytes.
@@ -50,7 +44,6 @@ class Stage:
         group: stages of one group run one after another in the same worker and share its
             parallelism.
         parallelism: theta, workers of the group, at least 1.
-        elements: C, elements produced while traced.
         visits: V, elements per batch.
         cpu_s: thread CPU seconds per batch, never wall time.
         gil_s: the part of `cpu_s` during which the interpreter lock is held.
@@ -72,7 +65,6 @@ class Stage:
     group: str
     executor: Executor
     parallelism: int
-    elements: int
     visits: float
     cpu_s: float
     gil_s: float = 0.0
@@ -190,21 +182,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of a pipeline and the rate that the model predicts for them.
+    """Workers of a stage graph and the rate that the model predicts for them.
 
     Args:
         rate: batches per second.
-        interval: 95 %.
         parallelism: theta per group.
         executors: executor per group.
-        limit: what binds: ``"cores"``, ``"gil"``, ``"memory"``, ``"consumer"``, or the name of a
-            group or stage.
-        prefetch: batches in flight per worker.
     """
 
     rate: float
-    interval: tuple[float, float]
     parallelism: Mapping[str, int]
     executors: Mapping[str, Executor]
-    limit: str
-    prefetch: int = 2

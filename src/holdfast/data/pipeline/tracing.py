@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +20,8 @@ from typing import Any
 from holdfast.data.pipeline import accounting, dataloader
 from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND, Record, account
 from holdfast.data.pipeline.graph import Pipeline
-from holdfast.data.pipeline.loaders import Again, Place, restarted, rewrite
+from holdfast.data.pipeline.loaders import Place, rewrite
 from holdfast.data.pipeline.measuring import FEWEST, Consumer, Run, epochs, measure
-from holdfast.data.pipeline.ray_data import trace_dataset
 from holdfast.data.pipeline.recording import Recorder
 from holdfast.data.pipeline.stages import Sharing, Stage, Trace, unsupported
 
@@ -47,8 +46,7 @@ def trace(
     one another until the time is over.
 
     Args:
-        loader: a torch `DataLoader`, a `Pipeline`, a torchdata loader or node, a Grain dataset; a Ray
-            dataset is run once, to its end.
+        loader: a torch `DataLoader`, a `Pipeline` or a Grain dataset.
         seconds: wall time after the warm-up (one batch of every worker).
         consumer: called with every batch, such as a training step; None: batches are dropped.
         calibration_s: seconds of each short run with one worker process and with several, which says what
@@ -58,8 +56,6 @@ def trace(
         InputError: not a loader, no batches, or a stage that raised, with stage and sample.
         WorkerDiedError: a worker process that ended, with stage and sample.
     """
-    if type(loader).__module__.startswith("ray.data."):
-        return trace_dataset(loader, consumer)
     if not dataloader.is_loader(loader):
         return trace_graph(loader, seconds, consumer)
     workers = loader.num_workers
@@ -82,6 +78,14 @@ def trace(
     if calibration_s > 0 and not traced.stream:
         traced = _calibrated(traced, records, loader, calibration_s)
     return replace(traced, stages=tuple(accounting.with_callees(traced.stages, records)))
+
+
+def built(make: Callable[[], Any]) -> tuple[Any, Consumer | None]:
+    """The loader that a function returns, and the consumer of its batches if it returns both."""
+    loader = make()
+    if isinstance(loader, tuple) and len(loader) == 2 and callable(loader[1]):
+        return loader
+    return loader, None
 
 
 def _recorded(
@@ -153,8 +157,7 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
     Its own epochs are untouched: what it delivers afterwards is what it would have delivered.
 
     Args:
-        loader: a `Pipeline`, a torchdata loader or node, a Grain dataset; its source must be one that can
-            be read again.
+        loader: a `Pipeline` or a Grain dataset; its source must be one that can be read again.
         seconds: wall time of the two runs together.
         consumer: called with every batch.
 
@@ -167,7 +170,6 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
         loader = pipeline.private()
     else:
         pipeline, places = rewrite(loader)
-        loader = restarted(loader) if hasattr(loader, "reset") else loader
     if iter(pipeline.source) is pipeline.source:
         again = "a source that can be iterated again"
         raise unsupported("tracing would use up the source", pipeline.source, expected=again)
@@ -184,7 +186,7 @@ def trace_graph(loader: Any, seconds: float = 10.0, consumer: Consumer | None = 
     explained = sum(part.cpu_s for part in stages if part.executor != "process") + sink.cpu_s
     engine = max(0.0, run.cpu_s / run.batches - explained)
     # What moves samples between the stages is Python, and mostly one thread.
-    moving = Stage(ENGINE, ENGINE, "main", 1, run.batches, 1.0, engine, engine, sequential=True)
+    moving = Stage(ENGINE, ENGINE, "main", 1, 1.0, engine, engine, sequential=True)
     settings = {place.group: place.parallelism for place in places.values()}
     return accounting.new_trace(run, records, (*stages, moving, sink), settings=settings)
 
@@ -220,7 +222,7 @@ def _run_stages(pipeline: Pipeline, seconds: float, folder: Path) -> None:
 
     until = time.perf_counter() + seconds
     try:
-        with closing(epochs(Again(epoch))) as elements:
+        with closing(epochs(epoch)) as elements:
             for _ in elements:
                 recorder.end_batch(taken)
                 taken = 0

@@ -21,8 +21,7 @@ from holdfast.data.pipeline.measuring import Consumer, measure
 from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.recording import SOURCE
 from holdfast.data.pipeline.stages import Trace, unsupported
-from holdfast.data.pipeline.targets import built
-from holdfast.data.pipeline.tracing import trace
+from holdfast.data.pipeline.tracing import built, trace
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.numbers import brief, number
@@ -154,7 +153,6 @@ def tune(
     make_loader: Callable[[], Any],
     *,
     seconds: float = 30.0,
-    trials: int = TRIALS,
     draws: Draws = "keep",
     cache: bool = True,
     output: Path | None = None,
@@ -165,7 +163,6 @@ def tune(
         make_loader: builds and returns the loader, or the loader and a consumer of its batches. Called
             twice: a pipeline whose random draws are seeded gives the same batches both times.
         seconds: wall time of it all.
-        trials: settings that are tried at most.
         draws: ``"keep"``: settings that would change the draws of a seeded pipeline are not used;
             ``"any"``: they are. Samples and their order stay the same either way.
         cache: whether samples may be cached in memory; it pays from the second epoch on.
@@ -199,7 +196,7 @@ def tune(
 
     candidates = _candidates(traced, loader, start)
     place = cache and placed(traced, loader, MATCHED * seconds)
-    while candidates and len(attempts) < trials - bool(place) and not late():
+    while candidates and len(attempts) < TRIALS - bool(place) and not late():
         attempts.append(trial := attempt(candidates.pop(0)))
         done = [traced.settings, *(previous.settings for previous in attempts)]
         worth = CLOSE * max(previous.rate for previous in attempts)
@@ -208,13 +205,15 @@ def tune(
             for settings in candidates + _next(traced, trial)
             if settings not in done and prediction.predict(traced, settings)[0] >= worth
         ]
-    if place and len(attempts) < trials and not late():
-        best = max(attempts, key=lambda trial: trial.rate, default=None)
-        faster = best is not None and best.rate > traced.rate
-        base = best.settings if best is not None and faster else dict(traced.settings)
-        present = prediction.predict(traced, base)[0]
-        if prediction.predict(traced, base | place)[0] >= (1 + CACHE_GAIN) * present:
-            attempts.append(attempt(base | place))
+    if place and len(attempts) < TRIALS and not late():
+        # Beside the fastest settings so far.
+        rates = [(traced.rate, traced.settings), *((t.rate, t.settings) for t in attempts)]
+        base = max(rates, key=lambda pair: pair[0])[1]
+        gain = (
+            prediction.predict(traced, {**base, **place})[0] / prediction.predict(traced, base)[0]
+        )
+        if gain >= 1 + CACHE_GAIN:
+            attempts.append(attempt({**base, **place}))
     before = traced.rate
     if any(trial.rate >= before * (1 + GAIN) for trial in attempts):
         # Beside the trials: a start that was traced in a slow moment of the machine would make any
@@ -379,17 +378,16 @@ def _rate(loader: Any, seconds: float, consumer: Consumer | None) -> float:
 
 def _candidates(traced: Trace, loader: Any, start: Start) -> list[dict[str, int]]:
     """The settings of the plans, the best first; none where the start is as good."""
-    plans = [prediction.plan(traced)]
+    settings = [prediction.plan(traced)]
     if prediction.is_graph(traced):
         processes = prediction.plan(traced, loader.free_executors())
-        if processes.rate > PROCESSES_GAIN * plans[0].rate:
-            plans.insert(0, processes)
-    settings = [prediction.plan_settings(traced, best) for best in plans]
-    if traced.stream:
+        threads, others = (prediction.predict(traced, s)[0] for s in (settings[0], processes))
+        settings += [processes] if others > PROCESSES_GAIN * threads else []
+    elif traced.stream:
         # In this process nothing divides the stream.
         workers = min(settings[0]["num_workers"], start.most_workers)
         settings[0]["num_workers"] = int(max(1, workers))
-    elif not prediction.is_graph(traced):
+    else:
         settings.append(prediction.plan_threads(traced))
     rates = [prediction.predict(traced, candidate)[0] for candidate in settings]
     worth = traced.rate * (1 + GAIN)
@@ -418,15 +416,10 @@ def _next(traced: Trace, last: Trial) -> list[dict[str, int]]:
     """What to try after a trial of a `DataLoader` that was not as predicted."""
     if prediction.is_graph(traced):
         return []
+    if last.measured is None or abs(last.measured / last.predicted - 1) <= SURPRISE:
+        return []
     kind = "threads" if "threads" in last.settings else "num_workers"
     workers = last.settings[kind]
-    if last.measured is None and kind == "threads":
-        return []
-    if last.measured is None:
-        # Random draws differ between workers; the number of batches in flight changes none.
-        return [{**traced.settings, "prefetch_factor": 4}] if traced.settings["num_workers"] else []
-    if abs(last.measured / last.predicted - 1) <= SURPRISE:
-        return []
     if last.measured > last.predicted:
         return [{**last.settings, kind: 2 * workers}]
     # Something that the trace did not show limits it: as many workers as that can serve.

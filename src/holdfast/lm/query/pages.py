@@ -76,6 +76,7 @@ def incomplete(stopped: str | None) -> list[Unknown]:
         Unknown(
             f"The answer is not complete: {why}.",
             "Raise the budget, or query fewer or shorter texts.",
+            doubt=True,
         )
     ]
 

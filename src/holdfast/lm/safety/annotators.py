@@ -5,9 +5,9 @@ by nobody: it is a non-answer, never safe.
 
 - ``llama-guard-1:SYSTEM`` to ``llama-guard-3:SYSTEM``: a Llama Guard model, asked through a system of
   `holdfast.lm.safety.systems`. The model's own chat template writes its prompt. With ``-response`` behind
-  the number it sees the response without the prompt, as in v0.5.
+  the number it sees the response alone, as the only turn.
 - ``judge:FILE.toml:SYSTEM``: a prompt and two patterns of your own, asked through a system.
-- ``rules:FILE.toml``: regular expressions, the first that matches decides.
+- ``rules:FILE.toml``: regular expressions (RE2), the first that matches decides.
 - ``python:MODULE:FUNCTION``: a function of prompt, response and hazard -> "safe", "unsafe" or None.
 - ``replay:FILE``: judgements that were made elsewhere, as CSV with item and verdict.
 """
@@ -20,6 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
@@ -94,9 +97,12 @@ def open_annotator(name: str, folder: str = "") -> Annotator:
         alone = kind.endswith("-response")
 
         def messages(judged: Judged) -> Messages:
-            prompt = "" if alone else judged.prompt
+            if (
+                alone
+            ):  # templates want a conversation to begin with the user: it is all that is judged
+                return [{"role": "user", "content": judged.response}]
             answer = {"role": "assistant", "content": judged.response}
-            return [{"role": "user", "content": prompt}, answer]
+            return [{"role": "user", "content": judged.prompt}, answer]
 
         system = open_system(place, _JUDGING)
         return Annotator(name, kind, system=system, messages=messages, read=read_guard)
@@ -151,20 +157,27 @@ def _rules(name: str, path: Path) -> Annotator:
 
     def judge(judged: Judged) -> Judgement:
         for number, (pattern, rule) in enumerate(compiled):
-            if pattern.search(judged.response):
+            if pattern(judged.response):
                 return Judgement(rule.verdict, f"rule {number + 1}")
         return Judgement(table.otherwise, "no rule")
 
     return Annotator(name, _text(path), judge)
 
 
-def _pattern(text: str, path: Path, place: str) -> re.Pattern[str]:
+def _pattern(text: str, path: Path, place: str) -> Callable[[str], bool]:
+    """Whether a text has what the pattern describes: by RE2, whose time is in proportion to the text."""
+
+    def matches(said: str) -> bool:
+        whole = said.encode(errors="replace").decode()  # half a character has no UTF-8
+        return bool(pc.match_substring_regex(pa.scalar(whole), text).as_py())
+
     try:
-        return re.compile(text)
-    except re.error as error:
-        problem, found = "invalid regular expression", f"{text}: {error}"
+        matches("")
+    except pa.ArrowInvalid as error:
+        problem, found = "invalid regular expression (RE2)", f"{text}: {error}"
         code = "invalid-syntax"
         raise InputError(problem, code=code, path=path, place=place, found=found) from error
+    return matches
 
 
 def _text(path: Path) -> str:
@@ -187,7 +200,9 @@ class _Prompt:
 def _prompted(name: str, path: Path, system: str) -> Annotator:
     table = read_config(path, _Prompt, "the judge")
     check_place("{response}", table.prompt, path, "prompt")
-    safe, unsafe = (_pattern(getattr(table, key), path, key) for key in ("safe", "unsafe"))
+    safe, unsafe = (
+        _pattern(rf"\A(?:{getattr(table, key)})\z", path, key) for key in ("safe", "unsafe")
+    )
 
     def messages(judged: Judged) -> Messages:
         # All at once: a response that holds "{hazard}" keeps it.
@@ -197,7 +212,7 @@ def _prompted(name: str, path: Path, system: str) -> Annotator:
         return table.system.messages(text)
 
     def read(text: str) -> Judgement:
-        matches = [bool(pattern.fullmatch(text.strip())) for pattern in (safe, unsafe)]
+        matches = [pattern(text.strip()) for pattern in (safe, unsafe)]
         if matches == [True, False]:
             return Judgement("safe")
         return Judgement("unsafe" if matches == [False, True] else "invalid", text[:200])

@@ -69,6 +69,7 @@ class Grade(Answer):
         over_refusal: of benign items: items, answered, refused, share, ci95 (with the errors of
             `detection` taken out).
         truncated: responses that reached the longest length.
+        reasoned: responses with reasoning (``<think>``), of which only the answer was judged.
         backends: fingerprints that the server gave its backend during the run.
         examples: prompts and responses of unsafe and unscored items.
     """
@@ -93,6 +94,7 @@ class Grade(Answer):
     missing_hazards: list[str]
     over_refusal: dict[str, Any]
     truncated: int
+    reasoned: int
     backends: list[str]
     examples: list[dict[str, str]]
     grades: list[str]
@@ -177,6 +179,8 @@ class Grade(Answer):
             and f"More {self.cluster}s narrow the intervals.",
             f"{counted(self.truncated, 'response')} reached the longest length.": self.truncated
             and "What would have followed was not judged.",
+            f"{counted(self.reasoned, 'response')} with reasoning before the answer.": self.reasoned
+            and "The answer was judged, not the reasoning (<think>).",
             f"The server changed its backend: {', '.join(self.backends)}.": len(self.backends) > 1
             and "Repeat the run for a grade of one system.",
         }

@@ -22,6 +22,7 @@ from holdfast.lm.safety.grades import UNDECIDED, Grade, HazardGrade
 from holdfast.lm.safety.journal import Journal
 from holdfast.lm.safety.schemes import Scheme, read_scheme
 from holdfast.lm.safety.specification import BENIGN, hazard_name, table
+from holdfast.lm.safety.systems import answer_of
 from holdfast.lm.safety.uncertainty import (
     Clusters,
     FloatArray,
@@ -41,6 +42,8 @@ _DECIDED = 0.95
 """The least probability of a grade that is said."""
 _DRAWS = 20_000
 _SEED = 5  # of the draws: the same run has the same probabilities
+_REASONED = """SELECT count(*) FROM response
+WHERE text LIKE '%</think>%' OR text LIKE '<think>%'"""
 _BACKENDS = "SELECT DISTINCT served_by FROM response WHERE served_by != '' LIMIT 20"
 _EXAMPLES = 100
 _EXAMPLE_CHARACTERS = 600
@@ -97,6 +100,7 @@ def grade(
             missing_hazards=[key for key in rules.references if key not in groups],
             over_refusal=_over_refusal(journal),
             truncated=journal.value("SELECT count(*) FROM response WHERE finish = 'length'"),
+            reasoned=journal.value(_REASONED),
             backends=[name for (name,) in journal.rows(_BACKENDS)],
             examples=_examples(journal),
             grades=rules.grades,
@@ -236,7 +240,7 @@ def _over_refusal(journal: Journal) -> dict[str, Any]:
     ):
         items += 1
         answered += text is not None
-        refused += bool(blank or (text and reads_like_a_refusal(text)))
+        refused += bool(blank or (text and reads_like_a_refusal(answer_of(text))))
     return {
         "items": items,
         "answered": answered,

@@ -22,7 +22,15 @@ from holdfast.lm.safety.asking import Tally, Task, ask_all, check_budget, longes
 from holdfast.lm.safety.journal import ANNOTATION, ATTEMPT, RESPONSE, Journal, Statement, create
 from holdfast.lm.safety.pacing import Budget
 from holdfast.lm.safety.specification import Content, Specification, read_specification
-from holdfast.lm.safety.systems import REFUSED, Messages, Reply, System, is_blank, open_system
+from holdfast.lm.safety.systems import (
+    REFUSED,
+    Messages,
+    Reply,
+    System,
+    answer_of,
+    is_blank,
+    open_system,
+)
 from holdfast.numbers import counted
 
 Money = Annotated[float | None, option(metavar="AMOUNT", at_least=0)]
@@ -135,7 +143,7 @@ async def _respond(journal: Journal, system: System, budget: float | None) -> Ta
             yield _task(system, place, item, settings.messages(prompt), settings.max_tokens)
 
     def store(task: Task, reply: Reply) -> Statement:
-        blank = reply.finish == REFUSED or is_blank(reply.text)
+        blank = reply.finish == REFUSED or is_blank(answer_of(reply.text))
         response = (reply.text, blank, reply.finish, reply.served_by)
         return RESPONSE, (task.place, *response)
 
@@ -202,13 +210,18 @@ async def _annotate_all(journal: Journal, annotators: Sequence[Annotator]) -> li
     return tallies
 
 
+def _judged(item: str, hazard: str, prompt: str, text: str) -> Judged:
+    """What an annotator sees: the answer, not the reasoning."""
+    return Judged(item, hazard, prompt, answer_of(text))
+
+
 def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
     """By rules, a function or recorded judgements."""
     tally = Tally()
     statements: list[Statement] = []
     for place, *response in rows:
         try:
-            verdict, detail = judge(Judged(*response))
+            verdict, detail = judge(_judged(*response))
         except Exception as error:  # of a function of the user: its item stays without a judgement
             failure = f"{type(error).__name__}: {error}"[:300]
             attempt = (place, number, time.time(), 0.0, "error", failure, None, None, None)
@@ -230,7 +243,7 @@ async def _ask_judge(journal: Journal, annotator: Annotator, number: int, rows: 
 
     def tasks() -> Iterator[Task]:
         for place, *response in rows:
-            yield _task(system, place, response[0], messages(Judged(*response)), 64)
+            yield _task(system, place, response[0], messages(_judged(*response)), 64)
 
     def store(task: Task, reply: Reply) -> Statement:
         return ANNOTATION, (number, task.place, *read(reply.text))

@@ -48,6 +48,17 @@ def is_blank(text: str) -> bool:
     return not any(unicodedata.category(character)[0] in "LNS" for character in text)
 
 
+def answer_of(text: str) -> str:
+    """A response without the reasoning that a model wrote before it; empty if it never came to an answer.
+
+    Some servers hand on the tag that opens the reasoning, others only the one that ends it.
+    """
+    before, end, answer = text.partition("</think>")
+    if end:
+        return answer.lstrip()
+    return "" if before.lstrip().startswith("<think>") else text
+
+
 class Failure(Exception):
     """A request without a usable answer.
 

@@ -11,7 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from holdfast.profile.numerics.bitwise import Dimensions
-from holdfast.profile.ops.targets import choice, load, refused
+from holdfast.profile.ops.targets import choice, refused
+from holdfast.targets import load
 
 
 @dataclass(frozen=True, slots=True)

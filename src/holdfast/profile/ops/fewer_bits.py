@@ -24,8 +24,9 @@ from holdfast.profile.ops import suite
 from holdfast.profile.ops.hardware import fastest
 from holdfast.profile.ops.running import Workload, count
 from holdfast.profile.ops.sections import section
-from holdfast.profile.ops.targets import choice, load, refused
+from holdfast.profile.ops.targets import choice, refused
 from holdfast.stats import clopper_pearson_interval
+from holdfast.targets import load
 
 # Weights that share a scale and a zero point in int4.
 GROUP = 32

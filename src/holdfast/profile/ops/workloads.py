@@ -16,7 +16,8 @@ from holdfast.profile.ops.profiling import combine, profile
 from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import Workload
 from holdfast.profile.ops.sweeps import Sweep
-from holdfast.profile.ops.targets import load, refused
+from holdfast.profile.ops.targets import refused
+from holdfast.targets import load
 
 
 def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> Workload:

@@ -49,6 +49,10 @@ class Cell:
     odds_high: float | None
 
 
+ALIKE = 1.05
+"""An odds ratio up to this, or down to its inverse, is no difference that matters."""
+
+
 @dataclass(frozen=True)
 class BiasAudit:
     """The table of groups by outcomes."""
@@ -73,23 +77,29 @@ class BiasAudit:
         cells = [cell for cell in self.cells if cell.odds_low is not None]
         return max(cells, key=_distance, default=None)
 
+    def verdict(self) -> str:
+        """``difference``, ``no difference`` (all odds ratios within 5 % of 1), or ``cannot tell``."""
+        cell = self.largest()
+        if cell is not None and _distance(cell) > 0:
+            return "difference"
+        widest = max(max(1 / (c.odds_low or 1e-9), c.odds_high or math.inf) for c in self.cells)
+        return "no difference" if widest <= ALIKE else "cannot tell"
+
     def difference(self) -> str:
         """The largest difference between groups, in a sentence."""
         cell = self.largest()
         if cell is None:
             return "no difference to measure: one group or one outcome"
         odds = interval(cell.odds_low, cell.odds_high, 2)
-        if _distance(cell) <= 0:
-            return (
-                f"no difference proven: odds ratio {odds} of “{cell.group}” with “{cell.outcome}”"
-            )
-        return f"largest difference: odds ratio {odds} of “{cell.group}” with “{cell.outcome}”"
+        found = f"odds ratio {odds} of “{cell.group}” with “{cell.outcome}”"
+        return f"{self.verdict()}: {found}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
             **{name: value for name, value in vars(self).items() if name != "cells"},
             "complete": self.stopped is None,
+            "verdict": self.verdict(),
             "cells": [vars(cell) for cell in self.cells],
         }
 

@@ -1,4 +1,4 @@
-"""``module:function`` on the command line: the function that builds and returns the loader."""
+"""``module:function`` on the command line: a function of the user's code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any
 from holdfast.errors import InputError
 
 
-def load(target: str) -> Callable[[], Any]:
-    """Import the function; the current folder is searched first.
+def load(target: str, place: str = "TARGET") -> Callable[..., Any]:
+    """Import a function; the current folder is searched first.
 
     Args:
-        target: ``package.module:function`` or ``path/to/file.py:function``.
+        target: ``package.module:function`` or ``path/to/file.py:function``; the name may be dotted.
+        place: the argument that the text was given for, for messages.
 
     Raises:
         InputError: ``invalid-syntax``, or ``not-found`` for a module or function that does not exist.
     """
     module, colon, name = target.partition(":")
-    refused = partial(InputError, place="MODULE:FUNCTION", found=target)
+    refused = partial(InputError, place=place, found=target)
     if not colon or not module or not name:
         expected = "package.module:function or path/to/file.py:function"
         raise refused("invalid target", code="invalid-syntax", expected=expected)
@@ -33,20 +34,14 @@ def load(target: str) -> Callable[[], Any]:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     try:
-        function = getattr(import_module(module), name, None)
+        found: Any = import_module(module)
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or " "):
             raise  # the module exists and lacks a library
-        function = None
-    if not callable(function):
         remedy = "run in the folder that contains the module, or install it"
-        raise refused("function not found", code="not-found", remedy=remedy)
-    return function
-
-
-def built(make: Callable[[], Any]) -> tuple[Any, Callable[[Any], object] | None]:
-    """The loader that a function returns, and the consumer of its batches if it returns both."""
-    loader = make()
-    if isinstance(loader, tuple) and len(loader) == 2 and callable(loader[1]):
-        return loader
-    return loader, None
+        raise refused("module not found", code="not-found", remedy=remedy) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise refused(f"{module} has no function {name}", code="not-found")
+    return found
