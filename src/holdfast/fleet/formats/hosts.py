@@ -1,8 +1,7 @@
-"""Host lists (``node[1-4,7]-ib,login1``) expanded by ClusterShell, once per distinct list."""
+"""Host lists (``node[1-4,7]-ib,login1``), expanded once per distinct list."""
 
 from __future__ import annotations
 
-import math
 import re
 from threading import Lock
 
@@ -10,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat
 
@@ -81,13 +79,10 @@ def hosts_of(text: str) -> list[str] | None:
     group, left = [name], _MAX_CHARACTERS
     for ranges, _, outside in pieces:
         suffix, *names = outside.split(",")
-        left -= len(group) * _size(ranges) * len(group[0] + suffix + "0001")
-        if left < 0:
+        numbers = _numbers(ranges, left // (len(group) * len(group[0] + suffix + "0001")))
+        if numbers is None:
             return None
-        try:
-            numbers = set(RangeSet(ranges))  # iterating over it would sort it
-        except RangeSetException:  # "4-2", "01-3"
-            return None
+        left -= len(group) * len(numbers) * len(group[0] + suffix + "0001")
         group = [name + number + suffix for name in group for number in numbers]
         if names:
             hosts += [*group, *names[:-1]]
@@ -96,16 +91,22 @@ def hosts_of(text: str) -> list[str] | None:
     return sorted(found) if all(found) else None
 
 
-def _size(ranges: str) -> float:
-    """How many numbers "01-04,7" names, before a mangled one fills the memory; infinite: it is no range."""
-    size = 0
+def _numbers(ranges: str, most: int) -> list[str] | None:
+    """The numbers of "01-04,7"; None if that is no range, or names more than `most` of them."""
+    numbers: list[str] = []
     for part in ranges.split(","):
         low, dash, high = part.partition("-")
         high = high if dash else low
         if not (low.isdigit() and high.isdigit() and max(len(low), len(high)) <= _MAX_DIGITS):
-            return math.inf
-        size += max(int(high) - int(low), 0) + 1
-    return size
+            return None
+        padded = any(len(each) > 1 and each[0] == "0" for each in (low, high))
+        first, last, width = int(low), int(high), len(low) if padded else 0
+        if last < first or (padded and len(high) != width):  # "4-2", "01-3"
+            return None
+        if len(numbers) + last - first >= most:  # before a mangled one fills the memory
+            return None
+        numbers += [str(number).zfill(width) for number in range(first, last + 1)]
+    return numbers
 
 
 def excluded_hosts(values: Column) -> pa.Array:
