@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.formats.columns import replaced, row_key, table_of
 from holdfast.fleet.ingest_commit import IDENTITY, last_of_each
-from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, with_key
+from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, with_key, with_ran
 from holdfast.fleet.node_signals import TICKET
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES, NODES, QOS
 from holdfast.fleet.simulation.engine import Run
@@ -61,9 +61,9 @@ def node_lists(run: Run, rows: slice) -> pa.Array:
 
 def attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The attempts in `schema.ATTEMPTS`, one row group at a time."""
-    submit_s = _submissions(run)
+    submit_s, job_runtime_s = _submissions(run), _job_runtimes(run)
     for low in range(0, len(submit_s), ROW_GROUP_ROWS):
-        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s)
+        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s, job_runtime_s)
 
 
 def _submissions(run: Run) -> Array:
@@ -85,7 +85,19 @@ def _submissions(run: Run) -> Array:
     return submit_s
 
 
-def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
+def _job_runtimes(run: Run) -> Array:
+    """Seconds that each attempt and those of its job before it ran."""
+    a = run.attempts
+    stop_ms = np.where(a.state == State.RUNNING, run.end_ms, a.end_ms)
+    runtime_s = np.where(a.start_ms >= 0, stop_ms // 1000 - a.start_ms // 1000, 0)
+    order = np.lexsort((a.attempt, a.job))
+    jobs, total = a.job[order], np.append(0, runtime_s[order].cumsum())
+    found: Array = np.empty_like(runtime_s)
+    found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
+    return found
+
+
+def _attempts(run: Run, rows: slice, submit_s: Array, job_runtime_s: Array) -> pa.Table:
     """Some of the attempts."""
     scenario, jobs = run.scenario, run.jobs
     a = run.attempts[rows]
@@ -131,6 +143,7 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
             "start_s": start_s,
             "end_s": end_s,
             "runtime_s": pc.subtract(stop_s, start_s),
+            "job_runtime_s": pa.array(job_runtime_s[rows]),
             "time_limit_s": pa.array(jobs.limit_ms[job] // 1000),
             "node_count": pa.array(np.maximum(a.node_count, -(-a.gpus // per_node))),
             "nodes": node_lists(run, rows),
@@ -138,7 +151,7 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
         },
         len(job),
     )
-    return with_key(table)
+    return with_key(with_ran(table))
 
 
 # --- Nodes and what happens to them --------------------------------------------------------------
