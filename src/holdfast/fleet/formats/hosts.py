@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from threading import Lock
 
 import numpy as np
@@ -22,6 +23,7 @@ _LOCK = Lock()
 
 _MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
 _MAX_DIGITS = 18  # of a number in a range
+_USUAL_NUMBERS = 1 << 14
 _HOST_CHARACTERS = re.compile(r"[A-Za-z0-9_.\-\[\],]+")
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
@@ -105,8 +107,17 @@ def _numbers(ranges: str, most: int) -> list[str] | None:
             return None
         if len(numbers) + last - first >= most:  # before a mangled one fills the memory
             return None
-        numbers += [str(number).zfill(width) for number in range(first, last + 1)]
+        if last < _USUAL_NUMBERS:
+            numbers += _usual_numbers(width)[first : last + 1]
+        else:
+            numbers += [str(number).zfill(width) for number in range(first, last + 1)]
     return numbers
+
+
+@cache
+def _usual_numbers(width: int) -> list[str]:
+    """The numbers from 0 of most nodes, with zeros before them to a width."""
+    return [str(number).zfill(width) for number in range(_USUAL_NUMBERS)]
 
 
 def excluded_hosts(values: Column) -> pa.Array:
