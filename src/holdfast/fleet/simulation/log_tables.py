@@ -61,7 +61,10 @@ def node_lists(run: Run, rows: slice) -> pa.Array:
 
 def attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The attempts in `schema.ATTEMPTS`, one row group at a time."""
-    submit_s, job_runtime_s = _submissions(run), _job_runtimes(run)
+    a = run.attempts
+    stop_ms = np.where(a.state == State.RUNNING, run.end_ms, a.end_ms)
+    runtime_s = np.where(a.start_ms >= 0, stop_ms // 1000 - a.start_ms // 1000, 0)
+    submit_s, job_runtime_s = _submissions(run), job_runtimes(a.job, a.attempt, runtime_s)
     for low in range(0, len(submit_s), ROW_GROUP_ROWS):
         yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s, job_runtime_s)
 
@@ -85,13 +88,10 @@ def _submissions(run: Run) -> Array:
     return submit_s
 
 
-def _job_runtimes(run: Run) -> Array:
+def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
     """Seconds that each attempt and those of its job before it ran."""
-    a = run.attempts
-    stop_ms = np.where(a.state == State.RUNNING, run.end_ms, a.end_ms)
-    runtime_s = np.where(a.start_ms >= 0, stop_ms // 1000 - a.start_ms // 1000, 0)
-    order = np.lexsort((a.attempt, a.job))
-    jobs, total = a.job[order], np.append(0, runtime_s[order].cumsum())
+    order = np.lexsort((attempt, job))
+    jobs, total = job[order], np.append(0, runtime_s[order].cumsum())
     found: Array = np.empty_like(runtime_s)
     found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
     return found
