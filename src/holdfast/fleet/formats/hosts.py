@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from threading import Lock
 
 import numpy as np
@@ -22,8 +21,7 @@ _NO_CODES = np.zeros(0, np.int32)
 _LOCK = Lock()
 
 _MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
-_MAX_DIGITS = 18  # of a number in a range
-_USUAL_NUMBERS = 1 << 14
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _HOST_CHARACTERS = re.compile(r"[A-Za-z0-9_.\-\[\],]+")
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
@@ -96,28 +94,21 @@ def hosts_of(text: str) -> list[str] | None:
 def _numbers(ranges: str, most: int) -> list[str] | None:
     """The numbers of "01-04,7"; None if that is no range, or names more than `most` of them."""
     numbers: list[str] = []
-    for part in ranges.split(","):
-        low, dash, high = part.partition("-")
-        high = high if dash else low
-        if not (low.isdigit() and high.isdigit() and max(len(low), len(high)) <= _MAX_DIGITS):
+    for part in map(_RANGE.fullmatch, ranges.split(",")):
+        if part is None:
             return None
-        padded = any(len(each) > 1 and each[0] == "0" for each in (low, high))
-        first, last, width = int(low), int(high), len(low) if padded else 0
-        if last < first or (padded and len(high) != width):  # "4-2", "01-3"
+        low, high = part[1], part[2] or part[1]
+        first, last = int(low), int(high)
+        padded = low != str(first) or high != str(last)
+        if padded and len(low) != len(high):  # "01-3"
             return None
-        if len(numbers) + last - first >= most:  # before a mangled one fills the memory
+        if (
+            not 0 <= last - first < most - len(numbers)
+        ):  # "4-2"; a mangled one would fill the memory
             return None
-        if last < _USUAL_NUMBERS:
-            numbers += _usual_numbers(width)[first : last + 1]
-        else:
-            numbers += [str(number).zfill(width) for number in range(first, last + 1)]
+        form = f"{{:0{len(low)}}}" if padded else "{}"
+        numbers += map(form.format, range(first, last + 1))
     return numbers
-
-
-@cache
-def _usual_numbers(width: int) -> list[str]:
-    """The numbers from 0 of most nodes, with zeros before them to a width."""
-    return [str(number).zfill(width) for number in range(_USUAL_NUMBERS)]
 
 
 def excluded_hosts(values: Column) -> pa.Array:

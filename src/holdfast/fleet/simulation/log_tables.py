@@ -63,10 +63,11 @@ def attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The attempts in `schema.ATTEMPTS`, one row group at a time."""
     a = run.attempts
     stop_ms = np.where(a.state == State.RUNNING, run.end_ms, a.end_ms)
-    runtime_s = np.where(a.start_ms >= 0, stop_ms // 1000 - a.start_ms // 1000, 0)
-    submit_s, job_runtime_s = _submissions(run), job_runtimes(a.job, a.attempt, runtime_s)
-    for low in range(0, len(submit_s), ROW_GROUP_ROWS):
-        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s, job_runtime_s)
+    # What runs was last seen when the simulated time was over.
+    runtime_s = (stop_ms // 1000 - a.start_ms // 1000) * (a.start_ms >= 0)
+    times = _submissions(run), runtime_s, job_runtimes(a.job, a.attempt, runtime_s)
+    for low in range(0, len(runtime_s), ROW_GROUP_ROWS):
+        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), *times)
 
 
 def _submissions(run: Run) -> Array:
@@ -97,7 +98,9 @@ def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
     return found
 
 
-def _attempts(run: Run, rows: slice, submit_s: Array, job_runtime_s: Array) -> pa.Table:
+def _attempts(
+    run: Run, rows: slice, submit_s: Array, runtime_s: Array, job_runtime_s: Array
+) -> pa.Table:
     """Some of the attempts."""
     scenario, jobs = run.scenario, run.jobs
     a = run.attempts[rows]
@@ -111,9 +114,6 @@ def _attempts(run: Run, rows: slice, submit_s: Array, job_runtime_s: Array) -> p
     exits = np.array([_EXITS.get(state, (0, 0, False)) for state in State], "i8")[a.state]
     submit = pa.array(submit_s[rows])
     start_s, end_s = epoch_s(run, a.start_ms), epoch_s(run, a.end_ms)
-    # What runs was last seen when the simulated time was over.
-    now_s = pa.scalar(scenario.begin_s + run.end_ms // 1000, pa.int64())
-    stop_s = pc.if_else(pa.array(a.state == State.RUNNING), now_s, end_s)
     reason = np.where(a.attempt > 1, 1, np.where(a.state == State.PENDING, 2, 0))
     per_node = scenario.cluster.gpus_per_node
     table = table_of(
@@ -142,7 +142,7 @@ def _attempts(run: Run, rows: slice, submit_s: Array, job_runtime_s: Array) -> p
             "eligible_s": pc.max_element_wise(epoch_s(run, a.eligible_ms), submit),
             "start_s": start_s,
             "end_s": end_s,
-            "runtime_s": pc.subtract(stop_s, start_s),
+            "runtime_s": pa.array(runtime_s[rows], mask=a.start_ms < 0),
             "job_runtime_s": pa.array(job_runtime_s[rows]),
             "time_limit_s": pa.array(jobs.limit_ms[job] // 1000),
             "node_count": pa.array(np.maximum(a.node_count, -(-a.gpus // per_node))),
