@@ -37,7 +37,7 @@ FEW_VALUES = [
 MANY_VALUES = ("job_id", "db_index", "name", "work_dir", "priority", "message", "raw")
 
 # Whole numbers that differ little from row to row; their ranges tell which rows a window needs
-RISING = ("job_id_raw", "submit_s", "eligible_s", "start_s", "end_s", "runtime_s", "job_runtime_s")
+RISING = ["job_id_raw", "submit_s", "eligible_s", "start_s", "end_s", "runtime_s", "job_runtime_s"]
 
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
 
@@ -166,17 +166,14 @@ def write_rows(target: Path, pieces: Iterable[pa.Table]) -> None:
 
 def store_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Writes a file of the store; columns that are coded in memory are plain in it."""
-    repeated = [name for name in FEW_VALUES if name.split(".")[0] in schema.names]
-    rising = [name for name in RISING if name in schema.names]
-    large = [name for name in MANY_VALUES if name in schema.names]
     return pq.ParquetWriter(
         target,
         schema,
-        compression=dict.fromkeys(large, "zstd"),
-        compression_level=dict.fromkeys(large, 1),
-        use_dictionary=repeated,
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=rising,
+        compression=dict.fromkeys(MANY_VALUES, "zstd"),
+        compression_level=dict.fromkeys(MANY_VALUES, 1),
+        use_dictionary=FEW_VALUES,
+        column_encoding=dict.fromkeys(RISING, "DELTA_BINARY_PACKED"),
+        write_statistics=RISING,
         store_schema=False,
     )
 
