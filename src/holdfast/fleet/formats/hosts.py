@@ -1,7 +1,8 @@
-"""Host lists (``node[1-4,7]-ib,login1``), expanded once per distinct list."""
+"""Host lists (``node[1-4,7]-ib,login1``) expanded by ClusterShell, once per distinct list."""
 
 from __future__ import annotations
 
+import math
 import re
 from threading import Lock
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.fleet.formats.columns import Column, by_distinct, coded, flat
 
@@ -21,7 +23,7 @@ _NO_CODES = np.zeros(0, np.int32)
 _LOCK = Lock()
 
 _MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
-_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_MAX_DIGITS = 18  # of a number in a range
 _HOST_CHARACTERS = re.compile(r"[A-Za-z0-9_.\-\[\],]+")
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
@@ -79,10 +81,13 @@ def hosts_of(text: str) -> list[str] | None:
     group, left = [name], _MAX_CHARACTERS
     for ranges, _, outside in pieces:
         suffix, *names = outside.split(",")
-        numbers = _numbers(ranges, left // (len(group) * len(group[0] + suffix + "0001")))
-        if numbers is None:
+        left -= len(group) * _size(ranges) * len(group[0] + suffix + "0001")
+        if left < 0:
             return None
-        left -= len(group) * len(numbers) * len(group[0] + suffix + "0001")
+        try:
+            numbers = set(RangeSet(ranges))  # iterating over it would sort it
+        except RangeSetException:  # "4-2", "01-3"
+            return None
         group = [name + number + suffix for name in group for number in numbers]
         if names:
             hosts += [*group, *names[:-1]]
@@ -91,24 +96,16 @@ def hosts_of(text: str) -> list[str] | None:
     return sorted(found) if all(found) else None
 
 
-def _numbers(ranges: str, most: int) -> list[str] | None:
-    """The numbers of "01-04,7"; None if that is no range, or names more than `most` of them."""
-    numbers: list[str] = []
-    for part in map(_RANGE.fullmatch, ranges.split(",")):
-        if part is None:
-            return None
-        low, high = part[1], part[2] or part[1]
-        first, last = int(low), int(high)
-        padded = low != str(first) or high != str(last)
-        if padded and len(low) != len(high):  # "01-3"
-            return None
-        if (
-            not 0 <= last - first < most - len(numbers)
-        ):  # "4-2"; a mangled one would fill the memory
-            return None
-        form = f"{{:0{len(low)}}}" if padded else "{}"
-        numbers += map(form.format, range(first, last + 1))
-    return numbers
+def _size(ranges: str) -> float:
+    """How many numbers "01-04,7" names, before a mangled one fills the memory; infinite: it is no range."""
+    size = 0
+    for part in ranges.split(","):
+        low, dash, high = part.partition("-")
+        high = high if dash else low
+        if not (low.isdigit() and high.isdigit() and max(len(low), len(high)) <= _MAX_DIGITS):
+            return math.inf
+        size += max(int(high) - int(low), 0) + 1
+    return size
 
 
 def excluded_hosts(values: Column) -> pa.Array:
