@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.fleet.schema import NODES, TABLES
+from holdfast.fleet.simulation.log_tables import job_runtimes
 from holdfast.fleet.store import write_manifest
 
 BEGIN_S = 1_767_225_600  # 2026-01-01
@@ -90,6 +91,8 @@ class Drawn:
             "start_s": BEGIN_S + self.start_s,
             "end_s": BEGIN_S + self.end_s,
             "runtime_s": self.end_s - self.start_s,
+            "job_runtime_s": job_runtimes(self.job, self.attempt, self.end_s - self.start_s),
+            "ran": np.ones(n, bool),
             "node_count": self.span,
             "nodes": pa.ListArray.from_arrays(offsets, names.take(pa.array(self.order[places]))),
             "gpus": self.gpus,

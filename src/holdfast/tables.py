@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_ENGINE = "duckdb"
+SMALL_BYTES = 1 << 20  # of Parquet
 
 _SPARK = {
     # As in DuckDB, what cannot be computed is null, not the end of the query.
@@ -163,7 +164,11 @@ class _DuckDB(Engine):
     def parquet(self, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
         if files:
             paths = ", ".join(literal(str(file)) for file in files)
-            self.view(name, f"SELECT * FROM read_parquet([{paths}])")
+            # Small files are read once: to open them for every query takes longer than the query.
+            name_rows = (
+                self.keep if sum(f.stat().st_size for f in files) < SMALL_BYTES else self.view
+            )
+            name_rows(name, f"SELECT * FROM read_parquet([{paths}])")
         else:
             self.load(name, schema.empty_table())
 

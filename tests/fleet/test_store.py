@@ -82,3 +82,12 @@ def test_sweep_removes_what_the_list_does_not_name(store: Path) -> None:
     sweep(store)
     assert not left.exists()
     assert all(file.exists() for file in listed)
+
+
+def test_what_an_attempt_and_those_of_its_job_before_it_ran(store: Path) -> None:
+    log = open_log(store)
+    total: dict[str, int] = {}
+    for row in log.rows(f"SELECT * FROM {log.table('attempts')} ORDER BY job_id, attempt"):
+        total[row["job_id"]] = total.get(row["job_id"], 0) + (row["runtime_s"] or 0)
+        assert row["job_runtime_s"] == total[row["job_id"]]
+        assert row["ran"] or row["start_s"] is None

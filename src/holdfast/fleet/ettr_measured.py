@@ -8,6 +8,7 @@ follows from the assumptions, see `productive_time`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,12 +147,10 @@ def mean_interval(mean: float, deviation: float | None, n: int) -> tuple[float, 
 def _runs(log: FleetLog) -> str:
     """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
     long_s = literal(float(log.assumptions.long_run_s))
-    times = log.executions
+    chosen = f"SELECT run FROM {log.executions} GROUP BY run HAVING sum(runtime_s) >= {long_s}"
     if not log.assumptions.chain_by_name:
-        # Most runs are one short attempt: set them aside before grouping.
-        times = f"""(SELECT run, runtime_s FROM {log.executions} WHERE runtime_s >= {long_s}
-                OR run IN (SELECT run FROM {log.executions} WHERE attempt > 1)) AS several"""
-    chosen = f"SELECT run FROM {times} GROUP BY run HAVING sum(runtime_s) >= {long_s}"
+        least_s = math.ceil(log.assumptions.long_run_s)
+        chosen = f"SELECT run FROM {log.executions} WHERE job_runtime_s >= {least_s}"
     attempts = f"(SELECT * FROM {log.executions} WHERE run IN ({chosen}))"
     return f"""SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
             SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,

@@ -69,7 +69,7 @@ def why_blind(log: FleetLog) -> str:
     if only_outages(log):
         marked = log.value(f"SELECT count(*) FROM {outage_failures(log)}")
         return "" if marked else "the log does not say which outages are failures"
-    if not log.value(f"SELECT count(*) FROM {log.executions}"):
+    if not log.ended():
         return "no attempt ran in that time"
     if hides_attempts(log):
         return "earlier attempts of requeued jobs are hidden"
@@ -82,7 +82,7 @@ def why_blind(log: FleetLog) -> str:
         lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
         if not names_ends(log):
             return f"its scheduler has no state for a failed node, and there are {lacks}"
-        failed = log.value(f"SELECT count(*) FROM {log.executions} WHERE state = 'FAILED'")
+        failed = log.ended("FAILED")
         if failed:
             return f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
     return ""
@@ -95,9 +95,7 @@ def unsure_zone(log: FleetLog) -> bool:
     if not assumed or all(each.get("zone", "") for each in facts):
         return False
     fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
-    failed = log.value(
-        f"SELECT count(*) FROM {log.executions} WHERE state IN ('{NODE_FAIL}', 'FAILED')"
-    )
+    failed = log.ended(NODE_FAIL, "FAILED")
     return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 
 

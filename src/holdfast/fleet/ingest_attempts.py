@@ -32,18 +32,20 @@ _EITHER = ("out_of_memory", "sigterm")
 _JOB = "hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END)"
 _END = f"coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END)"
 # `place` is the number of the file and that of the row
-_INDEX = f"""SELECT place, key, attempt, submit_s, start_s, {_END} AS end_s, runtime_s, {_JOB} AS job,
-    recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep FROM """
+_INDEX = f"""SELECT place, key, attempt, submit_s, start_s, {_END} AS end_s, runtime_s, job_runtime_s,
+    {_JOB} AS job, recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep FROM """
 
 # The executions of each job that has several. A job that was resized has a row per size, all with the
 # same start: each counts from the end of the row before.
 _CHAINS = """CREATE OR REPLACE TABLE chain AS
-    SELECT place, row_number() OVER w AS number,
+    SELECT *, CAST(sum(coalesce(own_s, runtime_s, 0)) OVER (PARTITION BY job ORDER BY number) AS BIGINT)
+        AS job_s FROM (
+    SELECT place, job, runtime_s, row_number() OVER w AS number,
         CASE WHEN lag(resizing) OVER w AND lag(start_s) OVER w = start_s
             AND end_s IS NOT NULL AND lag(end_s) OVER w IS NOT NULL
         THEN greatest(end_s - lag(end_s) OVER w, 0) END AS own_s
     FROM attempt WHERE keep AND job IN (FROM several)
-    WINDOW w AS (PARTITION BY job ORDER BY coalesce(submit_s, start_s), start_s, place)"""
+    WINDOW w AS (PARTITION BY job ORDER BY coalesce(submit_s, start_s), start_s, place))"""
 
 # A hidden attempt shows on a job with one row: Slurm's restart counter is above 0; or the row waited for
 # BeginTime, as a requeued job does, and was submitted later than a job with a higher number, which a
@@ -78,7 +80,8 @@ _REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
 # What becomes of the rows of each file: how many go, and whether each of the others stays as it is.
 _FILES = """SELECT place >> 40 AS file, count(*) FILTER (NOT keep), bool_or(recovered AND keep),
         bool_and(keep AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
-            AND runtime_s IS NOT DISTINCT FROM coalesce(own_s, runtime_s))
+            AND attempt.runtime_s IS NOT DISTINCT FROM coalesce(own_s, attempt.runtime_s)
+            AND job_runtime_s IS NOT DISTINCT FROM coalesce(job_s, attempt.runtime_s, 0))
     FROM attempt LEFT JOIN chain USING (place) GROUP BY file"""
 
 
@@ -278,7 +281,8 @@ class Attempts:
             rows = self._db.sql(
                 f"""SELECT wide.* EXCLUDE (place) REPLACE (
                     nullif(coalesce(number, 1), 0)::INTEGER AS attempt,
-                    coalesce(own_s, runtime_s) AS runtime_s)
+                    coalesce(own_s, wide.runtime_s) AS runtime_s,
+                    coalesce(job_s, wide.runtime_s, 0) AS job_runtime_s)
                 FROM {self._rows(numbers)} LEFT JOIN chain USING (place)
                 ANTI JOIN (FROM attempt WHERE NOT keep) AS dropped USING (place)"""
             )
@@ -335,8 +339,9 @@ def _filled() -> str:
     """A bit for each column that says something: not null, not empty, not false."""
     bits = []
     for field in ATTEMPTS:
-        # The cluster is the same in all rows of an attempt by now, the end goes with the state.
-        if field.name not in ("cluster", "key", "end_s"):
+        # The cluster is the same in all rows of an attempt by now, the end goes with the state; others
+        # follow from what a row says.
+        if field.name not in ("cluster", "key", "end_s", "ran", "job_runtime_s"):
             bits.append(f"(coalesce({_says(field)}, false)::BIGINT << {len(bits)})")
     return " | ".join(bits)
 

@@ -33,8 +33,11 @@ FEW_VALUES = [
     "result", "message", "event", "xid", "cause", "source",
 ]  # fmt: skip
 
+# What is worth compressing: codes and small differences are small as they are
+MANY_VALUES = ("job_id", "db_index", "name", "work_dir", "priority", "message", "raw")
+
 # Whole numbers that differ little from row to row; their ranges tell which rows a window needs
-RISING = ("job_id_raw", "submit_s", "eligible_s", "start_s", "end_s", "runtime_s")
+RISING = ["job_id_raw", "submit_s", "eligible_s", "start_s", "end_s", "runtime_s", "job_runtime_s"]
 
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
 
@@ -85,7 +88,7 @@ class Stage:
             # A source that states no cluster has "", as the keys of null differ from all others.
             named = pc.fill_null(flat(attempts["cluster"]), "")
             attempts = replaced(attempts, "cluster", named)
-            attempts = with_codes(with_key(_numbered(_with_runtime(attempts))))
+            attempts = with_codes(with_key(_numbered(with_ran(_with_runtime(attempts)))))
             self._write(attempts)
             tables["seen_nodes"] = _seen_nodes(attempts)
         for name, table in tables.items():
@@ -157,34 +160,52 @@ def write_rows(target: Path, pieces: Iterable[pa.Table]) -> None:
     """Write a file of attempts for the store."""
     with store_writer(target, coded_table("attempts").schema) as writer:
         for rows in pieces:
-            writer.write_table(with_codes(rows.cast(ATTEMPTS)), row_group_size=ROW_GROUP_ROWS)
+            rows = with_codes(with_ran(rows.cast(ATTEMPTS)))
+            writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
 
 
 def store_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Writes a file of the store; columns that are coded in memory are plain in it."""
-    repeated = [name for name in FEW_VALUES if name.split(".")[0] in schema.names]
-    rising = [name for name in RISING if name in schema.names]
     return pq.ParquetWriter(
         target,
         schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=repeated,
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=rising,
+        compression=dict.fromkeys(MANY_VALUES, "zstd"),
+        compression_level=dict.fromkeys(MANY_VALUES, 1),
+        use_dictionary=FEW_VALUES,
+        column_encoding=dict.fromkeys(RISING, "DELTA_BINARY_PACKED"),
+        write_statistics=RISING,
         store_schema=False,
     )
 
 
 def _numbered(attempts: pa.Table) -> pa.Table:
-    """Attempts with the order of those that stand together: the commit corrects it where it is another."""
+    """Attempts with the order of those that stand together: the commit corrects it where it is another.
+
+    And with the runtime of their job so far.
+    """
     job = flat(attempts["job_id_raw"]).to_numpy(zero_copy_only=False)
     cluster = coded(attempts["cluster"]).indices.to_numpy(zero_copy_only=False)
     first = np.flatnonzero(
         np.append(True, (np.diff(job) != 0) | (np.diff(cluster) != 0))[: len(job)]
     )
-    place = np.arange(len(job)) - np.repeat(first, np.diff(np.append(first, len(job))))
-    return replaced(attempts, "attempt", pa.array(place + 1, pa.int32()))
+    first = np.repeat(first, np.diff(np.append(first, len(job))))
+    attempts = replaced(attempts, "attempt", pa.array(np.arange(len(job)) - first + 1, pa.int32()))
+    total = np.append(0, flat(pc.fill_null(attempts["runtime_s"], 0)).to_numpy().cumsum())
+    return replaced(attempts, "job_runtime_s", pa.array(total[1:] - total[first]))
+
+
+def with_ran(attempts: pa.Table) -> pa.Table:
+    """Attempts with whether each ran.
+
+    A node cannot fail under an attempt that neither started nor was given nodes: it did not run.
+    """
+    lost = pc.and_(
+        pc.equal(flat(attempts["state"]), "NODE_FAIL"),
+        pc.greater(pc.list_value_length(attempts["nodes"]), 0),
+    )
+    spent = pc.or_kleene(pc.greater(attempts["runtime_s"], 0), lost)
+    ended = pc.and_(pc.is_valid(attempts["end_s"]), pc.fill_null(spent, False))
+    return replaced(attempts, "ran", pc.or_(pc.is_valid(attempts["start_s"]), ended))
 
 
 def _with_runtime(attempts: pa.Table) -> pa.Table:

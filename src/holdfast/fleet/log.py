@@ -229,7 +229,7 @@ class FleetLog:
         """Attempts that were alive in the window, with the columns that every analysis shares.
 
         Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
-        `ran`, `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
+        `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
         window), `gpu_hours` and `node_days` (of the exposed time). `end_s` is null while an attempt runs
         and where its end cannot be placed in time; else the end, or start + runtime where the log has
         a final state and no end.
@@ -251,10 +251,7 @@ class FleetLog:
 
     @property
     def _placed(self) -> str:
-        """The attempts of the store, each placed in time as far as it can be.
-
-        A node cannot fail under an attempt that neither started nor was given nodes: it did not run.
-        """
+        """The attempts of the store, each placed in time as far as it can be."""
         run = "job_id"
         if self.assumptions.chain_by_name:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
@@ -263,10 +260,7 @@ class FleetLog:
         lasts = " OR ".join(f"state = '{state}'" for state in NOT_OVER)  # IN would join a table
         return self.view(
             "placed",
-            f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s,
-                start_s IS NOT NULL OR (end_s IS NOT NULL AND (
-                    runtime_s > 0 OR (state = '{NODE_FAIL}' AND coalesce(array_length(nodes), 0) > 0)
-                )) AS ran
+            f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s
             FROM (
                 SELECT {rest}, CASE WHEN end_s IS NULL AND NOT ({lasts})
                     THEN start_s + runtime_s ELSE end_s END AS end_s
@@ -356,6 +350,12 @@ class FleetLog:
             FROM {self.tallies} WHERE ran GROUP BY "user", account, gpus""",
         )
 
+    def ended(self, *states: str) -> int:
+        """Executions that ended in some states; without any named, all."""
+        where = f"state IN {literal(states)}" if states else "TRUE"
+        counted = f"SELECT sum(attempts) FROM {self.tallies} WHERE ran AND {where}"
+        return int(self.value(counted) or 0)
+
     @property
     def tallies(self) -> str:
         """All attempts, counted: what several questions ask of every one is read from the store once.
@@ -371,7 +371,7 @@ class FleetLog:
             f"""SELECT {keys}, ran, count(*) AS attempts, sum(gpu_hours) AS gpu_hours,
                 sum(node_days) AS node_days,
                 count(CASE WHEN priority > 0 THEN 1 END) AS held,
-                sum(CASE WHEN priority > 0 THEN priority END) AS held_priority,
+                sum(CASE WHEN priority > 0 THEN CAST(priority AS DOUBLE) END) AS held_priority,
                 count(priority) AS priority, {known},
                 count(CASE WHEN array_length(nodes) > 0 OR nodes IS NULL THEN 1 END) AS nodes
             FROM {self.attempts} GROUP BY {keys}, ran""",

@@ -358,9 +358,10 @@ def losses(log: FleetLog) -> tuple[str, str]:
     """Failures and preemptions with the GPU-hours that each of them lost.
 
     Returns:
-        (infrastructure failures + `lost`; preemptions + `lost`, zero for those of first order and
-        for attempts that are among the failures, and `cause`: that of the latest failure of the
-        preemptor's run before the preemption, null for those of first order).
+        (infrastructure failures + `lost`; preemptions: key, job_id, user, account, gpus, preemptor,
+        preemptor_run, order, `lost`, zero for those of first order and for attempts that are among the
+        failures, and `cause`: that of the latest failure of the preemptor's run before the preemption,
+        null for those of first order).
     """
     width = f"coalesce({'gpus' if has_gpus(log) else 'node_count'}, 0)"
     failures = log.keep(
@@ -379,7 +380,8 @@ def losses(log: FleetLog) -> tuple[str, str]:
                 ON taken.preemptor_run = failed.run AND failed.stop_s <= taken.signal_s + 1
             WHERE taken."order" = 2
         )
-        SELECT taken.*, latest.cause, CASE WHEN taken."order" = 2 AND failed.key IS NULL
+        SELECT taken.key, job_id, "user", account, gpus, preemptor,
+            preemptor_run, "order", latest.cause, CASE WHEN taken."order" = 2 AND failed.key IS NULL
             THEN {width.replace("(", "(taken.")} * taken.lost_s / {HOUR_S}
             ELSE CAST(0 AS DOUBLE) END AS lost
         FROM (

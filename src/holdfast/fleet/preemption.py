@@ -176,7 +176,7 @@ def _inferred(log: FleetLog) -> str:
     )
     # SIGTERM alone proves nothing: a user's own tools send it, too. Nor does a TIMEOUT before its limit
     # where nobody could have preempted: an administrator may cut the limit of a job that runs.
-    sure = log.keep(
+    sure = log.view(
         "sure_preemptions",
         f"""SELECT {VICTIM}, evidence, {PREEMPTOR}, CAST(stop_s AS DOUBLE) AS signal_s
         FROM {strong} LEFT JOIN {took} USING (key)
@@ -228,7 +228,7 @@ def _ranks(log: FleetLog) -> str:
         f"""WITH worth AS (
             -- A held job has no priority.
             SELECT "{column}" AS class,
-                CAST(sum(held_priority) AS DOUBLE) / sum(held) AS priority
+                sum(held_priority) / sum(held) AS priority
             FROM {log.tallies} WHERE ran AND "{column}" IS NOT NULL GROUP BY "{column}"
         ), known AS (
             SELECT * FROM {log.table("qos")} WHERE {column == "qos"}
@@ -263,7 +263,7 @@ def _outranked(log: FleetLog, victims: str) -> str:
 def _starts(log: FleetLog, extra: str, where: str) -> str:
     """Attempts as possible preemptors, with further columns."""
     return f"""SELECT key AS preemptor_key, job_id AS preemptor, run AS preemptor_run,
-            "{_class_column(log)}" AS preemptor_class, priority AS preemptor_priority,
+            "{_class_column(log)}" AS own_class, priority AS preemptor_priority,
             eligible_s AS preemptor_eligible_s, start_s AS preemptor_start_s, {extra}
         FROM {log.executions} WHERE {where}"""
 
@@ -274,7 +274,7 @@ def _in_time(log: FleetLog) -> str:
         AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
         AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
         AND preemptor <> job_id
-        AND (ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)"""
+        AND (preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL)"""
 
 
 def _window_s(log: FleetLog) -> float:
@@ -288,18 +288,20 @@ def _candidates_on_nodes(log: FleetLog, victims: str) -> str:
     width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
-    outranks = f'"{_class_column(log)}" IN (SELECT preemptor_class FROM {_ranks(log)})'
-    starts = _starts(log, columns, outranks)
+    column = f'"{_class_column(log)}"'
+    starts = _starts(log, columns, f"{column} IN (SELECT preemptor_class FROM {_ranks(log)})")
+    # Few attempts start where a victim ended: who outranks whom is asked of those alone.
     return f"""SELECT key, preemptor_key, min(preemptor) AS preemptor, min(preemptor_run) AS preemptor_run,
             min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM ({starts}) AS starts
         JOIN (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
-                SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims)}) AS outranked
+                SELECT key, job_id, {column} AS rank_class, priority, evidence, stop_s,
+                    unnest(nodes) AS node FROM {victims}
             ) AS each_node
         ) AS ends ON ends.node = starts.node AND ends.bucket = starts.bucket
-            AND ends.preemptor_class = starts.preemptor_class
-        WHERE {_in_time(log)}
+        JOIN {_ranks(log)} AS ranks ON rank_class = victim_class AND own_class = preemptor_class
+        WHERE {_in_time(log)} AND (evidence = 'label' OR NOT labelled_only)
         GROUP BY key, preemptor_key"""
 
 
@@ -317,7 +319,7 @@ def _candidates_waiting(log: FleetLog, victims: str) -> str:
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
             FROM ({_outranked(log, victims)}) AS outranked WHERE evidence <> 'label'
         ) AS ends ON ends."partition" = starts."partition"
-            AND ends.bucket = starts.bucket AND ends.preemptor_class = starts.preemptor_class
+            AND ends.bucket = starts.bucket AND preemptor_class = own_class
         WHERE {_in_time(log)}"""
 
 
@@ -355,7 +357,7 @@ def _co_victims(log: FleetLog, known: str, youngest_s: int) -> str:
                 ) AS signals ON taker.preemptor_key = signals.preemptor_key
             ) AS each_node
         ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
-            AND ends.preemptor_class = takers.preemptor_class
+            AND preemptor_class = own_class
         WHERE {_in_time(log)} AND stop_s >= signalled_s - {ROUNDING_S}
             AND stop_s <= signalled_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
         QUALIFY row_number() OVER (PARTITION BY key ORDER BY preemptor_start_s, preemptor_key) = 1"""

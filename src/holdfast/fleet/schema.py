@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-STORE_VERSION = 2
+STORE_VERSION = 3
 # States of attempts that are not over; every other one is final
 NOT_OVER = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD")
 
@@ -42,6 +42,9 @@ ATTEMPTS = pa.schema(
         pa.field("start_s", pa.int64()),
         pa.field("end_s", pa.int64()),  # null while it runs, or unknown
         pa.field("runtime_s", pa.int64()),  # on its nodes; a resize's overlap counts once
+        pa.field("job_runtime_s", pa.int64()),  # that, and of the executions of its job before it
+        # Whether it had nodes: it started, or ended after some time or by the failure of a node of its
+        pa.field("ran", pa.bool_()),
         pa.field("time_limit_s", pa.int64()),  # null: none or unknown
         pa.field("node_count", pa.int32()),
         pa.field("nodes", pa.list_(pa.string())),  # expanded host list; empty if never started

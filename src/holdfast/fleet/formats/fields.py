@@ -114,6 +114,7 @@ def _at_once(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None
     """Times that are all local ones or all carry a zone, in microseconds; None if they are neither."""
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         try:
+            array[:_LOOK].cast(kind)  # every text that is none costs as much as a hundred that are
             stamps = array.cast(kind)
         except pa.ArrowInvalid:
             continue
@@ -349,8 +350,9 @@ def xids(given: Column, *said: pa.Array) -> pa.Array:
     strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
     number = pc.match_substring_regex(strings, r"^\d{1,4}$")
     found = pc.if_else(number, strings, pa.scalar(None, pa.string())).cast(pa.int32())
-    for source in said:
-        if pc.any(pc.match_substring(source, "xid", ignore_case=True)).as_py():
-            number = pc.struct_field(pc.extract_regex(source, _XID), "xid")
-            found = pc.coalesce(found, number.cast(pa.int32()))
+    for source in map(coded, said):
+        words = source.dictionary
+        if pc.any(pc.match_substring(words, "xid", ignore_case=True)).as_py():
+            number = pc.struct_field(pc.extract_regex(words, _XID), "xid").cast(pa.int32())
+            found = pc.coalesce(found, number.take(source.indices))
     return found

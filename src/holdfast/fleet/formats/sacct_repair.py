@@ -219,6 +219,8 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
     Dynamic programming over (column, surplus used so far).
     """
     surplus = len(pieces) - len(layout.columns)
+    if not surplus:
+        return pieces if layout.holds(pieces) else None
     breaks = [piece.count("\n") for piece in pieces]
     cost = [0.0] + [_INFINITE] * surplus
     taken: list[list[int]] = []  # [column][surplus after it] -> surplus that the column took

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.formats.columns import replaced, row_key, table_of
 from holdfast.fleet.ingest_commit import IDENTITY, last_of_each
-from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, with_key
+from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, with_key, with_ran
 from holdfast.fleet.node_signals import TICKET
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES, NODES, QOS
 from holdfast.fleet.simulation.engine import Run
@@ -61,9 +61,13 @@ def node_lists(run: Run, rows: slice) -> pa.Array:
 
 def attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The attempts in `schema.ATTEMPTS`, one row group at a time."""
-    submit_s = _submissions(run)
-    for low in range(0, len(submit_s), ROW_GROUP_ROWS):
-        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s)
+    a = run.attempts
+    stop_ms = np.where(a.state == State.RUNNING, run.end_ms, a.end_ms)
+    # What runs was last seen when the simulated time was over.
+    runtime_s = (stop_ms // 1000 - a.start_ms // 1000) * (a.start_ms >= 0)
+    times = _submissions(run), runtime_s, job_runtimes(a.job, a.attempt, runtime_s)
+    for low in range(0, len(runtime_s), ROW_GROUP_ROWS):
+        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), *times)
 
 
 def _submissions(run: Run) -> Array:
@@ -85,7 +89,18 @@ def _submissions(run: Run) -> Array:
     return submit_s
 
 
-def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
+def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
+    """Seconds that each attempt and those of its job before it ran."""
+    order = np.lexsort((attempt, job))
+    jobs, total = job[order], np.append(0, runtime_s[order].cumsum())
+    found: Array = np.empty_like(runtime_s)
+    found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
+    return found
+
+
+def _attempts(
+    run: Run, rows: slice, submit_s: Array, runtime_s: Array, job_runtime_s: Array
+) -> pa.Table:
     """Some of the attempts."""
     scenario, jobs = run.scenario, run.jobs
     a = run.attempts[rows]
@@ -99,9 +114,6 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
     exits = np.array([_EXITS.get(state, (0, 0, False)) for state in State], "i8")[a.state]
     submit = pa.array(submit_s[rows])
     start_s, end_s = epoch_s(run, a.start_ms), epoch_s(run, a.end_ms)
-    # What runs was last seen when the simulated time was over.
-    now_s = pa.scalar(scenario.begin_s + run.end_ms // 1000, pa.int64())
-    stop_s = pc.if_else(pa.array(a.state == State.RUNNING), now_s, end_s)
     reason = np.where(a.attempt > 1, 1, np.where(a.state == State.PENDING, 2, 0))
     per_node = scenario.cluster.gpus_per_node
     table = table_of(
@@ -130,7 +142,8 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
             "eligible_s": pc.max_element_wise(epoch_s(run, a.eligible_ms), submit),
             "start_s": start_s,
             "end_s": end_s,
-            "runtime_s": pc.subtract(stop_s, start_s),
+            "runtime_s": pa.array(runtime_s[rows], mask=a.start_ms < 0),
+            "job_runtime_s": pa.array(job_runtime_s[rows]),
             "time_limit_s": pa.array(jobs.limit_ms[job] // 1000),
             "node_count": pa.array(np.maximum(a.node_count, -(-a.gpus // per_node))),
             "nodes": node_lists(run, rows),
@@ -138,7 +151,7 @@ def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
         },
         len(job),
     )
-    return with_key(table)
+    return with_key(with_ran(table))
 
 
 # --- Nodes and what happens to them --------------------------------------------------------------
