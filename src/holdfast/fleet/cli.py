@@ -444,9 +444,6 @@ def calibrate(
     /,
     *,
     output: Annotated[Output | None, option("--output", "-o", metavar="FILE")] = None,
-    replicas: Count = 0,
-    seed: int = 1,
-    jobs: Annotated[Positive | None, option("--jobs", "--processes")] = None,
     window: Window = Window(),
     model: Model = Model(),
 ) -> Answer:
@@ -458,25 +455,15 @@ def calibrate(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         output: Write the scenario here (TOML).
-        replicas: Simulations to hold against the log: does the scenario fit it? (8 are enough)
-        seed: Random seed (same seed, same result).
-        jobs: Number of worker processes (default: all cores).
     """
     from holdfast.fleet.simulation.calibration import calibrate as run
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
-    log = opened(store, window, model)
-    made = run(log)
+    made = run(opened(store, window, model))
     if output is not None:
         made.write(output)
-    fit = None
-    if replicas:
-        from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
-
-        played = {"replicas": replicas, "seed": seed, "processes": jobs}
-        fit = goodness_of_fit(log, made.scenario, made.days, **played)  # type: ignore[arg-type]
-    return replace(made, fit=fit, output=output)
+    return replace(made, output=output)
 
 
 @app.command

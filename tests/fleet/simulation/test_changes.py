@@ -148,10 +148,9 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
         "cluster.names",
         "cluster.without",
         "qos.name",
-        "workload.kind",
         "workload.ends.state",
     ]
-    texts += ["workload.log", "begin", "scheduler.policy", "scheduler.preemption"]
+    texts += ["begin", "scheduler.policy", "scheduler.preemption"]
     texts += ["failures.components.name", "failures.components.check", "checkpoint.mode"]
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
 

@@ -19,7 +19,6 @@ from holdfast.fleet.simulation.durations import LEAST, Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
 from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
-from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interval, shrink
@@ -115,7 +114,7 @@ def workload(
     sizes = _sizes(log, those, cluster, classes, findings)
     ends = _ends(log, those, findings)
     limits = _short_limits(those, ends, findings), _limit_factor(log, those, findings)
-    return Workload("synthetic", jobs_per_day, users, hours, days, sizes, ends, *limits)
+    return Workload(jobs_per_day, users, hours, days, sizes, ends, *limits)
 
 
 # --- Arrivals ------------------------------------------------------------------------------------
@@ -150,8 +149,7 @@ def _arrivals(
     if bursts > BURSTS:
         findings.note(
             f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
-            "a Poisson process, which is what is simulated. Simulated waits are too short; a replay "
-            '(workload.kind = "replay") keeps the bursts.'
+            "a Poisson process, which is what is simulated. Simulated waits are too short."
         )
     return jobs_per_day, by_hour, by_day
 
@@ -230,6 +228,11 @@ def _sizes(
         findings.found(f"{key}.spread", spread, completed, work.sigma_ci95)
         sizes.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
     return tuple(sizes)
+
+
+def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
+    """GPUs as gangs take them: a part of one node, or whole nodes."""
+    return np.where(gpus > gpus_per_node, -(-gpus // gpus_per_node) * gpus_per_node, gpus)
 
 
 def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.answer import Answer, Finding, Section, Value
 from holdfast.errors import InputError
@@ -30,9 +30,6 @@ from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import counted, duration
 
-if TYPE_CHECKING:
-    from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
-
 
 @dataclass(frozen=True)
 class Calibration(Answer):
@@ -41,10 +38,8 @@ class Calibration(Answer):
     scenario: Scenario
     remarks: list[str]  # What was left out or is doubtful, a sentence each
     estimates: list[Estimate]  # Every key that was estimated or assumed, in the order of the method
-    days: float  # Length of the window that was fitted; a simulation to compare with is as long
+    days: float  # Length of the window that was fitted
     source: str  # The store
-    # How well simulations of the scenario fit the log, if that was asked for.
-    fit: GoodnessOfFit | None = None
     output: Path | None = None  # Where the scenario was written
 
     @property
@@ -90,7 +85,6 @@ class Calibration(Answer):
             "estimates": [each.to_dict() for each in self.estimates if each.estimated],
             "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
             "notes": self.remarks,
-            "fit": self.fit and self.fit.to_dict(),
             "output": self.output,
             "html": None,
         }
@@ -109,8 +103,7 @@ class Calibration(Answer):
             f"{len(self.estimates) - estimated} assumed."
             + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
         )
-        fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
-        return [Finding(first, "estimates"), *fits, *map(Finding, self.remarks)]
+        return [Finding(first, "estimates"), *map(Finding, self.remarks)]
 
     def values(self) -> list[Value]:
         """The estimates that are numbers."""
@@ -118,12 +111,11 @@ class Calibration(Answer):
         return [Value(each.key, float(each.value), each.unit, each.interval) for each in told]  # type: ignore[arg-type]
 
     def sections(self) -> list[Section]:
-        """The estimates, and the log beside its simulations if they were asked for."""
+        """The estimates."""
         rows = [{**vars(each), "estimate": each.estimate()} for each in self.estimates]
         tables = [table(rows, "key estimate n how", "One row per key.", n="Observations")]
         text = self.findings()[0].text
-        estimates = Section("estimates", "What does the log tell?", text, (), tables)
-        return [estimates] if self.fit is None else [estimates, self.fit.section()]
+        return [Section("estimates", "What does the log tell?", text, (), tables)]
 
 
 def calibrate(

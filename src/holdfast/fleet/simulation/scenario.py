@@ -80,8 +80,6 @@ class End:
 class Workload:
     """What users submit."""
 
-    # ``synthetic``, or ``replay`` of the jobs of a log.
-    kind: Annotated[str, ("synthetic", "replay")] = "synthetic"
     # Mean arrivals; a Poisson process that follows the hours and the days.
     jobs_per_day: float = 0.0
     users: Count = 100  # Users among whom the jobs are shared out
@@ -95,7 +93,6 @@ class Workload:
     short_limits: Share = 0.0
     # Time limits are up to this many times the time that the job needs.
     limit_factor: Annotated[float, Bounds(1.2)] = 3.0
-    log: str = ""  # For ``replay``: the store whose jobs arrive again
 
 
 @dataclass(frozen=True)
