@@ -159,7 +159,6 @@ def ingest(
     delimiter: str | None = None,
     columns: Annotated[str | None, option(metavar="A,B,...")] = None,
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
-    gpus_per_node: Positive | None = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
 ) -> Answer:
@@ -180,7 +179,6 @@ def ingest(
         delimiter: Field delimiter of sacct output (default: detected).
         columns: Columns of sacct output without a header, as given to sacct --format.
         column_map: TOML map of the columns of CSV or Parquet files in no known format.
-        gpus_per_node: GPUs per node, for logs that count only nodes or processors.
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
     """
@@ -207,7 +205,6 @@ def ingest(
             delimiter=delimiter,
             columns=columns,
             column_map=column_map,
-            gpus_per_node=gpus_per_node,
             nodes=nodes,
             max_reject_share=max_reject_share,
         )

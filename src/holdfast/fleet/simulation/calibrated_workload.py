@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import LEAST, Fit, Prior, fit
-from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
+from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
@@ -36,8 +36,6 @@ FEWEST_FOR_SHAPE = 5  # Ends seen fewer times get a constant hazard
 # A size keeps its number of GPUs with this share of the jobs and so many of them, or with this
 # share of the GPU time; others are merged to the nearest power of two.
 KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
-# A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed.
-LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
 
 
 # --- Who counts ----------------------------------------------------------------------------------
@@ -113,8 +111,8 @@ def workload(
     findings.found("workload.users", users, those.runs.gpus.size)
     sizes = _sizes(log, those, cluster, classes, findings)
     ends = _ends(log, those, findings)
-    limits = _short_limits(those, ends, findings), _limit_factor(log, those, findings)
-    return Workload(jobs_per_day, users, hours, days, sizes, ends, *limits)
+    short = _short_limits(those, ends, findings)
+    return Workload(jobs_per_day, users, hours, days, sizes, ends, short)
 
 
 # --- Arrivals ------------------------------------------------------------------------------------
@@ -335,25 +333,3 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     low, high = clopper_pearson_interval(count, total)
     interval = (low * bias, min(high * bias, 1.0))
     return findings.found("workload.short_limits", rounded(short, 3), total, interval)
-
-
-def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
-    """How generous limits are: twice the median of limit over need, as a uniform distribution has it."""
-    runs, assumed = those.runs, log.assumptions
-    # Limits are whole minutes; the longest ones are the cluster's, not the user's.
-    limited = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
-    if limited.any():
-        own = limited & (runs.limit_s < float(np.nanmax(runs.limit_s)))
-        limited = own if own.sum() >= FEWEST_JOBS else limited
-    needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
-    ratio = (runs.limit_s[limited] - 30) / np.maximum(needed[limited], 1.0)
-    ratio = ratio[ratio >= 1.0]
-    key = "workload.limit_factor"
-    if ratio.size < FEWEST_JOBS:
-        count = counted(ratio.size, "completed job")
-        findings.assumed(key, f"{count} with a time limit of its own, fewer than {FEWEST_JOBS}")
-        return Workload().limit_factor
-    middle, low, high = (
-        max(2 * each - LOWEST_LIMIT, LEAST_LIMIT_FACTOR) for each in median_interval(ratio)
-    )
-    return findings.found(key, rounded(middle, 3), ratio.size, (low, high))

@@ -165,7 +165,7 @@ def calibrate(
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)
     broken = failures(log, machines.names, outages, findings)
-    checks = detection(log, typical_s, findings)
+    checks = detection(typical_s)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
     times = assumed.checkpoint_interval_s, assumed.write_s, rounded(log.init_s)
