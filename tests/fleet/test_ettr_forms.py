@@ -412,6 +412,7 @@ def test_nonsense_is_refused():
     for bad in (
         {"nodes": 0},
         {"nodes": math.nan},
+        {"nodes": 1e308},
         {"rate_per_node_day": -1.0},
         {"checkpoint_interval_s": 0.0},
         {"write_s": math.inf},
