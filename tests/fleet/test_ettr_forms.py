@@ -396,8 +396,8 @@ def test_solve_at_the_ends():
         checkpoint_interval_s=3600.0,
         write_s=60,
         productive_s=7 * 86400.0,
-        form="exact_finite",
     )
+    assert week.form == "exact_finite"
     assert expected_ettr(
         128,
         week.high,

@@ -316,13 +316,12 @@ def ettr(
         found = f"without {', '.join(missing)}"
         expected = "for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m"
         raise InputError(problem, code="missing-key", found=found, expected=expected)
-    times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
-    peers = {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
+    job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
+    job |= {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
+    job |= {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
     if solve is not None:
-        job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
-        return run_solve(solve, target, **job, **times, **peers)  # type: ignore[arg-type]  # checked inside
-    # None of the three is None here; the type checker does not see that through the list above.
-    result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times, **peers)  # type: ignore[arg-type]
+        return run_solve(solve, target, **job)  # type: ignore[arg-type]  # checked inside
+    result = run(**job)  # type: ignore[arg-type]
     result = replace(result, rate_ci95=interval)
     return result.with_monte_carlo() if monte_carlo else result
 

@@ -213,7 +213,6 @@ def test_json_says_what_is_estimated_and_what_is_assumed(small: Calibration) -> 
         "scheduler.interval",
         "cluster.nodes_per_rack",
         "checkpoint.interval",
-        "failures.shape",
     }
     assert not {each["key"] for each in data["assumed"]} & {
         each["key"] for each in data["estimates"]

@@ -54,7 +54,6 @@ CASES = [
     ("users*0.3", "workload.users", 4),
     ("short_limits=2%", "workload.short_limits", 0.02),
     ("failure_rate*0.5", "failures.rate_per_node_day", 0.025),
-    ("failures.shape=0.7", "failures.shape", 0.7),
     ("detection=1m", "detection", {"check_interval": "1m", "heartbeat": "1m"}),
     ("repair*0", "repair", dict.fromkeys(("fast_min", "fast_max", "slow_min", "slow_max"), "0s")),
     ("workload.hour_weights[1]=3", "workload.hour_weights.1", 3.0),

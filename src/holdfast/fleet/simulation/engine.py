@@ -192,7 +192,6 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         survives=checkpoint.survives,
         synchronous=checkpoint.mode == "sync",
         save_on_signal=checkpoint.save_on_signal,
-        shape=scenario.failures.shape,
         nodes_per_rack=scenario.cluster.nodes_per_rack,
         nodes_per_pod=scenario.cluster.nodes_per_pod,
         **made.rules,

@@ -158,7 +158,6 @@ class Failures:
     # Failures that end attempts, per node and day in service: the mean of all nodes, lemons
     # included; drains by a LOW check and blasts come on top.
     rate_per_node_day: float = 0.0
-    shape: Positive = 1.0  # Weibull shape of the time between failures of a node; 1: exponential
     lemons: Lemons = field(default_factory=Lemons)
     components: tuple[Component, ...] = ()
     blasts: tuple[Blast, ...] = ()
