@@ -271,26 +271,6 @@ def test_accounting_alone(testbed: Path, tmp_path: Path) -> None:
     assert parse(made.to_toml()) == of
 
 
-def test_processors_stand_in_for_gpus(tmp_path: Path) -> None:
-    lines = ["JobID|State|Submit|Start|End|NNodes|AllocCPUS|Timelimit"]
-    rng = np.random.default_rng(6)
-    for job in range(1, 200):
-        procs, run = int(rng.choice([1, 2, 8, 32])), int(rng.lognormal(6, 1)) + 1
-        state = rng.choice(["FAILED", "COMPLETED"], p=[0.2, 0.8])
-        submit = 1_000_000_000 + 60 * job
-        times = f"{submit}|{submit + 5}|{submit + 5 + run}"
-        lines.append(f"{job}|{state}|{times}|{-(-procs // 8)}|{procs}|{run // 30 + 1}:00")
-    (tmp_path / "log.psv").write_text("\n".join(lines) + "\n")
-    fleet.ingest([tmp_path / "log.psv"], tmp_path / "store")
-    made = calibrate(fleet.open(tmp_path / "store", assumptions=Assumptions(init_s=0)))
-    assert made.scenario.cluster.gpus_per_node == 8
-    assert [size.gpus for size in made.scenario.workload.sizes] == [1, 2, 8, 32]
-    assert "processors stand in" in made.remarks[0]
-    assert made.scenario.failures.rate_per_node_day == 0
-    assert made.scenario.scheduler.preemption is False
-    assert parse(made.to_toml()) == made.scenario
-
-
 def test_a_log_of_node_failures_is_no_log_of_jobs(tmp_path: Path) -> None:
     path = tmp_path / "failures.csv"
     path.write_text(
@@ -330,7 +310,7 @@ def test_too_short_logs_say_what_is_missing(
 ) -> None:
     log = Log(attempts).open(tmp_path)
     with pytest.raises(InputError, match=problem) as caught:
-        calibrate(log, processors=False)
+        calibrate(log)
     assert found in str(caught.value)
     assert "expected: " in str(caught.value)
 

@@ -49,7 +49,6 @@ class Cohort:
     every: Records  # All jobs of the log
     begin_s: float  # The first end in the log: from here on it tells of every job
     end_s: float
-    processors: bool  # Whether processors stand in for GPUs
 
     @property
     def days(self) -> float:
@@ -57,7 +56,7 @@ class Cohort:
         return (self.end_s - self.begin_s) / DAY_S
 
 
-def cohort(log: FleetLog, *, processors: bool) -> Cohort:
+def cohort(log: FleetLog) -> Cohort:
     """The jobs that a calibration is made of.
 
     Raises:
@@ -76,10 +75,10 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
             remedy="ingest sacct output beside it; `holdfast fleet mttf` gives the failure rate",
         )
     begin_s = max(float(row["first"]), log.begin_s)
-    runs = job_runs(log, processors=processors)
+    runs = job_runs(log)
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
     mine = runs[inside]
-    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
+    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1))
     jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
@@ -87,7 +86,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
             code="no-data",
             path=log.store.path,
             found=f"{counted(jobs, 'job')} that arrived in {duration(members.end_s - begin_s)} and "
-            f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
+            f"asked for GPUs, {done:,} of them completed",
             expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
             remedy="export a longer time, or write a scenario by hand beginning with a preset",
         )
@@ -288,7 +287,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds, ended = runs.made_s[ran], runs.end[ran] == state
         if state == "REQUEUED":  # of every attempt, its productive time
-            ran_s = executions(log, those.processors)
+            ran_s = executions(log)
             again = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {ran_s}")
             seconds, ended = (column.to_numpy() for column in again.columns)
         events = int(ended.sum())

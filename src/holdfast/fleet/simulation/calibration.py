@@ -24,7 +24,6 @@ from holdfast.fleet.simulation.calibrated_machines import classes, cluster, sche
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
 from holdfast.fleet.simulation.changes import leaves
 from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
-from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
@@ -122,7 +121,6 @@ def calibrate(
     log: str | Path | Store | FleetLog,
     *,
     name: str = "calibrated",
-    processors: bool | None = None,
 ) -> Calibration:
     """Fit a scenario to a log.
 
@@ -130,7 +128,6 @@ def calibrate(
         log: a store or an open log; its assumptions say what the log does not (initialisation,
             checkpoints, windows of attribution).
         name: of the scenario.
-        processors: take processors for GPUs; None: if no attempt of the log has a GPU.
 
     Returns:
         The scenario with every estimate, its interval and what had to be assumed.
@@ -145,11 +142,7 @@ def calibrate(
         remedy = "ingest the log of one cluster into a store of its own"
         raise InputError(problem, code="conflict", path=path, found=found, remedy=remedy)
     findings, assumed = Findings(), log.assumptions
-    if processors is None:
-        processors = bool(log.count("attempts")) and without_gpus(log)
-    if processors:
-        findings.note("No GPUs are simulated: processors stand in for them.")
-    those = cohort(log, processors=processors)
+    those = cohort(log)
     if earlier := int(those.every.gpus.size - those.runs.gpus.size):
         findings.note(
             f"Left out of the arrivals, sizes and durations: {counted(earlier, 'job')} that arrived "
@@ -159,7 +152,7 @@ def calibrate(
     # No assumed time of the scheduler is longer than the mean attempt.
     mean_s = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
     typical_s = max(float(mean_s or 0.0), 1.0)
-    machines = cluster(log, those.every, processors, findings)
+    machines = cluster(log, those.every, findings)
     ranks = classes(log, those.every, findings)
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
