@@ -229,15 +229,10 @@ def kubernetes_node(number: int) -> dict[str, Any]:
     }
 
 
-def swf(number: int) -> list[Any]:
-    return [number, 0, 5, 3600, 4, -1, -1, 4, 7200, -1, 1, 1, 1, 1, 1, 1, -1, -1]
-
-
 RECORDS = {
     "sacct-json": job,
     "health-jsonl": check,
     "kubernetes": kubernetes_node,
-    "swf": swf,
 }
 VALUES = st.one_of(
     TEXT, st.integers(), st.floats(), st.none(), st.booleans(), st.lists(TEXT), st.just({"a": {}})
@@ -277,13 +272,8 @@ def test_a_damaged_record_is_no_crash_and_leaves_the_others(
 def read(name: str, records: list[Any], folders: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Attempts or health events of a file with the records."""
     file = folders.getbasetemp() / f"{name}.log"
-    texts = {
-        "sacct-json": lambda: json.dumps({"jobs": records}),
-        "swf": lambda: "; UnixStartTime: 1767571200\n" + "\n".join(
-            " ".join(str(item) for item in record) for record in records
-        ),
-    }  # fmt: skip
-    text = texts.get(name, lambda: "\n".join(map(json.dumps, records)))()
+    lines = "\n".join(map(json.dumps, records))
+    text = json.dumps({"jobs": records}) if name == "sacct-json" else lines
     file.write_text(text, errors="replace")
     rows = []
     for batch in by_name(name).batches(file, ReadOptions()):

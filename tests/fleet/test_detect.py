@@ -10,9 +10,9 @@ from holdfast.fleet.formats import detect, recognise
 EXPECTED = {
     "gcm/sample-sacctmgr-qos.txt": "slurm-qos",
     "gcm/sample-sinfo-output.txt": "sinfo",
-    "gcm/sinfo-output-for-structured.txt": "sinfo",
     "gcm/sample-scontrol-output.txt": None,
     "gcm/sample-scontrol-show-config-output.txt": None,
+    "gcm/sinfo-output-for-structured.txt": None,
     "gcm/LICENSE": None,
     "sarc/LICENSE": None,
     "SOURCE.txt": None,
@@ -59,7 +59,6 @@ def test_every_real_file_is_told_apart(shared_data: Path) -> None:
         ("NodeName|TimeStart|TimeEnd|State\n", "slurm-events"),
         ('{"time": 1, "node": "a", "check": "ticket"}\n', "health-jsonl"),
         ('{"node": "a", "health_check": "x", "result": 0, "end_time": 1.0}\n', "gcm"),
-        ("; Version: 2.2\n", "swf"),
         ("[Fri Nov 20 10:49:15 2026] NVRM: Xid (PCI:0000:3b:00): 79, x\n", "xid"),
         ("NodeName=a1 Arch=x86_64\n   State=IDLE\n", "scontrol-nodes"),
         ("hello\n", None),

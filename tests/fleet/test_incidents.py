@@ -253,3 +253,30 @@ def test_the_order_of_the_log_is_no_matter(tmp_path: Path) -> None:
     rows.attempts.reverse()
     rows.checks.reverse()
     assert fleet.mttf(rows.open(tmp_path / "b")).to_dict() == there
+
+
+HETEROGENEOUS = """JobID|JobIDRaw|State|Submit|Start|End|NNodes|NodeList|AllocTRES
+10+0|10|NODE_FAIL|0|0|5|1|n1|gres/gpu=8
+10+1|11|NODE_FAIL|0|0|5|1|n2|gres/gpu=8
+10+2|12|NODE_FAIL|0|0|5|1|n3|gres/gpu=8
+20+0|20|NODE_FAIL|0|0|5|1|n4|gres/gpu=8
+20+1|21|NODE_FAIL|0|0|7|1|n5|gres/gpu=8
+"""
+
+
+def test_components_of_a_job_that_end_together_fail_once(tmp_path: Path) -> None:
+    """Of those that end apart, each fails for itself; a check names the node of a whole job."""
+    path, health = tmp_path / "sacct.psv", tmp_path / "health.jsonl"
+    moments = {f"|{hour}|": f"|2026-01-0{1 + hour}T00:00:00|" for hour in (0, 5, 7)}
+    text = HETEROGENEOUS.replace("|0|0|", "|0||0|")
+    for short, long in moments.items():
+        text = text.replace(short, long)
+    path.write_text(text.replace("||", "|"))
+    health.write_text('{"time": "2026-01-05T23:59:30Z", "node": "n2", "check": "nvlink"}\n')
+    fleet.ingest([path], tmp_path / "bare")
+    fleet.ingest([path, health], tmp_path / "checked")
+    bare, checked = (fleet.open(tmp_path / name) for name in ("bare", "checked"))
+    table = [(row["attempts"], row["node"]) for row in bare.rows(incidents(bare))]
+    assert sorted(table, key=str) == [(1, "n4"), (1, "n5"), (3, None)]
+    table = [(row["attempts"], row["node"]) for row in checked.rows(incidents(checked))]
+    assert sorted(table, key=str) == [(1, "n4"), (1, "n5"), (3, "n2")]

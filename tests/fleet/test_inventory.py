@@ -38,15 +38,6 @@ def test_a_node_in_two_partitions_is_one_row(shared_data: Path) -> None:
     ]
 
 
-def test_sinfo_without_a_header(shared_data: Path) -> None:
-    nodes = read(SINFO, shared_data / "fleet/gcm/sinfo-output-for-structured.txt")["nodes"]
-    assert rows(nodes, *COLUMNS)[:3] == [
-        ("node1074", 8, 256, "idle", None),
-        ("node1221", 8, 256, "allocated", None),
-        ("node1492", 8, 256, "mixed", None),
-    ]
-
-
 def test_plain_sinfo_with_host_lists(tmp_path: Path) -> None:
     path = tmp_path / "sinfo.txt"
     path.write_text(

@@ -115,23 +115,22 @@ def test_health_and_outages(tmp_path: Path) -> None:
 def test_names_formats_and_defaults_of_a_map(tmp_path: Path) -> None:
     path = tmp_path / "outages.csv"
     path.write_text(
-        "Host,From,Till,Disk,Fan\n"
-        "n1,01.07.2026 10:00,2026-07-01T11:00:00Z,,worn\n"
-        "n2,01.07.26 10:00,,x,\n"  # the year 26
-        "n3,01.07.2026 10:00,soon,,\n"
-        ",01.07.2026 10:00,,,\n"
+        "Host,From,Till,Why\n"
+        "n1,01.07.2026 10:00,2026-07-01T11:00:00Z,worn\n"
+        "n2,01.07.26 10:00,,x\n"  # the year 26
+        "n3,01.07.2026 10:00,soon,\n"
+        ",01.07.2026 10:00,,\n"
     )
     text = """
         table = "node_outages"
         skip_without = "node"
-        columns = {node = ["Node", "Host"], start_s = "From", end_s = "Till"}
-        labeled = {cause = ["Disk", "Fan"]}
+        columns = {node = ["Node", "Host"], start_s = "From", end_s = "Till", cause = "Why"}
         defaults = {cluster = "a"}
         time = {format = ["iso", "%d.%m.%Y %H:%M"]}
     """
     tables = read(MAPPED, path, options(tmp_path, text))
     assert rows(tables["node_outages"], "cluster", "node", "start_s", "end_s", "cause") == [
-        ("a", "n1", TEN, TEN + 3600, "Fan: worn")
+        ("a", "n1", TEN, TEN + 3600, "worn")
     ]
     assert rejected(tables) == [
         (3, "no start time that can be read"),

@@ -122,3 +122,12 @@ def test_nodes_that_are_unknown(tmp_path: Path) -> None:
     for name in absent:
         assert any(name in sentence for sentence in found["unknown"])
     assert not any("Submit" in sentence for sentence in found["unknown"])
+
+
+def test_without_nodes_and_failures_the_missing_column_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.psv"
+    times = "2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-02T00:00:00"
+    path.write_text(f"JobID|State|Submit|Start|End\n1|COMPLETED|{times}\n")
+    with pytest.raises(InputError) as error:
+        fleet.mttf(path)
+    assert error.value.code == "missing-column"

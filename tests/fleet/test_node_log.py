@@ -54,8 +54,8 @@ def test_in_the_style_of_the_lanl_release(tmp_path: Path) -> None:
     start = datetime(2005, 6, 21, 14, 26, tzinfo=UTC).timestamp()
     second = datetime(2005, 6, 22, 1, 5, tzinfo=UTC).timestamp()
     assert rows(read(NODE_LOG, path)["node_outages"], *COLUMNS) == [
-        ("12", start, start + 42 * 60, "FAILURE", "Hardware: Memory Dimm"),
-        ("13", second, None, "FAILURE", "Undetermined: Undetermined"),
+        ("12", start, start + 42 * 60, "FAILURE", None),
+        ("13", second, None, "FAILURE", None),
     ]
 
 

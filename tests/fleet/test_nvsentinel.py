@@ -1,4 +1,4 @@
-"""NVSentinel's events, as its exporter and its database write them, and what it and others set on nodes."""
+"""NVSentinel's events as its exporter writes them, and what it and others set on nodes."""
 
 from __future__ import annotations
 
@@ -48,37 +48,12 @@ def cloud_event(node: str = "gpu-node-42", **event: Any) -> dict[str, Any]:
     }
 
 
-def document(**event: Any) -> dict[str, Any]:
-    """As `mongoexport` writes what the platform connector inserted."""
-    return {
-        "_id": {"$oid": "6906a646fa62bde28eafe3cf"},
-        "createdAt": {"$date": "2025-11-18T10:30:01Z"},
-        "healthevent": {
-            "version": 1,
-            "agent": "gpu-health-monitor",
-            "componentclass": "GPU",
-            "checkname": "GpuMemWatch",
-            "isfatal": True,
-            "ishealthy": False,
-            "message": "GPU memory failure detected on GPU 0",
-            "recommendedaction": 15,
-            "errorcode": ["DCGM_FR_FAULTY_MEMORY"],
-            "entitiesimpacted": [{"entitytype": "GPU", "entityvalue": "0"}],
-            "metadata": {},
-            "generatedtimestamp": {"seconds": {"$numberLong": "1763461800"}, "nanos": 250000000},
-            "nodename": "gpu-node-7",
-            **event,
-        },
-        "healtheventstatus": {"nodequarantined": "Quarantined", "faultremediated": None},
-    }
-
-
 def write(path: Path, *values: object) -> Path:
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
     return path
 
 
-def test_both_forms(tmp_path: Path) -> None:
+def test_events_of_the_exporter(tmp_path: Path) -> None:
     path = write(
         tmp_path / "events.jsonl",
         cloud_event(),
@@ -99,12 +74,6 @@ def test_both_forms(tmp_path: Path) -> None:
         (when, *where, "SysLogsSXIDError", "HIGH", "fail", None, "prod-1"),
     ]
     assert rejected(tables) == [(6, "not a JSON object"), (7, "no node")]
-    path = write(tmp_path / "documents.json", document(), document(generatedtimestamp=None))
-    tables = read(NVSENTINEL, path)
-    assert rows(tables["health"], *COLUMNS) == [
-        (TIME_S + 0.25, "gpu-node-7", "GpuMemWatch", "HIGH", "fail", None, ""),
-        (TIME_S + 1, "gpu-node-7", "GpuMemWatch", "HIGH", "fail", None, ""),
-    ]
 
 
 def node(name: str, *conditions: tuple[str, str, str]) -> dict[str, Any]:

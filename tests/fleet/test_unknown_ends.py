@@ -84,3 +84,13 @@ def test_an_attempt_that_never_had_nodes_is_no_failure_of_one(tmp_path: Path) ->
     assert answer.model.failures_ == 0
     assert [bucket.gpus_max for bucket in answer.model.buckets_] == [8]
     assert fleet.status(log).to_dict()["attempts"] == 30
+
+
+def test_a_failure_without_an_end_or_an_elapsed_time_makes_losses_doubtful(tmp_path: Path) -> None:
+    whole = [Attempt(job, (f"n{job}",), 0, DAY, "NODE_FAIL") for job in (1, 2)]
+    bare = Attempt(3, ("n3",), 0, None, "NODE_FAIL", runtime_s=0)
+    logs = [Log([*whole, *more]).open(tmp_path / f"{len(more)}") for more in ([], [bare])]
+    assert [log.timeless for log in logs] == [0, 1]
+    assert [fleet.goodput(log).failures for log in logs] == [2, 3]
+    doubtful = [sum(each.doubt for each in fleet.goodput(log).unknowns()) for log in logs]
+    assert doubtful[1] == doubtful[0] + 1

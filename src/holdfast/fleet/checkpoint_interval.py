@@ -11,6 +11,7 @@ import math
 from holdfast.errors import InputError
 
 SECONDS_PER_DAY = 86400.0
+MOST_NODES = 1e15  # Far beyond any machine, and no product of it overflows
 
 
 def young_interval(nodes: float, rate_per_node_day: float, *, write_s: float) -> float | None:
@@ -77,7 +78,8 @@ def job_failures_per_s(nodes: float, rate_per_node_day: float) -> float:
 
 def require_number(name: str, value: float, *, positive: bool) -> None:
     """Raise InputError unless the value is finite and zero or more (above zero if `positive`)."""
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+    most = MOST_NODES if name == "nodes" else math.inf
+    if not math.isfinite(value) or not 0 <= value <= most or (positive and value == 0):
         expected = "a finite number above zero" if positive else "a finite number, zero or more"
         found = repr(value)
         raise InputError(f"invalid {name}", code="invalid-value", found=found, expected=expected)

@@ -159,7 +159,6 @@ def ingest(
     delimiter: str | None = None,
     columns: Annotated[str | None, option(metavar="A,B,...")] = None,
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
-    gpus_per_node: Positive | None = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
 ) -> Answer:
@@ -180,7 +179,6 @@ def ingest(
         delimiter: Field delimiter of sacct output (default: detected).
         columns: Columns of sacct output without a header, as given to sacct --format.
         column_map: TOML map of the columns of CSV or Parquet files in no known format.
-        gpus_per_node: GPUs per node, for logs that count only nodes or processors.
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
     """
@@ -207,7 +205,6 @@ def ingest(
             delimiter=delimiter,
             columns=columns,
             column_map=column_map,
-            gpus_per_node=gpus_per_node,
             nodes=nodes,
             max_reject_share=max_reject_share,
         )
@@ -319,13 +316,12 @@ def ettr(
         found = f"without {', '.join(missing)}"
         expected = "for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m"
         raise InputError(problem, code="missing-key", found=found, expected=expected)
-    times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
-    peers = {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
+    job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
+    job |= {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
+    job |= {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
     if solve is not None:
-        job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
-        return run_solve(solve, target, **job, **times, **peers)  # type: ignore[arg-type]  # checked inside
-    # None of the three is None here; the type checker does not see that through the list above.
-    result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times, **peers)  # type: ignore[arg-type]
+        return run_solve(solve, target, **job)  # type: ignore[arg-type]  # checked inside
+    result = run(**job)  # type: ignore[arg-type]
     result = replace(result, rate_ci95=interval)
     return result.with_monte_carlo() if monte_carlo else result
 
@@ -444,9 +440,6 @@ def calibrate(
     /,
     *,
     output: Annotated[Output | None, option("--output", "-o", metavar="FILE")] = None,
-    replicas: Count = 0,
-    seed: int = 1,
-    jobs: Annotated[Positive | None, option("--jobs", "--processes")] = None,
     window: Window = Window(),
     model: Model = Model(),
 ) -> Answer:
@@ -458,25 +451,15 @@ def calibrate(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         output: Write the scenario here (TOML).
-        replicas: Simulations to hold against the log: does the scenario fit it? (8 are enough)
-        seed: Random seed (same seed, same result).
-        jobs: Number of worker processes (default: all cores).
     """
     from holdfast.fleet.simulation.calibration import calibrate as run
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
-    log = opened(store, window, model)
-    made = run(log)
+    made = run(opened(store, window, model))
     if output is not None:
         made.write(output)
-    fit = None
-    if replicas:
-        from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
-
-        played = {"replicas": replicas, "seed": seed, "processes": jobs}
-        fit = goodness_of_fit(log, made.scenario, made.days, **played)  # type: ignore[arg-type]
-    return replace(made, fit=fit, output=output)
+    return replace(made, output=output)
 
 
 @app.command

@@ -271,17 +271,7 @@ class EttrResult(Answer):
 
 
 def ettr(
-    nodes: float,
-    rate_per_node_day: float,
-    checkpoint_interval_s: float,
-    *,
-    init_s: float = 300.0,
-    write_s: float = 0.0,
-    queue_s: float = 0.0,
-    productive_s: float | None = None,
-    recovery_s: float | None = None,
-    overhead: float = 0.0,
-    state_lost: float = 0.0,
+    nodes: float, rate_per_node_day: float, checkpoint_interval_s: float, **pauses: float | None
 ) -> EttrResult:
     """Every form of the expected ETTR, the best checkpoint intervals, and the assumptions.
 
@@ -289,14 +279,13 @@ def ettr(
         nodes: nodes of the job.
         rate_per_node_day: failures per node and day.
         checkpoint_interval_s: productive seconds between two writes.
-        init_s: seconds from a start to the first productive step.
-        write_s: seconds for which a write stops the training.
-        queue_s: mean seconds in the queue before each start.
-        productive_s: productive seconds that the run needs; None: without end.
-        recovery_s: seconds from a failure until work goes on from copies that peers hold, without
-            rollback; None: every failure rolls back.
-        overhead: share by which the copies make steps longer.
-        state_lost: share of the failures that take all copies, and roll back.
+        pauses: what does not train, and how much is needed. ``init_s`` (300): seconds from a start to
+            the first productive step; ``write_s`` (0): seconds for which a write stops the training;
+            ``queue_s`` (0): mean seconds in the queue before each start; ``productive_s`` (None, without
+            end): productive seconds that the run needs; ``recovery_s`` (None: every failure rolls back):
+            seconds from a failure until work goes on from copies that peers hold, without rollback;
+            ``overhead`` (0): share by which the copies make steps longer; ``state_lost`` (0): share of
+            the failures that take all copies, and roll back.
 
     Returns:
         An `EttrResult`; no ratio in it lies outside [0, 1].
@@ -304,31 +293,25 @@ def ettr(
     Raises:
         InputError: a parameter that makes no sense.
     """
-    p = EttrParameters(
-        nodes,
-        rate_per_node_day,
-        checkpoint_interval_s,
-        init_s,
-        write_s,
-        queue_s,
-        productive_s,
-        recovery_s,
-        overhead,
-        state_lost,
-    )
+    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **pauses)  # type: ignore[arg-type]
     alone, factor = p.with_rollback_alone
-    job = (alone.nodes, alone.rate_per_node_day)
-    pauses = {"init_s": alone.init_s, "write_s": write_s, "queue_s": alone.queue_s}
+    best = optimal_ettr(
+        nodes,
+        alone.rate_per_node_day,
+        init_s=alone.init_s,
+        write_s=p.write_s,
+        queue_s=alone.queue_s,
+    )
     return EttrResult(
         parameters=p,
         v2=_first_order(p, finite=False),
         full=_first_order(p, finite=True),
         exact=exact_ettr(p),
-        exact_finite=None if productive_s is None else exact_finite_ettr(p),
+        exact_finite=None if p.productive_s is None else exact_finite_ettr(p),
         young_interval_s=best_interval(p, young_interval),
         daly_interval_s=best_interval(p, daly_interval),
         optimal_interval_s=best_interval(p, optimal_checkpoint_interval),
-        optimal_ettr=factor * optimal_ettr(*job, **pauses),
+        optimal_ettr=factor * best,
         notes=tuple(_notes(p)),
     )
 
@@ -346,11 +329,8 @@ def expected_ettr(
     rate_per_node_day: float,
     checkpoint_interval_s: float,
     *,
-    init_s: float = 300.0,
-    write_s: float = 0.0,
-    queue_s: float = 0.0,
-    productive_s: float | None = None,
     form: Form = "exact",
+    **pauses: float | None,
 ) -> float:
     """The expected ETTR by one form (the module's docstring has the formulas).
 
@@ -358,19 +338,14 @@ def expected_ettr(
         nodes: nodes of the job.
         rate_per_node_day: failures per node and day.
         checkpoint_interval_s: productive seconds between two writes.
-        init_s: seconds from a start to the first productive step.
-        write_s: seconds for which a write stops the training.
-        queue_s: mean seconds in the queue before each start.
-        productive_s: productive seconds that the run needs; None: without end. ``v2`` and ``exact``
-            are long-run forms and do not depend on it; ``exact_finite`` needs it.
-        form: "v2", "full", "exact" or "exact_finite".
+        form: "v2", "full", "exact" or "exact_finite"; ``v2`` and ``exact`` are long-run forms,
+            ``exact_finite`` needs a productive time.
+        pauses: ``init_s``, ``write_s``, ``queue_s`` and ``productive_s``, as of `ettr`.
 
     Raises:
         InputError: a parameter that makes no sense, or a first-order form outside its range.
     """
-    p = EttrParameters(
-        nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
-    )
+    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **pauses)  # type: ignore[arg-type]
     if form not in FORMS:
         expected = ", ".join(FORMS)
         raise InputError("unknown form", code="unknown-name", found=repr(form), expected=expected)

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
-from holdfast.fleet.checkpoint_interval import require_number
 from holdfast.fleet.ettr_forms import EttrParameters, FloatArray, ettr_of, intervals_of_run
 from holdfast.stats import NORMAL_95
 
@@ -48,8 +47,7 @@ class MonteCarloEttr:
 def monte_carlo_ettr(
     parameters: EttrParameters,
     *,
-    distribution: str | npt.ArrayLike = "exponential",
-    shape: float = 1.0,
+    gaps: npt.ArrayLike | None = None,
     replicas: int = 100_000,
     seed: int = 0,
 ) -> MonteCarloEttr:
@@ -58,15 +56,14 @@ def monte_carlo_ettr(
     Args:
         parameters: of the job; the mean gap between its failures is 1 / `failures_per_s`. Without
             `productive_s` the long run is simulated, else whole runs with their first start.
-        distribution: of the gaps: "exponential", "weibull", "lognormal", or an array of measured
-            gaps, which is resampled and scaled to the mean gap (the data give the shape, the rate
-            the scale).
-        shape: Weibull's k, or the lognormal's sigma.
+        gaps: a sample of times between failures, measured or drawn from any distribution; it is
+            resampled and scaled to the mean gap (the sample gives the shape, the rate the scale).
+            None: exponential.
         replicas: starts (long run) or whole runs to simulate.
         seed: of the random numbers.
 
     Raises:
-        InputError: an unknown distribution, useless gaps, or runs that do not end.
+        InputError: useless gaps, or runs that do not end.
     """
     if replicas < 2:
         found, expected = f"{replicas}", "2 or more"
@@ -76,12 +73,12 @@ def monte_carlo_ettr(
         raise InputError(
             problem, code="unsupported", remedy=f"{remedy}, or `holdfast fleet whatif`"
         )
-    name = distribution if isinstance(distribution, str) else "empirical"
+    name = "exponential" if gaps is None else "empirical"
     if parameters.failures_per_s == 0:
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, name, seed)
-    gaps = _gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
+    draw = _gaps(gaps, 1 / parameters.failures_per_s, np.random.default_rng(seed))
     play = _starts if parameters.productive_s is None else _runs
-    productive, wall = play(parameters, gaps, replicas)
+    productive, wall = play(parameters, draw, replicas)
     ratio = float(productive.sum() / wall.sum())
     spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
@@ -89,27 +86,17 @@ def monte_carlo_ettr(
 
 
 def _gaps(
-    distribution: str | npt.ArrayLike, shape: float, mean_s: float, rng: np.random.Generator
+    measured: npt.ArrayLike | None, mean_s: float, rng: np.random.Generator
 ) -> Callable[[int], FloatArray]:
     """What draws so many gaps between failures, seconds, with the given mean."""
-    if not isinstance(distribution, str):
-        measured = np.asarray(distribution, dtype=np.float64).ravel()
-        if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
-            problem = "the measured gaps cannot be resampled"
-            expected = "one or more finite times above zero, in seconds"
-            raise InputError(problem, code="invalid-value", expected=expected)
-        return lambda n: rng.choice(measured, n) * (mean_s / measured.mean())
-    require_number("shape", shape, positive=True)
-    draws: dict[str, Callable[[int], FloatArray]] = {
-        "exponential": lambda n: rng.exponential(mean_s, n),
-        "weibull": lambda n: mean_s / math.gamma(1 + 1 / shape) * rng.weibull(shape, n),
-        "lognormal": lambda n: rng.lognormal(math.log(mean_s) - shape**2 / 2, shape, n),
-    }
-    if distribution not in draws:
-        problem = "unknown distribution of the gaps between failures"
-        found, expected = repr(distribution), f"{', '.join(draws)}, or an array of gaps in seconds"
-        raise InputError(problem, code="unknown-name", found=found, expected=expected)
-    return draws[distribution]
+    if measured is None:
+        return lambda n: rng.exponential(mean_s, n)
+    sample = np.asarray(measured, dtype=np.float64).ravel()
+    if not (sample.size and np.isfinite(sample).all() and (sample > 0).all()):
+        problem = "the gaps cannot be resampled"
+        expected = "one or more finite times above zero, in seconds"
+        raise InputError(problem, code="invalid-value", expected=expected)
+    return lambda n: rng.choice(sample, n) * (mean_s / sample.mean())
 
 
 def _starts(

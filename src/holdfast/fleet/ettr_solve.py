@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_forms import EttrParameters, best_interval, exact_ettr, exact_finite_ettr
+from holdfast.fleet.ettr_forms import EttrParameters, best_interval, ettr_of, exact_ettr
 from holdfast.numbers import number
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes", "recovery"]
@@ -24,6 +24,7 @@ FIELDS: dict[str, tuple[str, str]] = {
     "nodes": ("nodes", "nodes"),
     "recovery": ("recovery_s", "s"),
 }
+NEEDED = ("nodes", "rate_per_node_day", "checkpoint_interval_s")
 SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 
 
@@ -55,69 +56,38 @@ class SolveResult(Answer):
         return [Section("solve", "Which values reach the target?", text)]
 
 
-def solve(
-    for_: SolveFor,
-    target: float = 0.9,
-    *,
-    nodes: float | None = None,
-    rate_per_node_day: float | None = None,
-    checkpoint_interval_s: float | None = None,
-    init_s: float = 300.0,
-    write_s: float = 0.0,
-    queue_s: float = 0.0,
-    productive_s: float | None = None,
-    form: str = "exact",
-    recovery_s: float | None = None,
-    overhead: float = 0.0,
-    state_lost: float = 0.0,
-) -> SolveResult:
+def solve(for_: SolveFor, target: float = 0.9, **job: float | None) -> SolveResult:
     """The range of one parameter in which the expected ETTR is at least `target`.
 
     The ETTR falls with every parameter but the checkpoint interval, in which it rises to one
-    optimum and falls again; so each answer is one interval.
+    optimum and falls again; so each answer is one interval. It is the exact form for the run as it is
+    described; for the checkpoint interval that of the long run, as the last interval of a whole run
+    makes its ETTR jagged.
 
     Args:
         for_: "checkpoint", "rate", "write", "init", "queue", "nodes" or "recovery"; its own value is not
             used.
         target: the ETTR to reach, between 0 and 1.
-        nodes: as in `EttrParameters`, like all that follow.
-        rate_per_node_day: failures per node and day.
-        checkpoint_interval_s: seconds.
-        init_s: seconds.
-        write_s: seconds.
-        queue_s: seconds.
-        productive_s: seconds; None: the long run.
-        form: "exact", or with a productive time "exact_finite" (not for "checkpoint").
-        recovery_s: as of `ettr`, like the two that follow.
-        overhead: share.
-        state_lost: share.
+        job: the other fields of `EttrParameters`: ``nodes``, ``rate_per_node_day`` and
+            ``checkpoint_interval_s``, and as of `ettr` ``init_s``, ``write_s``, ``queue_s``,
+            ``productive_s``, ``recovery_s``, ``overhead`` and ``state_lost``.
 
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
-    # The last interval of a whole run makes its ETTR jagged in the checkpoint interval.
-    finite = productive_s is not None and for_ != "checkpoint"
-    forms = ("exact", "exact_finite") if finite else ("exact",)
-    for place, text, known in (("for_", for_, [*FIELDS]), ("form", form, forms)):
-        if text not in known:
-            problem, found = "this cannot be solved for", repr(text)
-            expected = ", ".join(known)
-            raise InputError(
-                problem, code="unknown-key", place=place, found=found, expected=expected
-            )
+    if for_ not in FIELDS:
+        problem, expected = "this cannot be solved for", ", ".join(FIELDS)
+        raise InputError(problem, code="unknown-key", found=repr(for_), expected=expected)
     if not 0 < target < 1:
         expected = "a number between 0 and 1"
         problem = "the target is not an ETTR"
         raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
-    values = (nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s)
-    names = [field.name for field in fields(EttrParameters)]
-    parameters = dict(zip(names, values, strict=False)) | {name: 1.0}  # its own value is not used
-    if missing := [key for key, value in parameters.items() if value is None]:
+    parameters = {key: value for key, value in job.items() if value is not None} | {name: 1.0}
+    if missing := [key for key in NEEDED if key not in parameters]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    peers = {"recovery_s": recovery_s, "overhead": overhead, "state_lost": state_lost}
-    base = EttrParameters(**({"productive_s": productive_s} | peers | parameters))  # type: ignore[arg-type]
-    value_of = exact_ettr if form == "exact" else exact_finite_ettr
+    base = EttrParameters(**parameters)
+    value_of = exact_ettr if for_ == "checkpoint" else ettr_of
 
     def value_at(x: float) -> float:
         return value_of(replace(base, **{name: x}))
@@ -145,6 +115,7 @@ def solve(
     best_value = best if best > SMALLEST else 0.0
     if for_ == "checkpoint" and not SMALLEST < best < LARGEST:
         best_value = None
+    form = "exact" if value_of is exact_ettr or base.productive_s is None else "exact_finite"
     return SolveResult(name, unit, target, low, high, best_value, best_ettr, form)
 
 

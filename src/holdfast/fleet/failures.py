@@ -106,7 +106,8 @@ class Mttf(Answer):
         if self.failed_attempts > model.failures_:
             found += f", which ended {counted(self.failed_attempts, 'attempt')}"
         if model.clusters_ < model.failures_:
-            found += f"; {counted(model.clusters_, 'independent event')} stand behind them"
+            stand = "stands" if model.clusters_ == 1 else "stand"
+            found += f"; {counted(model.clusters_, 'independent event')} {stand} behind them"
         text = f"{self.rate_text()}: {found}. {model.independence_}"
         text = f"{self.rate_text()}." if self.blind else text
         return [replace(self.section(self.model, self.project), sentence=text)]
@@ -239,9 +240,10 @@ def mttf(
         sizes = counts_by_size(log, threshold)
     if not any(row["node_days"] for row in sizes):
         path = log.store.path
-        if any(row["failures"] for row in sizes):
-            problem = "there are failures but no node-days to set them against"
-            remedy = "export the column NNodes or NodeList too"
+        ran = log.value(f"SELECT count(*) FROM {log.executions}")
+        if any(row["failures"] for row in sizes) or (ran and not threshold):
+            problem = "there are no node-days to set failures against"
+            remedy = "export the columns NNodes or NodeList, Start and End too"
             raise InputError(problem, code="missing-column", path=path, remedy=remedy)
         if log.begin_s > log.end_s:
             problem = "nothing ran in the window"

@@ -46,6 +46,8 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("zone")
     if log.unplaced:
         yield gap("unplaced", attempts=unplaced(log))
+    if log.timeless:
+        yield gap("timeless", attempts=counted(log.timeless, "failed attempt"))
     if not log.nodes_known:
         yield replace(
             gap("column", name="NodeList", of="", consequence=KNOWABLE["nodes"][1]), doubt=True

@@ -87,6 +87,30 @@ def witnesses(log: FleetLog) -> str:
 # --- Which attempts are one incident ---------------------------------------------------------------
 
 
+def _blame(log: FleetLog) -> str:
+    """`blamed_nodes`; components of a job that end together fail once: each blames the nodes of all."""
+    blamed, failures = blamed_nodes(log), infrastructure_failures(log)
+    parts = f"""SELECT key, cluster, split_part(job_id, '+', 1) AS job, stop_s
+        FROM {failures} WHERE contains(job_id, '+')"""
+    if not log.value(f"SELECT count(*) FROM ({parts}) AS parts"):
+        return blamed
+    return log.keep(
+        "blame_of_parts",
+        f"""WITH parts AS ({parts}), named AS (
+            SELECT cluster, job, parts.stop_s, node, min(event_s) AS event_s,
+                min(CASE evidence WHEN 'slurm' THEN 0 WHEN 'check' THEN 1 ELSE 2 END) AS level
+            FROM parts JOIN {blamed} AS blamed ON parts.key = blamed.key
+            GROUP BY cluster, job, parts.stop_s, node
+        ), best AS (
+            SELECT *, min(level) OVER (PARTITION BY cluster, job, stop_s) AS best FROM named
+        )
+        SELECT parts.key, node, event_s, 1 / count(*) OVER (PARTITION BY parts.key) AS blame
+        FROM parts JOIN best USING (cluster, job, stop_s) WHERE level = best
+        UNION ALL SELECT key, node, event_s, blame FROM {blamed} AS blamed
+        WHERE key NOT IN (SELECT key FROM parts)""",
+    )
+
+
 def _failures(log: FleetLog) -> str:
     """Failed attempts, a row per node that each may blame: alone, if it is the only one."""
     job = "split_part(split_part(failed.job_id, '_', 1), '+', 1)"  # Array tasks are of one
@@ -96,7 +120,7 @@ def _failures(log: FleetLog) -> str:
             coalesce(blame = 1, FALSE) AS alone,
             coalesce(failed.node_count, 0) * coalesce(runtime_s, 0) / {DAY_S} AS node_days
         FROM {infrastructure_failures(log)} AS failed
-        LEFT JOIN {blamed_nodes(log)} AS blamed ON failed.key = blamed.key"""
+        LEFT JOIN {_blame(log)} AS blamed ON failed.key = blamed.key"""
     if only_outages(log):
         failed = f"""SELECT row_number() OVER (ORDER BY stop_s, node) AS key, NULL AS job,
             0 AS gpus, label, '{NODE_FAIL}' AS state, stop_s, 1 AS node_count, node, stop_s AS event_s,

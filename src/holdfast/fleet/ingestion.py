@@ -119,7 +119,6 @@ def ingest(
     until: datetime | None = None,
     max_reject_share: float = 0.01,
     column_map: str | Path | None = None,
-    gpus_per_node: int | None = None,
     nodes: int | None = None,
     delimiter: str | None = None,
     columns: str | None = None,
@@ -139,7 +138,6 @@ def ingest(
         until: leave out attempts that ended at this time or later, or began later.
         max_reject_share: share of the records of one source above which it is refused.
         column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
-        gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
         nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
         delimiter: of `sacct` text; None: detect.
         columns: of `sacct` text without a header (``--noheader``), as given to ``--format``.
@@ -161,10 +159,9 @@ def ingest(
         delimiter=delimiter,
         columns=columns,
         column_map=None if column_map is None else Path(column_map),
-        gpus_per_node=gpus_per_node,
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (zone.key, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
+    settings = (zone.key, cluster, window, delimiter, column_map, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers, damaged = _find(sources, format, fallback, folder, settings)
     merged = 0

@@ -271,12 +271,22 @@ class FleetLog:
     @cached_property
     def unplaced(self) -> dict[str, int]:
         """Failed attempts without an end that can be placed in time, by state: no rate counts them."""
-        rows = self.rows(
-            f"""SELECT state, count(*) AS n FROM {self.table("attempts")}
-            WHERE end_s IS NULL AND state IN ('{NODE_FAIL}', 'FAILED')
-                AND start_s + runtime_s IS NULL GROUP BY state ORDER BY state"""
+        return {row["state"]: row["n"] for row in self._endless if row["runtime_s"] is None}
+
+    @cached_property
+    def timeless(self) -> int:
+        """Failed attempts without an end and with an elapsed time of 0: what they used is not known."""
+        return sum(row["n"] for row in self._endless if row["runtime_s"] == 0)
+
+    @cached_property
+    def _endless(self) -> list[dict[str, Any]]:
+        """Failed attempts of which the log does not say how long they ran: state, runtime_s, n."""
+        return self.rows(
+            f"""SELECT state, start_s + runtime_s - start_s AS runtime_s, count(*) AS n
+            FROM {self.table("attempts")} WHERE end_s IS NULL AND state IN ('{NODE_FAIL}', 'FAILED')
+                AND coalesce(start_s + runtime_s, start_s) IS NOT DISTINCT FROM start_s
+            GROUP BY 1, 2 ORDER BY 1"""
         )
-        return {row["state"]: row["n"] for row in rows}
 
     @cached_property
     def init_s(self) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from logs import Attempt, Check, Log, Outage, names
+from logs import Attempt, Log, Outage, names
 from scipy import stats
 
 import holdfast.fleet as fleet
@@ -18,7 +18,7 @@ from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.simulation.calibrated_failures import common_interval, two_kinds, uniform_range
+from holdfast.fleet.simulation.calibrated_failures import two_kinds, uniform_range
 from holdfast.fleet.simulation.calibrated_machines import fold
 from holdfast.fleet.simulation.calibrated_workload import merged_sizes
 from holdfast.fleet.simulation.calibration import Calibration, calibrate
@@ -56,7 +56,6 @@ def injected(of: Scenario) -> dict[str, float]:
     truth = {
         "workload.jobs_per_day": of.workload.jobs_per_day,
         "workload.short_limits": of.workload.short_limits,
-        "workload.limit_factor": of.workload.limit_factor,
         "failures.rate_per_node_day": of.failures.rate_per_node_day,
         "scheduler.preempt_after": of.scheduler.preempt_after_s,
         "scheduler.requeue_delay": of.scheduler.requeue_delay_s,
@@ -112,7 +111,6 @@ def test_what_was_injected_is_found_again(small: Calibration) -> None:
     assert made.qos == of.qos
     assert made.scheduler.grace_s == 600
     assert made.scheduler.time_limit_s == 7 * 86_400
-    assert made.detection.check_interval_s == 300
     assert [size.gpus for size in made.workload.sizes] == [1, 4, 8, 32, 64]
     assert made.workload.sizes[4].qos == {"high": 1.0}
     assert made.workload.users == 12
@@ -159,12 +157,10 @@ def test_other_parameters_are_followed(tmp_path: Path) -> None:
             ),
             hour_weights=(1.0,) * 24,
             short_limits=0.05,
-            limit_factor=2.0,
         ),
         scheduler=replace(base.scheduler, preempt_after_s=1800, requeue_delay_s=60),
         failures=replace(base.failures, rate_per_node_day=0.2, lemons=Lemons()),
         checkpoint=replace(base.checkpoint, interval_s=1200, write_s=0, init_s=60),
-        detection=replace(base.detection, check_interval_s=600),
     )
     made = calibrate(simulated(other, tmp_path / "store", 30, 7))
     truth = injected(other)
@@ -174,7 +170,6 @@ def test_other_parameters_are_followed(tmp_path: Path) -> None:
     assert [each.state for each in made.scenario.workload.ends] == [
         each.state for each in other.workload.ends
     ]
-    assert made.scenario.detection.check_interval_s == 600
     assert not made.scenario.failures.lemons.nodes
 
 
@@ -218,7 +213,6 @@ def test_json_says_what_is_estimated_and_what_is_assumed(small: Calibration) -> 
         "scheduler.interval",
         "cluster.nodes_per_rack",
         "checkpoint.interval",
-        "failures.shape",
     }
     assert not {each["key"] for each in data["assumed"]} & {
         each["key"] for each in data["estimates"]
@@ -277,26 +271,6 @@ def test_accounting_alone(testbed: Path, tmp_path: Path) -> None:
     assert parse(made.to_toml()) == of
 
 
-def test_processors_stand_in_for_gpus(tmp_path: Path) -> None:
-    lines = ["; Version: 2.2", "; UnixStartTime: 1000000000", "; MaxProcs: 64", "; MaxNodes: 8"]
-    rng = np.random.default_rng(6)
-    for job in range(1, 200):
-        procs, run = int(rng.choice([1, 2, 8, 32])), int(rng.lognormal(6, 1)) + 1
-        end = int(rng.choice([0, 1], p=[0.2, 0.8]))
-        lines.append(
-            f"{job} {job * 60} 5 {run} {procs} -1 -1 {procs} {2 * run} -1 {end} {job % 9} 1 -1 1 1 -1 -1"
-        )
-    (tmp_path / "log.swf").write_text("\n".join(lines) + "\n")
-    fleet.ingest([tmp_path / "log.swf"], tmp_path / "store")
-    made = calibrate(fleet.open(tmp_path / "store", assumptions=Assumptions(init_s=0)))
-    assert made.scenario.cluster.gpus_per_node == 8
-    assert [size.gpus for size in made.scenario.workload.sizes] == [1, 2, 8, 32]
-    assert "processors stand in" in made.remarks[0]
-    assert made.scenario.failures.rate_per_node_day == 0
-    assert made.scenario.scheduler.preemption is False
-    assert parse(made.to_toml()) == made.scenario
-
-
 def test_a_log_of_node_failures_is_no_log_of_jobs(tmp_path: Path) -> None:
     path = tmp_path / "failures.csv"
     path.write_text(
@@ -336,7 +310,7 @@ def test_too_short_logs_say_what_is_missing(
 ) -> None:
     log = Log(attempts).open(tmp_path)
     with pytest.raises(InputError, match=problem) as caught:
-        calibrate(log, processors=False)
+        calibrate(log)
     assert found in str(caught.value)
     assert "expected: " in str(caught.value)
 
@@ -374,24 +348,6 @@ def test_one_event_that_ends_many_attempts_is_one_failure(tmp_path: Path) -> Non
     assert made.scenario.repair.fast_min_s == made.scenario.repair.fast_max_s == 1800
 
 
-def test_low_events_that_drain_are_part_of_their_component(tmp_path: Path) -> None:
-    nodes = names(4)
-    attempts, checks, outages = [], [], []
-    for day in range(40):
-        at = day * 86_400
-        node = nodes[day % 4]
-        failed = day % 2 == 0
-        state = "NODE_FAIL" if failed else "COMPLETED"
-        attempts.append(Attempt(day + 1, (node,), at, at + 20_000, state))
-        checks.append(Check(at + 19_990, node, "check iblink" if failed else "link flaps"))
-        outages.append(Outage(node, at + 19_991, at + 25_000, "DOWN*" if failed else "DRAIN"))
-    made = calibrate(Log(attempts, checks, outages, nodes=dict.fromkeys(nodes, 8)).open(tmp_path))
-    (part,) = made.scenario.failures.components
-    assert part.name == "InfiniBand link"
-    assert (part.high, part.low) == (0.5, 0.5)
-    assert part.crash == 0
-
-
 def test_rare_sizes_go_to_the_nearest_power_of_two() -> None:
     gpus = np.array([1] * 500 + [3] * 2 + [7] * 3 + [6] * 40 + [24] * 2 + [96] + [1000] + [40] * 50)
     short, long = np.full(gpus.size, 10.0), np.where(gpus == 96, 1e5, 10.0)
@@ -414,15 +370,6 @@ def test_repairs_of_two_kinds() -> None:
     low, high = uniform_range(rng.uniform(3600, 10_800, 20_000))
     assert low == pytest.approx(3600, rel=0.03)
     assert high == pytest.approx(10_800, rel=0.02)
-
-
-def test_the_interval_of_checks() -> None:
-    rng = np.random.default_rng(9)
-    aligned = 300.0 * rng.integers(1, 5_000, 30) + rng.integers(-1, 2, 30)
-    anywhere = rng.uniform(10, 1e6, 30)
-    assert common_interval(np.concatenate([aligned, anywhere])) == 300
-    assert common_interval(anywhere) is None
-    assert common_interval(aligned[:5]) is None
 
 
 def test_names_fold_only_where_they_read_back() -> None:

@@ -47,14 +47,12 @@ CASES = [
     ("grace=0", "scheduler.grace", "0s"),
     ("jobs_per_day+10%", "workload.jobs_per_day", 209.00000000000003),
     ("policy=fcfs", "scheduler.policy", "fcfs"),
-    ("backfill=off", "scheduler.policy", "fcfs"),
     ("preemption=off", "scheduler.preemption", False),
     ("save_on_signal=No", "checkpoint.save_on_signal", False),
     ("users=1_000", "workload.users", 1000),
     ("users*0.3", "workload.users", 4),
     ("short_limits=2%", "workload.short_limits", 0.02),
     ("failure_rate*0.5", "failures.rate_per_node_day", 0.025),
-    ("failures.shape=0.7", "failures.shape", 0.7),
     ("detection=1m", "detection", {"check_interval": "1m", "heartbeat": "1m"}),
     ("repair*0", "repair", dict.fromkeys(("fast_min", "fast_max", "slow_min", "slow_max"), "0s")),
     ("workload.hour_weights[1]=3", "workload.hour_weights.1", 3.0),
@@ -142,16 +140,15 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
             assert apply(small, f"{key}*1") == small, key
         except InputError:
             refused.append(key)
-    words = ["lemons", "replace", "pull", "backfill"]
+    words = ["lemons", "replace", "pull"]
     texts = [
         "name",
         "cluster.names",
         "cluster.without",
         "qos.name",
-        "workload.kind",
         "workload.ends.state",
     ]
-    texts += ["workload.log", "begin", "scheduler.policy", "scheduler.preemption"]
+    texts += ["begin", "scheduler.policy", "scheduler.preemption"]
     texts += ["failures.components.name", "failures.components.check", "checkpoint.mode"]
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
 
@@ -160,9 +157,7 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(
-            ["checkpoint.write", "checkpoint.interval", "scheduler.grace", "failures.shape"]
-        ).flatmap(
+        st.sampled_from(["checkpoint.write", "checkpoint.interval", "scheduler.grace"]).flatmap(
             lambda key: st.tuples(st.just(key), st.sampled_from("=*+"), st.integers(1, 10_000))
         ),
         min_size=1,
@@ -176,7 +171,6 @@ def test_edits_are_made_in_turn_and_survive_toml(edits: list[tuple[str, str, int
         "checkpoint.write": before.checkpoint.write_s,
         "checkpoint.interval": before.checkpoint.interval_s,
         "scheduler.grace": before.scheduler.grace_s,
-        "failures.shape": before.failures.shape,
     }
     for key, operator, number in edits:
         old = values[key]
@@ -187,9 +181,8 @@ def test_edits_are_made_in_turn_and_survive_toml(edits: list[tuple[str, str, int
     assert after.checkpoint.write_s == values["checkpoint.write"]
     assert after.checkpoint.interval_s == values["checkpoint.interval"]
     assert after.scheduler.grace_s == values["scheduler.grace"]
-    assert after.failures.shape == values["failures.shape"]
     assert parse_toml(after.to_toml()) == after
-    untouched = {"cluster", "qos", "workload", "repair", "detection"}
+    untouched = {"failures", "cluster", "qos", "workload", "repair", "detection"}
     for each in dataclasses.fields(Scenario):
         if each.name in untouched:
             assert getattr(after, each.name) == getattr(before, each.name)

@@ -72,9 +72,9 @@ SCENARIOS = {
         scheduler=replace(SMALL.scheduler, preempt_after_s=600.0, grace_s=300.0),
         checkpoint=Checkpoint(interval_s=900.0, write_s=100.0, init_s=200.0),
     ),
-    "asynchronous writes, failures that cluster": replace(
+    "asynchronous writes": replace(
         SMALL,
-        failures=replace(ALL_FAIL, shape=0.6),
+        failures=ALL_FAIL,
         checkpoint=Checkpoint(interval_s=300.0, write_s=400.0, init_s=60.0, mode="async"),
     ),
     "first come, first served; no delay; ageing": replace(
@@ -219,10 +219,9 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
         )
 
 
-@pytest.mark.parametrize("shape", [1.0, 0.6])
-def test_nodes_fail_as_often_as_they_should(shape: float) -> None:
+def test_nodes_fail_as_often_as_they_should() -> None:
     rate = 0.5
-    failures = Failures(rate_per_node_day=rate, shape=shape, components=BREAKS)
+    failures = Failures(rate_per_node_day=rate, components=BREAKS)
     # Without jobs: every failure is noticed by a check, and repair is short.
     idle = replace(
         SMALL,
@@ -235,9 +234,7 @@ def test_nodes_fail_as_often_as_they_should(shape: float) -> None:
     history = run(idle, days=days, seed=3)
     ending = int((history.failures.kind != Detected.LOW).sum())
     expected = rate * SMALL.cluster.nodes * days
-    # A drained node is repaired, and so young again: with a shape below one that costs a few more.
-    slack = 0.0 if shape == 1.0 else 0.15 * expected
-    assert abs(ending - expected) < 4 * expected**0.5 / shape + slack
+    assert abs(ending - expected) < 4 * expected**0.5
     drains = len(history.failures.node) - ending
     share = 0.5 * 0.1 + 0.3 * 0.2
     assert drains / len(history.failures.node) == pytest.approx(share, abs=0.02)
@@ -311,7 +308,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         ),
         failures=Failures(
             rate_per_node_day=draw(st.sampled_from([0.0, 0.1, 2.0, 20.0])),
-            shape=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
             lemons=Lemons(draw(st.integers(0, nodes)), 7.0),
             components=(part,),
             blasts=(

@@ -256,10 +256,10 @@ def test_inventory_at_the_end(store: Store) -> None:
         row["node"]: (row["gpus"], row["state"], row["reason"]) for row in rows_of(store, "nodes")
     }
     assert list(nodes) == [f"node{number:02d}" for number in range(1, 65)]
-    assert nodes["node01"] == (8, "ALLOCATED", None)
-    assert nodes["node60"] == (8, "MIXED", None)
+    assert nodes["node01"] == (8, "UP", None)
+    assert nodes["node60"] == (8, "UP", None)
     assert nodes["node58"] == (8, "DOWN", "Not responding")
-    assert nodes["node59"] == (8, "IDLE", None)
+    assert nodes["node59"] == (8, "UP", None)
 
 
 def test_classes_of_service(store: Store) -> None:
@@ -285,7 +285,7 @@ def test_what_was_noticed_after_the_end_is_not_in_the_log(tmp_path: Path) -> Non
     outages = {row["node"]: row["end_s"] for row in rows_of(store, "node_outages")}
     assert outages == {"node04": None, "node05": None}
     states = {row["node"]: row["state"] for row in rows_of(store, "nodes")}
-    assert (states["node04"], states["node05"]) == ("DOWN", "ALLOCATED+DRAIN")
+    assert (states["node04"], states["node05"]) == ("DOWN", "DRAIN")
 
 
 def test_a_common_event_is_named_by_its_blast(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from scipy import stats
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.simulation import comparison
+from holdfast.fleet.simulation import replicas
 from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.comparison import (
     WhatIf,
@@ -29,7 +28,7 @@ from holdfast.fleet.simulation.comparison import (
     whatif,
 )
 from holdfast.fleet.simulation.outcomes import Outcome
-from holdfast.fleet.simulation.replicas import Task, play
+from holdfast.fleet.simulation.replicas import Task
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
 from holdfast.report import render
@@ -46,7 +45,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WhatIf]:
     def run(
         *changes: str, work: Callable[[Task], Outcome] = counted.drawn, **options: Any
     ) -> WhatIf:
-        monkeypatch.setattr(comparison, "play", partial(play, work=work))
+        monkeypatch.setattr(replicas, "simulated", work)
         return whatif(SMALL, changes, processes=1, **options)
 
     return run
@@ -189,12 +188,6 @@ def test_the_json_is_the_contract(stand_in: Callable[..., WhatIf]) -> None:
     one = next(row for row in rows if row["metric"] == "ettr_large_runs")
     assert one["difference"] == pytest.approx(one["value"] - one["baseline"])
     assert one["ci95"][0] < one["difference"] < one["ci95"][1]
-
-
-def test_progress_counts_every_simulation(stand_in: Callable[..., WhatIf]) -> None:
-    calls: list[tuple[int, int]] = []
-    stand_in(FAST, replicas=3, on_progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(done, 6) for done in range(7)]
 
 
 @pytest.mark.parametrize(

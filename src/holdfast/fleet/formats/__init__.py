@@ -12,7 +12,6 @@ from holdfast.fleet.formats import (
     sacct_json,
     sacct_text,
     slurmctld,
-    swf,
     tabular,
     xid,
 )
@@ -34,7 +33,6 @@ FORMATS: list[Format] = [
     tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,
     tabular.NODE_LOG,
-    swf.SWF,
     xid.XID,
     tabular.MAPPED,  # recognises nothing by itself
 ]

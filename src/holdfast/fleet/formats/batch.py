@@ -57,8 +57,6 @@ class ReadOptions:
     columns: str | None = None
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
-    # GPUs of a node, for formats (SWF) that count processors or nodes only
-    gpus_per_node: int | None = None
 
 
 @dataclass(frozen=True)

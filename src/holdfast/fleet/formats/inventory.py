@@ -1,7 +1,6 @@
 """Node inventories: `scontrol show node` (blocks or ``-o``) and `sinfo` in any column layout.
 
-A node that is listed twice (once per partition) is one row. `sinfo` needs its header, except in the layout
-that facebookresearch/gcm asks for.
+A node that is listed twice (once per partition) is one row. `sinfo` needs its header.
 """
 
 from __future__ import annotations
@@ -88,14 +87,10 @@ def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
 
 _NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "NODEHOST")
 _OTHER_COLUMNS = {"STATE", "GRES", "CPUS", "PARTITION", "REASON", "CPUS(A/I/O/T)", "STATECOMPLETE"}
-_GCM = "NODELIST|GRES|GRES_USED|CPUS|CPUS(A/I/O/T)|STATE|PARTITION"
-_OF_GCM = re.compile(r"[^|]+\|[^|]*\|[^|]*\|\s*\d+\s*\|\s*\d+/\d+/\d+/\d+\s*\|[^|]*\|[^|]*")
 
 
 def _sniff_sinfo(head: bytes, path: Path) -> bool:
     first = head.decode(errors="replace").lstrip().partition("\n")[0]
-    if _OF_GCM.fullmatch(first):
-        return True
     names, _ = _header(first)
     headed = any(name in names for name in _NODE_COLUMNS) and "JOBID" not in names
     return headed and bool(_OTHER_COLUMNS & set(names))
@@ -114,8 +109,6 @@ def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
 def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
     first, *lines = text.lstrip().splitlines() or [""]
     start = text[: len(text) - len(text.lstrip())].count("\n") + 2
-    if _OF_GCM.fullmatch(first):
-        first, lines, start = _GCM, [first, *lines], start - 1
     names, delimiter = _header(first)
     for number, line in enumerate(lines, start):
         if not line.strip() or line == first:

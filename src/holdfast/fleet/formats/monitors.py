@@ -74,9 +74,8 @@ GCM = Format("gcm", _GCM.describes, _sniff_gcm, partial(read_json, _GCM, unwrap=
 #
 # Health events of NVIDIA's NVSentinel, one JSON object per line.
 #
-# Two forms: CloudEvents of its event exporter (``"type": "com.nvidia.nvsentinel.health.v1"``, the event in
-# ``data.healthEvent``), and documents of its MongoDB collection (``mongoexport``; the event in
-# ``healthevent``, its keys in lower case).
+# CloudEvents of its event exporter: ``"type": "com.nvidia.nvsentinel.health.v1"``, the event in
+# ``data.healthEvent``.
 #
 # ===============================  ========  ==================
 # event                            result    severity
@@ -91,7 +90,6 @@ GCM = Format("gcm", _GCM.describes, _sniff_gcm, partial(read_json, _GCM, unwrap=
 
 _EVENT_KEYS = shipped("health-csv")
 _CODE = re.compile(r"(?:XID[ _]?)?(\d{1,4})", re.IGNORECASE)
-_EVENT = re.compile(rb'"healthevent"\s*:\s*\{', re.IGNORECASE)
 
 
 def xid_of(check: str, codes: list[str]) -> int | None:
@@ -102,47 +100,32 @@ def xid_of(check: str, codes: list[str]) -> int | None:
 
 
 def _sniff_nvsentinel(head: bytes, path: Path) -> bool:
-    return b"com.nvidia.nvsentinel.health" in head or (
-        bool(_EVENT.search(head)) and b'"checkname"' in head.lower()
-    )
+    return b"com.nvidia.nvsentinel.health" in head
 
 
 def _nvsentinel_event(value: Any) -> Iterator[dict[str, Any]]:
-    data = value.get("data", value)
-    event = {
-        key.lower(): item for key, item in (data.get("healthEvent") or data["healthevent"]).items()
-    }
-    check = str(event["checkname"])
-    codes = [str(code) for code in event.get("errorcode") or ()]
-    xid = xid_of(check, codes)
-    result = "fail" if event.get("isfatal") or xid is not None else "warn"
+    data = value["data"]
+    event = data["healthEvent"]
+    check = str(event["checkName"])
+    codes = [str(code) for code in event.get("errorCode") or ()]
+    xid, fatal, healthy = xid_of(check, codes), event.get("isFatal"), event.get("isHealthy")
+    result = "fail" if fatal or xid is not None else "warn"
     said = [str(event.get("message") or ""), *codes]
     yield {
-        "time": _time(
-            event.get("generatedtimestamp") or value.get("time") or value.get("createdAt")
-        ),
-        "node": event.get("nodename"),
+        "time": event.get("generatedTimestamp") or value.get("time"),
+        "node": event.get("nodeName"),
         "check": check,
-        "severity": "" if event.get("ishealthy") else "HIGH" if event.get("isfatal") else "LOW",
-        "result": "ok" if event.get("ishealthy") else result,
+        "severity": "" if healthy else "HIGH" if fatal else "LOW",
+        "result": "ok" if healthy else result,
         "message": " ".join(text for text in said if text),
         "xid": xid,
         "cluster": (data.get("metadata") or {}).get("cluster"),
     }
 
 
-def _time(value: Any) -> Any:
-    """As text or seconds; MongoDB has ``{"seconds", "nanos"}``, and wraps dates and long numbers."""
-    if not isinstance(value, dict):
-        return value
-    if "seconds" in value:
-        return float(_time(value["seconds"])) + float(_time(value.get("nanos") or 0)) / 1e9
-    return _time(next(iter(value.values()), None))
-
-
 NVSENTINEL = Format(
     "nvsentinel",
-    "health events of NVIDIA's NVSentinel (CloudEvents or MongoDB documents)",
+    "health events of NVIDIA's NVSentinel (CloudEvents)",
     _sniff_nvsentinel,
     partial(read_json, _EVENT_KEYS, unwrap=_nvsentinel_event),
 )

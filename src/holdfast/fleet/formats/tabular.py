@@ -107,8 +107,6 @@ class Layout:
     table: Literal["attempts", "health", "node_outages", "qos"] = "attempts"
     # Field -> its column, or the names that the column may have, the best first
     columns: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    # Field without such a column -> columns of which one is filled; the value is "column: text"
-    labeled: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     # Field -> what stands for a missing column or an empty text
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -140,7 +138,7 @@ class Layout:
         lowered = {name.lower() for name in there}
 
         def has(field: str) -> bool:
-            names = (*self.names(field), *self.labeled.get(field, ()))
+            names = self.names(field)
             return any(name in there if exact else name.lower() in lowered for name in names)
 
         wanted = self.recognized
@@ -162,7 +160,7 @@ def load_map(path: Path) -> Layout:
     wrong = partial(invalid_value, "invalid column map", path)
     columns = given.columns
     known = [field for field in TABLES[given.table].names if field != "key"]
-    for field in (*columns, *given.labeled, *given.defaults):
+    for field in (*columns, *given.defaults):
         if field not in known:
             raise unknown_key(field, known, "columns", path)
     for needed in _REQUIRED[given.table]:
@@ -267,7 +265,6 @@ def _parquet(path: Path, layout: Layout) -> Iterator[Records]:
         there = tuple(file.schema_arrow.names)
         _check_columns(path, layout, there)
         wanted = {name for field in layout.columns for name in layout.found(field, there)}
-        wanted.update(name for names in layout.labeled.values() for name in names if name in there)
         first = 1
         for piece in file.iter_batches(batch_size=1 << 18, columns=sorted(wanted)):
             yield Records(pa.table(piece), pa.array(range(first, first + len(piece)), pa.int64()))
@@ -347,8 +344,6 @@ def _convert(
         theirs[field] = found[0] if len(found) == 1 else pc.coalesce(*map(texts, found))
         if field in _TIMES:
             ours[field] = pc.coalesce(*(_times(each, layout, zone) for each in found))
-    for field in layout.labeled.keys() - theirs.keys():
-        theirs[field] = _labeled(piece, layout.labeled[field])
     for field, column in theirs.items():
         ours[field] = _field(field, schema.field(field).type, ours.get(field, column), layout)
     for field, text in layout.defaults.items():
@@ -395,17 +390,6 @@ def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
         found = pc.coalesce(found, event_times(read, zone))
         if found.null_count == 0:
             break
-    return found
-
-
-def _labeled(piece: pa.Table, labels: tuple[str, ...]) -> pa.Array:
-    lowered = {name.lower(): place for place, name in enumerate(piece.column_names)}
-    found = pa.array([""] * len(piece))
-    for label in [label for label in labels if label.lower() in lowered]:
-        text = pc.utf8_trim_whitespace(texts(piece.column(lowered[label.lower()])))
-        named = pc.binary_join_element_wise(pa.scalar(label), text, ": ")
-        filled = pc.and_(pc.equal(found, ""), pc.not_equal(text, ""))
-        found = pc.if_else(pc.fill_null(filled, False), named, found)
     return found
 
 

@@ -31,14 +31,6 @@ FEWEST_OUTAGES = 5
 # typical long one takes this many times the typical short one.
 CLEAR_SPLIT, APART = 0.8, 4.0
 TAIL = 0.05
-FEWEST_GAPS = 10
-USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
-ALIGNED_S = 2.0
-SURE_P = 1e-4
-# A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it
-# is believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has
-# this share of the gaps of the best one.
-CLEAR_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -110,48 +102,27 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     # By likeliest cause: failures, and those of them recorded as FAILED.
     ended = log.rows(
         "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
-        f"FROM {attribution.infrastructure_failures(log)} GROUP BY label"
+        f"FROM {attribution.infrastructure_failures(log)} GROUP BY label "
+        f"ORDER BY label = '{attribution.UNATTRIBUTED}', label"
     )
-    counts = {row["label"]: (int(row["failures"]), int(row["failed"])) for row in ended}
-    silent = counts.pop(attribution.UNATTRIBUTED, (0, 0))[0]
-    total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
-    health_events = _seen(log)
-    high_all = float(sum(row["high"] for row in health_events))
-    shares: dict[str, tuple[float, float]] = {}  # Label -> all failures of it, share that drains
-    for label in sorted({*counts, *(row["label"] for row in health_events if total)}):
-        count = counts.get(label, (0, 0))[0]
-        events = [row for row in health_events if row["label"] == label]
-        high, low = (float(sum(row[name] for row in events)) for name in ("high", "low"))
-        # Drains are counted beside the HIGH events of all nodes, and failures end attempts of busy
-        # ones: what they have in common is the ratio of HIGH to LOW.
-        if count:
-            drained = low / (high + low) if high else low / (count + low)
-            shares[label] = count / max(1 - drained, 1e-9), drained
-        elif low:
-            shares[label] = low * (total / high_all if high_all else 1.0), 1.0
-    if silent:
-        shares[attribution.UNATTRIBUTED] = float(silent), 0.0
-        counts[attribution.UNATTRIBUTED] = silent, 0
-    total_share = sum(share for share, _ in shares.values())
+    signs, total = _signs(log), sum(row["failures"] for row in ended)
+    seen = [row for row in ended if row["label"] != attribution.UNATTRIBUTED]
     components: list[Component] = []
-    for place, (label, (share, drained)) in enumerate(shares.items()):
-        key, (count, failed) = f"failures.components[{place}]", counts.get(label, (0, 0))
-        interval = clopper_pearson_interval(share, total_share)
-        part = findings.found(f"{key}.share", rounded(share / total_share, 3), count, interval)
+    for place, (label, count, failed) in enumerate(row.values() for row in ended):
+        key = f"failures.components[{place}]"
+        interval = clopper_pearson_interval(count, total)
+        share = findings.found(f"{key}.share", rounded(count / total, 3), count, interval)
         shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
         if label != attribution.UNATTRIBUTED:
-            hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
-            crash, drained = rounded(hits / base, 3), round(drained, 3)
-            if count:
-                findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
-            shown = {"high": round(1 - drained, 3), "low": drained, "crash": crash}
-            # The check that most often sees it, and its XID.
-            events = [row for row in health_events if row["label"] == label]
-            top = min(events, key=lambda e: (-e["high"], -e["low"], e["check"]), default={})
-            shown |= {"check": str(top.get("check", label)), "xid": int(top.get("xid") or 0)}
+            hits, base = failed, count
+            if count < FIRM_SHARE:
+                hits, base = (sum(row[name] for row in seen) for name in ("failed", "failures"))
+            crash = rounded(hits / base, 3)
+            findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
+            shown = {"crash": crash, **signs[label]}
         permanent = _permanent(f"{key}.permanent", label, outages, findings)
-        components.append(Component(label, part, permanent=permanent, **shown))
-    if not health_events:
+        components.append(Component(label, share, permanent=permanent, **shown))
+    if not log.count("health"):
         findings.note(
             "The log has no health events: every failure counts as a node that falls silent, and "
             "failures that ended attempts as FAILED cannot be told from the users' own."
@@ -159,49 +130,14 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     return tuple(components)
 
 
-def _seen(log: FleetLog) -> list[dict[str, Any]]:
-    """Events of nodes by what they mean: label, check, xid, high, low (numbers of them).
-
-    Firings of one kind on one node within an attribution window of each other are one event. A LOW
-    event counts if it came with a drain (where the log tells outages) and explains no failure; what
-    may be the users' doing (a domain of its symptom) does not.
-    """
-    window = log.assumptions.check_before_s + log.assumptions.check_after_s
-    drain = (
-        f"""EXISTS (SELECT 1 FROM {log.table("node_outages")} AS outage
-            WHERE outage.node = health.node AND upper(outage.state) LIKE '%DRAIN%'
-            AND outage.start_s BETWEEN health.time_s - {window} AND health.time_s + {window})"""
-        if log.count("node_outages")
-        else "TRUE"
+def _signs(log: FleetLog) -> dict[str, dict[str, Any]]:
+    """Likeliest cause -> the check that most often shows it, and its XID."""
+    rows = log.rows(
+        f"""SELECT label, "check", coalesce(xid, 0) AS xid FROM {attribution.classified_health(log)}
+        WHERE result = 'fail' GROUP BY label, "check", xid, severity
+        ORDER BY label, severity = 'HIGH', count(*), "check" DESC"""
     )
-    kind = "OVER (PARTITION BY node, label, severity ORDER BY time_s"
-    return log.rows(
-        f"""WITH causes AS (
-            SELECT DISTINCT node, "check", time_s FROM {attribution.ranked_causes(log)} AS ranked
-            WHERE key IN (SELECT key FROM {attribution.infrastructure_failures(log)} AS failed)
-        ), fired AS (
-            SELECT health.node, health.time_s, health.label, health.severity, health."check",
-                health.xid, health.severity = 'LOW' AND causes.node IS NULL AND {drain} AS drained
-            FROM {attribution.classified_health(log)} AS health
-            LEFT JOIN causes ON causes.node = health.node AND causes."check" = health."check"
-                AND causes.time_s = health.time_s
-            WHERE health.result = 'fail' AND (health.severity = 'HIGH'
-                OR (health.severity = 'LOW' AND NOT contains(health.domains, 'user')))
-        ), marked AS (
-            SELECT *, CASE WHEN time_s - lag(time_s) {kind}) <= {window} THEN 0 ELSE 1 END AS begins
-            FROM fired
-        ), numbered AS (
-            SELECT *, sum(begins) {kind} ROWS UNBOUNDED PRECEDING) AS event FROM marked
-        ), events AS (
-            SELECT label, severity, max(CASE WHEN begins = 1 THEN "check" END) AS "check",
-                max(CASE WHEN begins = 1 THEN xid END) AS xid,
-                max(CASE WHEN drained THEN 1 ELSE 0 END) AS drained
-            FROM numbered GROUP BY node, label, severity, event
-        )
-        SELECT label, "check", xid, count(*) FILTER (WHERE severity = 'HIGH') AS high,
-            sum(drained) AS low
-        FROM events GROUP BY label, "check", xid ORDER BY label, "check", xid"""
-    )
+    return {row.pop("label"): row for row in rows}  # the last of a label counts
 
 
 def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
@@ -240,56 +176,10 @@ def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
 # --- Detection -----------------------------------------------------------------------------------
 
 
-def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
-    """How soon checks see a failure.
-
-    Checks of a node come at one interval, so the times between what they find are multiples of it; a
-    check that follows a crash at once is not one of these.
-    """
-    heartbeat = rounded(min(Detection.heartbeat_s, typical_s), 3)
-    gaps = log.arrow(
-        f"""WITH at_once AS (
-            SELECT causes.node, time_s FROM {attribution.ranked_causes(log)} AS causes
-            JOIN {attribution.infrastructure_failures(log)} AS failures ON causes.key = failures.key
-            WHERE state = 'FAILED' AND offset_s > 0
-        )
-        SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
-            SELECT DISTINCT node, time_s FROM {attribution.classified_health(log)} WHERE result = 'fail'
-        ) AS events
-        ANTI JOIN at_once USING (node, time_s)"""
-    )["gap_s"]
-    gap_s = gaps.drop_null().to_numpy()
-    gap_s = gap_s[gap_s > ALIGNED_S]
-    key, interval = "detection.check_interval", common_interval(gap_s)
-    if interval is not None:
-        return Detection(findings.found(key, interval, gap_s.size), heartbeat)
-    why = "the times between failed checks of a node have no interval in common"
-    usual = rounded(min(Detection.check_interval_s, typical_s), 3)
-    return Detection(findings.assumed(key, f"{why} (n = {gap_s.size:,})", usual), heartbeat)
-
-
-def common_interval(gaps: Array) -> float | None:
-    """The longest usual interval of which far more gaps are multiples than chance explains.
-
-    Args:
-        gaps: seconds between events of one node, shape [n].
-
-    Returns:
-        Seconds; None if there is none, or there are too few gaps.
-    """
-    if gaps.size < FEWEST_GAPS:
-        return None
-    from scipy.special import bdtrc
-
-    shares = {}
-    for interval in USUAL_INTERVALS_S:
-        off = np.abs((gaps + interval / 2) % interval - interval / 2)
-        hits = int((off <= ALIGNED_S).sum())
-        by_chance = (2 * ALIGNED_S + 1) / interval
-        if hits and float(bdtrc(hits - 1, gaps.size, by_chance)) < SURE_P:
-            shares[interval] = (hits / gaps.size - by_chance) / (1 - by_chance)
-    least = CLEAR_SHARE * max(shares.values(), default=0.0)
-    return max((each for each, share in shares.items() if share >= least), default=None)
+def detection(typical_s: float) -> Detection:
+    """How soon failures are noticed: as usual, and no later than a typical attempt lasts."""
+    usual = (Detection.check_interval_s, Detection.heartbeat_s)
+    return Detection(*(rounded(min(each, typical_s), 3) for each in usual))
 
 
 # --- Repairs -------------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
 from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded, rounded_time
-from holdfast.fleet.simulation.job_runs import CLASS, sized
+from holdfast.fleet.simulation.job_runs import CLASS
 from holdfast.fleet.simulation.records import Records
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
 
-MOST_GPUS_PER_NODE = 64
 SIGTERM = 15
 # A preempted attempt that saves its work leaves this long after the signal, or after its write.
 EXIT_S = 1
@@ -27,17 +26,16 @@ SURE_PREEMPTIONS = 5  # With so many that the log labels, weaker signs of preemp
 # --- Nodes ---------------------------------------------------------------------------------------
 
 
-def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> Cluster:
+def cluster(log: FleetLog, runs: Records, findings: Findings) -> Cluster:
     """Nodes, their GPUs and their names.
 
     Args:
         log: the open log.
         runs: all jobs of the log.
-        processors: whether processors stand in for GPUs.
         findings: where estimates and assumptions are recorded.
     """
-    per_node = _gpus_per_node(log, runs, processors, findings)
-    node_names = _nodes(log, processors)
+    per_node = _gpus_per_node(log, runs, findings)
+    node_names = _nodes(log)
     needed = max(math.ceil(int(runs.gpus.max()) / per_node), 1)
     count = max(len(node_names) or math.ceil(_peak(runs) / per_node), needed)
     findings.found("cluster.nodes", count, len(node_names) or None)
@@ -56,13 +54,11 @@ def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) 
     return Cluster(count, per_node, racks, pods, names)
 
 
-def _gpus_per_node(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> int:
+def _gpus_per_node(log: FleetLog, runs: Records, findings: Findings) -> int:
     """The usual number of GPUs; from the inventory, else the most that an attempt had on a node."""
     key = "cluster.gpus_per_node"
-    column = "cpus" if processors else "gpus"
     sizes = log.rows(
-        f"SELECT {column} AS size, count(*) AS n FROM {log.table('nodes')} "
-        f"WHERE {column} > 0 GROUP BY {column}"
+        f"SELECT gpus AS size, count(*) AS n FROM {log.table('nodes')} WHERE gpus > 0 GROUP BY gpus"
     )
     spread = runs.node_count > 0
     if sizes:
@@ -78,27 +74,19 @@ def _gpus_per_node(log: FleetLog, runs: Records, processors: bool, findings: Fin
     else:
         per_node = Cluster.gpus_per_node
         findings.assumed(key, "neither an inventory nor attempts tell it")
-    if per_node > MOST_GPUS_PER_NODE:
-        fewest = math.ceil(per_node / MOST_GPUS_PER_NODE)
-        parts = next(n for n in range(fewest, per_node + 1) if per_node % n == 0)
-        findings.note(
-            f"Nodes of {per_node} are simulated as {parts} nodes of {per_node // parts}: the simulator "
-            f"has at most {MOST_GPUS_PER_NODE} a node."
-        )
-        per_node //= parts
     return per_node
 
 
-def _nodes(log: FleetLog, processors: bool) -> list[str]:
+def _nodes(log: FleetLog) -> list[str]:
     """Nodes that have GPUs by the inventory, or that ran attempts with GPUs."""
-    nodes, column = log.table("nodes"), "cpus" if processors else "gpus"
+    nodes = log.table("nodes")
     rows = log.rows(
         f"""SELECT node FROM (
-            SELECT node FROM {nodes} WHERE {column} > 0
+            SELECT node FROM {nodes} WHERE gpus > 0
             UNION
-            SELECT unnest(nodes) AS node FROM ({sized(log.executions, processors)}) AS used
+            SELECT unnest(nodes) AS node FROM {log.executions} WHERE gpus > 0
         ) AS named
-        WHERE node NOT IN (SELECT node FROM {nodes} WHERE {column} <= 0)"""
+        WHERE node NOT IN (SELECT node FROM {nodes} WHERE gpus <= 0)"""
     )
     return sorted(row["node"] for row in rows)
 

@@ -16,10 +16,9 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import LEAST, Fit, Prior, fit
-from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
+from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
-from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interval, shrink
@@ -37,8 +36,6 @@ FEWEST_FOR_SHAPE = 5  # Ends seen fewer times get a constant hazard
 # A size keeps its number of GPUs with this share of the jobs and so many of them, or with this
 # share of the GPU time; others are merged to the nearest power of two.
 KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
-# A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed.
-LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
 
 
 # --- Who counts ----------------------------------------------------------------------------------
@@ -52,7 +49,6 @@ class Cohort:
     every: Records  # All jobs of the log
     begin_s: float  # The first end in the log: from here on it tells of every job
     end_s: float
-    processors: bool  # Whether processors stand in for GPUs
 
     @property
     def days(self) -> float:
@@ -60,7 +56,7 @@ class Cohort:
         return (self.end_s - self.begin_s) / DAY_S
 
 
-def cohort(log: FleetLog, *, processors: bool) -> Cohort:
+def cohort(log: FleetLog) -> Cohort:
     """The jobs that a calibration is made of.
 
     Raises:
@@ -79,10 +75,10 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
             remedy="ingest sacct output beside it; `holdfast fleet mttf` gives the failure rate",
         )
     begin_s = max(float(row["first"]), log.begin_s)
-    runs = job_runs(log, processors=processors)
+    runs = job_runs(log)
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
     mine = runs[inside]
-    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
+    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1))
     jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
@@ -90,7 +86,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
             code="no-data",
             path=log.store.path,
             found=f"{counted(jobs, 'job')} that arrived in {duration(members.end_s - begin_s)} and "
-            f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
+            f"asked for GPUs, {done:,} of them completed",
             expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
             remedy="export a longer time, or write a scenario by hand beginning with a preset",
         )
@@ -114,8 +110,8 @@ def workload(
     findings.found("workload.users", users, those.runs.gpus.size)
     sizes = _sizes(log, those, cluster, classes, findings)
     ends = _ends(log, those, findings)
-    limits = _short_limits(those, ends, findings), _limit_factor(log, those, findings)
-    return Workload("synthetic", jobs_per_day, users, hours, days, sizes, ends, *limits)
+    short = _short_limits(those, ends, findings)
+    return Workload(jobs_per_day, users, hours, days, sizes, ends, short)
 
 
 # --- Arrivals ------------------------------------------------------------------------------------
@@ -150,8 +146,7 @@ def _arrivals(
     if bursts > BURSTS:
         findings.note(
             f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
-            "a Poisson process, which is what is simulated. Simulated waits are too short; a replay "
-            '(workload.kind = "replay") keeps the bursts.'
+            "a Poisson process, which is what is simulated. Simulated waits are too short."
         )
     return jobs_per_day, by_hour, by_day
 
@@ -232,6 +227,11 @@ def _sizes(
     return tuple(sizes)
 
 
+def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
+    """GPUs as gangs take them: a part of one node, or whole nodes."""
+    return np.where(gpus > gpus_per_node, -(-gpus // gpus_per_node) * gpus_per_node, gpus)
+
+
 def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
     """The sizes that are simulated: those that matter as they are, others the nearest power of two.
 
@@ -287,7 +287,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds, ended = runs.made_s[ran], runs.end[ran] == state
         if state == "REQUEUED":  # of every attempt, its productive time
-            ran_s = executions(log, those.processors)
+            ran_s = executions(log)
             again = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {ran_s}")
             seconds, ended = (column.to_numpy() for column in again.columns)
         events = int(ended.sum())
@@ -332,25 +332,3 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     low, high = clopper_pearson_interval(count, total)
     interval = (low * bias, min(high * bias, 1.0))
     return findings.found("workload.short_limits", rounded(short, 3), total, interval)
-
-
-def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
-    """How generous limits are: twice the median of limit over need, as a uniform distribution has it."""
-    runs, assumed = those.runs, log.assumptions
-    # Limits are whole minutes; the longest ones are the cluster's, not the user's.
-    limited = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
-    if limited.any():
-        own = limited & (runs.limit_s < float(np.nanmax(runs.limit_s)))
-        limited = own if own.sum() >= FEWEST_JOBS else limited
-    needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
-    ratio = (runs.limit_s[limited] - 30) / np.maximum(needed[limited], 1.0)
-    ratio = ratio[ratio >= 1.0]
-    key = "workload.limit_factor"
-    if ratio.size < FEWEST_JOBS:
-        count = counted(ratio.size, "completed job")
-        findings.assumed(key, f"{count} with a time limit of its own, fewer than {FEWEST_JOBS}")
-        return Workload().limit_factor
-    middle, low, high = (
-        max(2 * each - LOWEST_LIMIT, LEAST_LIMIT_FACTOR) for each in median_interval(ratio)
-    )
-    return findings.found(key, rounded(middle, 3), ratio.size, (low, high))

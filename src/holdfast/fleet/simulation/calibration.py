@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.answer import Answer, Finding, Section, Value
 from holdfast.errors import InputError
@@ -24,14 +24,10 @@ from holdfast.fleet.simulation.calibrated_machines import classes, cluster, sche
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
 from holdfast.fleet.simulation.changes import leaves
 from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
-from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import counted, duration
-
-if TYPE_CHECKING:
-    from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,8 @@ class Calibration(Answer):
     scenario: Scenario
     remarks: list[str]  # What was left out or is doubtful, a sentence each
     estimates: list[Estimate]  # Every key that was estimated or assumed, in the order of the method
-    days: float  # Length of the window that was fitted; a simulation to compare with is as long
+    days: float  # Length of the window that was fitted
     source: str  # The store
-    # How well simulations of the scenario fit the log, if that was asked for.
-    fit: GoodnessOfFit | None = None
     output: Path | None = None  # Where the scenario was written
 
     @property
@@ -90,7 +84,6 @@ class Calibration(Answer):
             "estimates": [each.to_dict() for each in self.estimates if each.estimated],
             "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
             "notes": self.remarks,
-            "fit": self.fit and self.fit.to_dict(),
             "output": self.output,
             "html": None,
         }
@@ -109,8 +102,7 @@ class Calibration(Answer):
             f"{len(self.estimates) - estimated} assumed."
             + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
         )
-        fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
-        return [Finding(first, "estimates"), *fits, *map(Finding, self.remarks)]
+        return [Finding(first, "estimates"), *map(Finding, self.remarks)]
 
     def values(self) -> list[Value]:
         """The estimates that are numbers."""
@@ -118,19 +110,17 @@ class Calibration(Answer):
         return [Value(each.key, float(each.value), each.unit, each.interval) for each in told]  # type: ignore[arg-type]
 
     def sections(self) -> list[Section]:
-        """The estimates, and the log beside its simulations if they were asked for."""
+        """The estimates."""
         rows = [{**vars(each), "estimate": each.estimate()} for each in self.estimates]
         tables = [table(rows, "key estimate n how", "One row per key.", n="Observations")]
         text = self.findings()[0].text
-        estimates = Section("estimates", "What does the log tell?", text, (), tables)
-        return [estimates] if self.fit is None else [estimates, self.fit.section()]
+        return [Section("estimates", "What does the log tell?", text, (), tables)]
 
 
 def calibrate(
     log: str | Path | Store | FleetLog,
     *,
     name: str = "calibrated",
-    processors: bool | None = None,
 ) -> Calibration:
     """Fit a scenario to a log.
 
@@ -138,7 +128,6 @@ def calibrate(
         log: a store or an open log; its assumptions say what the log does not (initialisation,
             checkpoints, windows of attribution).
         name: of the scenario.
-        processors: take processors for GPUs; None: if no attempt of the log has a GPU.
 
     Returns:
         The scenario with every estimate, its interval and what had to be assumed.
@@ -153,11 +142,7 @@ def calibrate(
         remedy = "ingest the log of one cluster into a store of its own"
         raise InputError(problem, code="conflict", path=path, found=found, remedy=remedy)
     findings, assumed = Findings(), log.assumptions
-    if processors is None:
-        processors = bool(log.count("attempts")) and without_gpus(log)
-    if processors:
-        findings.note("No GPUs are simulated: processors stand in for them.")
-    those = cohort(log, processors=processors)
+    those = cohort(log)
     if earlier := int(those.every.gpus.size - those.runs.gpus.size):
         findings.note(
             f"Left out of the arrivals, sizes and durations: {counted(earlier, 'job')} that arrived "
@@ -167,13 +152,13 @@ def calibrate(
     # No assumed time of the scheduler is longer than the mean attempt.
     mean_s = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
     typical_s = max(float(mean_s or 0.0), 1.0)
-    machines = cluster(log, those.every, processors, findings)
+    machines = cluster(log, those.every, findings)
     ranks = classes(log, those.every, findings)
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)
     broken = failures(log, machines.names, outages, findings)
-    checks = detection(log, typical_s, findings)
+    checks = detection(typical_s)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
     times = assumed.checkpoint_interval_s, assumed.write_s, rounded(log.init_s)

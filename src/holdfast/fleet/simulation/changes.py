@@ -165,10 +165,9 @@ def known(key: str) -> list[Leaf]:
 
 def paths_of(change: str) -> list[str]:
     """The paths of the keys that a change sets; of the words only those that stand for one key."""
-    word_paths = {"nodes": "cluster.nodes", "backfill": "scheduler.policy"}
     paths = []
     for edit in parse(change):
-        word = [word_paths[edit.key]] if edit.key in word_paths else []
+        word = ["cluster.nodes"] if edit.key == "nodes" else []
         paths += word or [leaf.path for leaf in known(edit.key)]
     return paths
 
@@ -352,16 +351,10 @@ def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
     return _with(scenario, lemons, nodes=count, names=",".join(names), without=without)
 
 
-def _backfill(scenario: Scenario, edit: Edit) -> Scenario:
-    policy = "easy" if switch(edit) else "fcfs"
-    return replace(scenario, scheduler=replace(scenario.scheduler, policy=policy))
-
-
 # Changes of several keys in one step.
 BY_WORD: dict[str, Callable[[Scenario, Edit], Scenario]] = {
     "lemons": _lemons,
     "replace": _replace,
     "pull": _pull,
     "nodes": _nodes,
-    "backfill": _backfill,
 }

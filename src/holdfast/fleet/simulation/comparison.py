@@ -23,11 +23,10 @@ from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, large_gpus, metrics, scope
 from holdfast.fleet.simulation.records import Array
-from holdfast.fleet.simulation.replicas import OnProgress, Task, play
+from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 from holdfast.fleet.simulation.whatif import MAIN, Difference, WhatIf
 from holdfast.numbers import percent
-from holdfast.report import write
 
 PRESET_DAYS = 28.0
 MOST_DAYS = 120.0  # a store is simulated for as long as it is, and no longer than this
@@ -50,9 +49,7 @@ def whatif(
     seed: int = 0,
     processes: int | None = None,
     ray: str | None = None,
-    html: str | Path | None = None,
     given: Sequence[str] = (),
-    on_progress: OnProgress | None = None,
 ) -> WhatIf:
     """Simulate a fleet with and without changes.
 
@@ -65,10 +62,8 @@ def whatif(
         seed: the first seed.
         processes: of this machine; None: all processors.
         ray: the address of a Ray cluster that takes the simulations instead.
-        html: file to write the report to.
         given: changes that hold before and after: what is true of the fleet and not in its log, such
             as ``checkpoint.write=5m``.
-        on_progress: called with the simulations done and their number.
 
     Returns:
         The differences with their 95 % intervals, and what is recommended.
@@ -91,7 +86,7 @@ def whatif(
         days = min(fleet.days or PRESET_DAYS, MOST_DAYS)
     seeds = range(seed, seed + replicas)
     tasks = [Task(each, days, s) for each in (baseline, *scenarios.values()) for s in seeds]
-    played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
+    played = play(tasks, processes=processes, ray=ray)
     before = played[:replicas]
     chosen = scope(before, baseline)
     old, *new = (
@@ -107,8 +102,7 @@ def whatif(
     played_as = (chosen, main, fleet.name, days, replicas, seed)
     notes = [*fleet.notes, *_doubts(before, chosen, main)]
     known = (notes, fleet.assumed, fleet.measured)
-    answer = WhatIf(differences, baseline, scenarios, *played_as, *known)
-    return answer if html is None else replace(answer, html=write(answer.page(), html))
+    return WhatIf(differences, baseline, scenarios, *played_as, *known)
 
 
 def _difference(

@@ -92,10 +92,6 @@ def run(
         raise InputError("invalid seed", code="invalid-value", found=f"{seed}", expected=expected)
     warm_up()
     began = time.perf_counter()
-    if jobs is None and scenario.workload.kind == "replay":
-        from holdfast.fleet.simulation.replay import replay_jobs
-
-        jobs = replay_jobs(scenario.workload.log, scenario)
     if jobs is None:
         jobs = draw_jobs(scenario, days, seed)
     _check(jobs, scenario)
@@ -196,7 +192,6 @@ def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
         survives=checkpoint.survives,
         synchronous=checkpoint.mode == "sync",
         save_on_signal=checkpoint.save_on_signal,
-        shape=scenario.failures.shape,
         nodes_per_rack=scenario.cluster.nodes_per_rack,
         nodes_per_pod=scenario.cluster.nodes_per_pod,
         **made.rules,

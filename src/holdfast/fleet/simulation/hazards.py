@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,9 @@ class Hazards:
     """Failures per millisecond, and the records of `kernel.state` that say what they are like."""
 
     rate: Array  # float64 [nodes]: of failures that end attempts
-    # float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds.
+    # float64 [nodes]: mean time between failures of any kind, milliseconds.
     scale: Array
-    # Of `kernel.state.RULES`: blasts of one rack, one pod, the fleet; share of what ends attempts.
+    # Of `kernel.state.RULES`: blasts of one rack, one pod, the fleet.
     rules: dict[str, float]
     components: Array
     blasts: Array
@@ -115,9 +114,7 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
     shares = shares / shares.sum()
     rate = healthy_rate_per_node_day(scenario, factors) / DAY_MS * factors
     with np.errstate(divide="ignore"):
-        gap = ending / rate  # mean time between failures of any kind
-    # Rounded, so that the gamma functions of different machines give one scale.
-    scale = np.round(gap / math.gamma(1 + 1 / failures.shape), 3)
+        scale = np.round(ending / rate, 3)
     widths = {"rack": cluster.nodes_per_rack, "pod": cluster.nodes_per_pod, "fleet": cluster.nodes}
     sources = []
     shared = dict.fromkeys(widths, 0.0)
@@ -134,5 +131,5 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
     for name in ("high", "low", "crash", "permanent"):
         components[name][: len(parts)] = [getattr(part, name) for part in parts]
     components["share"] = np.cumsum(shares)
-    rules = {f"{domain}_rate": shared[domain] / DAY_MS for domain in widths} | {"ending": ending}
+    rules = {f"{domain}_rate": shared[domain] / DAY_MS for domain in widths}
     return Hazards(rate, scale, rules, components, blasts, np.array(sources, BLAST_SOURCE))

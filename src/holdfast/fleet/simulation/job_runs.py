@@ -18,26 +18,17 @@ TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
 CLASS = "coalesce(nullif(qos, ''), 'default')"  # SQL of the class of service of an attempt
 
 
-def sized(attempts: str, processors: bool) -> str:
-    """A query of attempts with the column `size`: GPUs, or processors where those stand in for them."""
-    size = "cpus" if processors else "gpus"
-    return f"SELECT *, {size} AS size FROM {attempts} WHERE {size} > 0"
+def executions(log: FleetLog) -> str:
+    """Attempts with GPUs that ran, with the columns of `with_productive_time`."""
+    with_gpus = f"(SELECT * FROM {log.executions} WHERE gpus > 0)"
+    return log.keep("productive", lambda: with_productive_time(log, with_gpus))
 
 
-def executions(log: FleetLog, processors: bool = False) -> str:
-    """Attempts that ran, with `size` and the columns of `with_productive_time`."""
-    return log.keep(
-        f"productive_{processors}",
-        lambda: with_productive_time(log, f"({sized(log.executions, processors)})"),
-    )
-
-
-def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
+def job_runs(log: FleetLog) -> Records:
     """Chain the attempts of each job.
 
     Args:
         log: the open log.
-        processors: take the processors of a job for its GPUs.
 
     Returns:
         One record per job that ran or waits, in order of arrival; jobs cancelled before they started left
@@ -48,7 +39,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
         NaN: none or unknown; starts; end: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING;
         job_class: its class of service; user.
     """
-    ran = executions(log, processors)
+    ran = executions(log)
     own = literal([*OWN_ENDS, TIMEOUT])
     table = log.arrow(
         f"""WITH ended AS (
@@ -61,7 +52,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
             FROM {ran}
         ), jobs AS (
             SELECT run, min(coalesce(eligible_s, submit_s, start_s)) AS arrival_s,
-                min(start_s) AS first_start_s, max(stop_s) AS stop_s, max(size) AS gpus,
+                min(start_s) AS first_start_s, max(stop_s) AS stop_s, max(gpus) AS gpus,
                 max(node_count) AS node_count,
                 sum(CASE WHEN last_one THEN made_s ELSE kept_s END) AS made_s,
                 CAST(sum(runtime_s) AS DOUBLE) AS held_s, max(runtime_s) AS longest_s,
@@ -71,11 +62,11 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
             FROM ended GROUP BY run
             UNION ALL
             SELECT run, min(coalesce(eligible_s, submit_s)), CAST(NULL AS BIGINT),
-                CAST(NULL AS BIGINT), max(size), max(node_count), CAST(0 AS DOUBLE),
+                CAST(NULL AS BIGINT), max(gpus), max(node_count), CAST(0 AS DOUBLE),
                 CAST(0 AS DOUBLE), CAST(NULL AS BIGINT), max(time_limit_s), 0, '{PENDING}',
                 max({CLASS}), max("user")
-            FROM ({sized(log.attempts, processors)}) AS waits
-            WHERE NOT ran AND state = 'PENDING' AND run NOT IN (SELECT run FROM {ran})
+            FROM {log.attempts} WHERE gpus > 0 AND NOT ran AND state = 'PENDING'
+                AND run NOT IN (SELECT run FROM {ran})
             GROUP BY run
         )
         SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run"""
@@ -102,8 +93,3 @@ def _texts(column: pa.ChunkedArray) -> Array:
     names = np.array(coded.dictionary.to_pylist() or [""], dtype=object)
     values: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
     return values
-
-
-def without_gpus(log: FleetLog) -> bool:
-    """Whether no attempt of the log has a GPU."""
-    return not log.value(f"SELECT count(*) FILTER (WHERE gpus > 0) FROM {log.attempts}")

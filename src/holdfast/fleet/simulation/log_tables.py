@@ -159,21 +159,16 @@ def _attempts(
 
 def node_table(run: Run) -> pa.Table:
     """The inventory at the end of the simulated time, in `schema.NODES`."""
-    scenario, a, f = run.scenario, run.attempts, run.failures
+    scenario, f = run.scenario, run.failures
     names, size = scenario.node_names, scenario.cluster.gpus_per_node
-    running = np.flatnonzero(a.state == State.RUNNING)
-    taken = np.zeros(len(names))
-    for row in running.tolist():  # at most a few attempts a node
-        low, count = int(a.node_offset[row]), int(a.node_count[row])
-        np.add.at(taken, run.nodes[low : low + count], a.gpus[row] / count)
-    states = np.where(taken >= size, "ALLOCATED", np.where(taken > 0, "MIXED", "IDLE")).tolist()
+    states = ["UP"] * len(names)
     reasons: list[str | None] = [None] * len(names)
     checks = failure_texts(run, "check")
     for row in np.flatnonzero(_noticed(run) & (_repaired_ms(run) < 0)).tolist():
         node = int(f.node[row])
         drained = f.kind[row] == Detected.LOW
         reasons[node] = SILENT_REASON if f.kind[row] == Detected.SILENT else checks[row]
-        states[node] = f"{states[node].partition('+')[0]}+DRAIN" if drained else "DOWN"
+        states[node] = "DRAIN" if drained else "DOWN"
     left = set(range(len(names))) - {names.index(name) for name in scenario.cluster.without}
     order = sorted(left, key=names.__getitem__)
     columns = {

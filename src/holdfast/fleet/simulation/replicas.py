@@ -6,15 +6,13 @@ more. Neither the number of processes nor the order in which they finish changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.fanout import fan_out
 from holdfast.fleet.simulation.outcomes import Outcome, outcome
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.progress import track
-
-OnProgress = Callable[[int, int], None]
 
 
 class Task(NamedTuple):
@@ -37,20 +35,16 @@ def play(
     *,
     processes: int | None = None,
     ray: str | None = None,
-    on_progress: OnProgress | None = None,
-    work: Callable[[Task], Any] = simulated,
-) -> list[Any]:
+) -> list[Outcome]:
     """Play simulations side by side.
 
     Args:
         tasks: what to play; those that are equal are played once.
         processes: of this machine; None: one for each of its processors. 1: all in this process.
         ray: the address of a Ray cluster, such as ``ray://head:10001``; ``local`` starts one here.
-        on_progress: called with the tasks done and their number, from 0 on.
-        work: what to do with a task; a function that other processes can import.
 
     Returns:
-        What `work` gives, an `Outcome`, in the order of the tasks.
+        The outcomes in the order of the tasks.
 
     Raises:
         MissingExtraError: if Ray is asked for and not installed.
@@ -58,15 +52,14 @@ def play(
     """
     keys = [(task.scenario.to_toml(), task.days, task.seed) for task in tasks]
     once = dict(zip(keys, tasks, strict=True))
-    report = on_progress or (lambda done, total: None)
-    report(0, len(once))
     outcomes = {}
     with track("simulating", len(once), "simulations") as bar:
-        results = fan_out([*once.values()], work, processes=processes, ray=ray, warm_up=_warm_up)
+        results = fan_out(
+            [*once.values()], simulated, processes=processes, ray=ray, warm_up=_warm_up
+        )
         for place, result in results:
             outcomes[place] = result
             bar.advance(1)
-            report(len(outcomes), len(once))
     places = {key: place for place, key in enumerate(once)}
     return [outcomes[places[key]] for key in keys]
 

@@ -80,8 +80,6 @@ class End:
 class Workload:
     """What users submit."""
 
-    # ``synthetic``, or ``replay`` of the jobs of a log.
-    kind: Annotated[str, ("synthetic", "replay")] = "synthetic"
     # Mean arrivals; a Poisson process that follows the hours and the days.
     jobs_per_day: float = 0.0
     users: Count = 100  # Users among whom the jobs are shared out
@@ -95,7 +93,6 @@ class Workload:
     short_limits: Share = 0.0
     # Time limits are up to this many times the time that the job needs.
     limit_factor: Annotated[float, Bounds(1.2)] = 3.0
-    log: str = ""  # For ``replay``: the store whose jobs arrive again
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,6 @@ class Failures:
     # Failures that end attempts, per node and day in service: the mean of all nodes, lemons
     # included; drains by a LOW check and blasts come on top.
     rate_per_node_day: float = 0.0
-    shape: Positive = 1.0  # Weibull shape of the time between failures of a node; 1: exponential
     lemons: Lemons = field(default_factory=Lemons)
     components: tuple[Component, ...] = ()
     blasts: tuple[Blast, ...] = ()

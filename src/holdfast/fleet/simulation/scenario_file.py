@@ -232,11 +232,10 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[st
         weights = getattr(workload, name)
         if len(weights) != count or not sum(weights) > 0:
             yield f"workload.{name}", list(weights), f"{count} numbers, not all zero"
-    if workload.kind == "synthetic":
-        if not sum(size.share for size in workload.sizes) > 0:
-            yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
-        if not workload.jobs_per_day > 0:
-            yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
+    if not sum(size.share for size in workload.sizes) > 0:
+        yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
+    if not workload.jobs_per_day > 0:
+        yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
     cluster = made.cluster
     most = (cluster.nodes - len(set(cluster.without))) * per_node
     for place, size in enumerate(workload.sizes):

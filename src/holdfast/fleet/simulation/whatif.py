@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,6 @@ class WhatIf(Answer):
     assumed: frozenset[str] = frozenset()
     # The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated.
     measured: MeasuredEttr | None = None
-    html: Path | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
         """A row for each change and metric; simulated ETTRs with the measured one and its assumptions."""

@@ -10,7 +10,7 @@ from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
-from holdfast.fleet.simulation.portable import NODE, REQUEUE, exp, ln, stream, uniform, weibull
+from holdfast.fleet.simulation.portable import NODE, REQUEUE, stream, uniform, weibull
 from holdfast.fleet.simulation.records import Array
 
 
@@ -160,7 +160,7 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
     row.productive_ms, row.lost_ms = kept, worked - kept + (now - stop)
     row.init_ms, row.write_ms = init, written
     row.failure, row.preemptor, row.signal_ms = slot.failure, slot.preemptor, slot.signal
-    row.expected_failures = _expected_failures(sim, place, stop)
+    row.expected_failures = slot.hazard * float(stop - slot.start)
     return kept
 
 
@@ -183,29 +183,6 @@ def _saves(rules: Any) -> bool:
 def exit_time(rules: Any, now: int) -> int:
     """When an attempt that is signalled now is gone."""
     return now + (max(rules.write, 1_000) if _saves(rules) else rules.grace)
-
-
-@compiled
-def _expected_failures(sim: Simulation, place: int, stop: int) -> float:
-    """The injected hazard of failures that end the attempt, integrated over its time."""
-    slot, rules = sim.slots[place], sim.rules[0]
-    ran = float(stop - slot.start)
-    total = slot.hazard * ran
-    if rules.shape == 1.0:
-        return total
-    for k in range(slot.count):
-        node = sim.nodes[sim.node_rows[slot.offset + k]]
-        total -= node.rate * ran
-        if math.isfinite(node.scale):
-            old = float(stop - node.since) / node.scale
-            young = float(slot.start - node.since) / node.scale
-            total += rules.ending * (_power(old, rules.shape) - _power(young, rules.shape))
-    return total
-
-
-@compiled
-def _power(x: float, shape: float) -> float:
-    return exp(shape * ln(x)) if x > 0.0 else 0.0
 
 
 @compiled

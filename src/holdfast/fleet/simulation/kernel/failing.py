@@ -19,16 +19,12 @@ LONGEST = 4e15  # Milliseconds: beyond it nothing is planned
 @compiled
 def plan_failure(sim: Simulation, place: int) -> None:
     """Plan the next failure of a node that is in service."""
-    node, shape, now = sim.nodes[place], sim.rules[0].shape, sim.counters[const.NOW]
+    node, now = sim.nodes[place], sim.counters[const.NOW]
     if not math.isfinite(node.scale):
         return
     drawn = draw.exponential(draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws)
     node.draws += 1
     gap = node.scale * drawn
-    if shape != 1.0:
-        age = float(now - node.since)
-        before = draw.exp(shape * draw.ln(age / node.scale)) if age > 0.0 else 0.0
-        gap = node.scale * draw.exp(draw.ln(before + drawn) / shape) - age
     if gap < LONGEST:
         plan(sim, now + max(int(gap), 1), const.FAIL, place, node.generation)
 
@@ -171,6 +167,6 @@ def repair(sim: Simulation, place: int) -> None:
         if failure >= 0:
             sim.failures[failure].repaired_ms = now
     node.failure = node.drain = -1
-    node.status, node.since, node.until = const.UP, now, 0
+    node.status, node.until = const.UP, 0
     list_node(sim, place)
     plan_failure(sim, place)

@@ -62,8 +62,6 @@ RULES = [
     *_all("i8", "recovery", "survives"),  # 0: every failure rolls back
     *_all("i8", "check_interval", "heartbeat", "fast_min", "fast_max", "slow_min", "slow_max"),
     *_all("?", "backfill", "preemption", "synchronous", "save_on_signal"),
-    ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
-    ("ending", "f8"),  # share of the failures that end attempts
     *_all("f8", "rack_rate", "pod_rate", "fleet_rate"),  # blasts of each per millisecond
     *_all("f8", "requeue_scale", "requeue_shape"),  # Weibull, until an owner requeues; inf: never
 ]
@@ -86,7 +84,6 @@ NODE = [
     ("drain", "i4"),  # the failure that drains it
     ("generation", "i4"),  # what is planned for another generation does not happen
     ("draws", "i4"),  # numbers drawn from its stream
-    ("since", "i8"),  # in service since
     ("rate", "f8"),  # failures per millisecond that end attempts
     ("scale", "f8"),  # Weibull scale of the gaps between failures of any kind; infinite: none
 ]
