@@ -129,9 +129,19 @@ class OpProfile(Answer):
             for path in sorted(totals, key=_natural)
         ]
 
+    def attention_kinds(self) -> list[dict[str, Any]]:
+        """One row per kind of attention: calls, FLOPs, bytes, least time, its limit (and seconds)."""
+        bounds = self.roofline().ops
+        rows = [
+            {**bounds[index], "kind": call.kind, "calls": call.repeats * (index == call.ops[-1])}
+            for call in self.attention
+            for index in call.ops
+        ]
+        return Roofline(self.machine, rows).by("kind")
+
     def attention_trace(self) -> list[dict[str, Any]]:
-        """One row per attention call, in order."""
-        return [asdict(each) for each in self.attention]
+        """One row per attention call, in order; `op` is the last of its `ops`."""
+        return [asdict(each) | {"op": each.ops[-1]} for each in self.attention]
 
     def roofline(self, machine: str | Hardware | None = None) -> Roofline:
         """Least time on a machine.
@@ -177,6 +187,7 @@ class OpProfile(Answer):
             "by_class": self.by_class(),
             "by_module": self.by_module(),
             "attention": self.attention_trace(),
+            "attention_kinds": self.attention_kinds(),
             "unknown_ops": self.unknown_ops,
             "roofline": self.roofline().to_dict(),
             "timing": None if self.timing is None else self.timing.to_dict(),

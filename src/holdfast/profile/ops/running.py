@@ -8,7 +8,6 @@ values runs on the CPU; a note says which and why.
 from __future__ import annotations
 
 import copy
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,13 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
@@ -88,7 +81,7 @@ def settings(attention: str) -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        if "torch._dynamo" in sys.modules:
+        if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if attention in ATTENTION:
             stack.enter_context(sdpa_kernel(ATTENTION[attention]))
@@ -126,13 +119,22 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
         except InputError:
             raise
         except Exception as error:
-            if place not in _NEXT or not _needs_data(error):
+            # The same error without data and with fake data is due to the model or its inputs.
+            if place not in _NEXT or any(str(error) == str(each) for each in reasons):
                 raise _refused(work, error) from error
             reasons.append(error)
             work.notes.append(
                 f"The model does not run on {place} tensors ({_short(error)}); {_NEXT[place]}"
             )
     raise AssertionError("unreachable")
+
+
+def probe(work: Workload, place: str) -> Recorder | None:
+    """One more forward pass without data; None where the model does not take the inputs."""
+    try:
+        return _on_meta(work, "fused") if place == "meta" else _on_fake(work, "fused")
+    except Exception:  # whatever the model raises on another shape
+        return None
 
 
 def _on_meta(work: Workload, attention: str) -> Recorder:
@@ -228,16 +230,6 @@ def _check_size(work: Workload, reason: Exception) -> None:
         )
 
 
-def _needs_data(error: Exception) -> bool:
-    """Whether an error is due to tensors without data, so that another device may do better."""
-    fake = (UnsupportedFakeTensorException, UnsupportedOperatorException)
-    data = (DataDependentOutputException, DynamicOutputShapeException)
-    if isinstance(error, (NotImplementedError, *fake, *data)):
-        return True
-    kinds = (RuntimeError, ValueError)
-    return isinstance(error, kinds) and bool(re.search("meta|fake|device|jitted", str(error), re.I))
-
-
 def describe(work: Workload) -> str:
     """Shapes and types of the inputs."""
     shapes = [f"{tuple(each.shape)} {each.dtype}".replace("torch.", "") for each in work.tensors()]
@@ -250,7 +242,7 @@ def _refused(work: Workload, error: Exception) -> InputError:
         code="invalid-value",
         place=work.name or None,
         found=f"{type(error).__name__}: {_short(error)}; inputs {describe(work) or 'none'}",
-        remedy="check the shapes and types of the inputs",
+        remedy="call the model on such inputs in Python; where that works, report the operator",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "op_class": ("Class", "", None, 1),
     "agreement": ("Agrees with fp32", "%", 1, 1),
     "score": ("Score", "%", 1, 1),
+    "changed": ("Changed", "%", 1, 1),
     "prefill_s": ("First token", "ms", 2, 1e-3),
     "tokens_per_s": ("Decoding", "tokens/s", 1, 1),
 }
@@ -151,8 +152,11 @@ def _classes(result: OpProfile) -> Section:
     for row in rows:
         row["share"] = row["flops"] / (result.flops or 1)
     largest = max(rows, key=lambda row: row["flops"])
+    least = (
+        f"at least {si(result.flops, 'FLOP')}" if result.unknown_ops else si(result.flops, "FLOP")
+    )
     sentence = (
-        f"One pass takes {si(result.flops, 'FLOP')} of products and {si(result.vector_flops, 'FLOP')} of "
+        f"One pass takes {least} of products and {si(result.vector_flops, 'FLOP')} of "
         f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the "
         f"products are {largest['op_class'].replace('_', ' ')}."
     )
@@ -191,11 +195,10 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         for x in (min(intensities), ridge, max(intensities))
     ]
     arithmetic = roof.share("compute", products=True)
-    phase = "prefill" if arithmetic >= 0.5 else "decoding"
     shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
     sentence = (
         f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
-        f"are {percent(arithmetic)} limited by compute, as in {phase} of a language model."
+        f"are {percent(arithmetic)} limited by compute."
     )
     if result.seconds:
         sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
@@ -229,7 +232,7 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         },
         source=machine.source,
         notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
-        "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
+        "above it worked in a cache.",
     )
 
 
@@ -248,6 +251,18 @@ def _attention(result: OpProfile) -> Section:
         f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
         f"length {varies}."
     )
+    by_kind = result.attention_kinds()
+    sides = {row["kind"]: row for row in by_kind}
+    if sides.keys() >= {"temporal", "spatial-self"}:
+        first, second = sides["temporal"], sides["spatial-self"]
+        time = "seconds" if first.get("seconds") else "bound_s"
+        words = "its measured" if time == "seconds" else "its least"
+        less = brief(second["flops"] / (first["flops"] or 1))
+        factor = brief(first[time] / (second[time] or 1))
+        sentence += (
+            f" Temporal attention takes {less} times fewer FLOPs than spatial attention and {factor} times "
+            f"{words} time."
+        )
     figure = lines(
         [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
         "call",
@@ -259,7 +274,10 @@ def _attention(result: OpProfile) -> Section:
         log_y=True,
     )
     by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
-    return section(
+    kinds = section(
+        "attention-kinds", "", "", by_kind, "kind calls flops bytes bound_s limit intensity seconds"
+    )
+    shown = section(
         "attention",
         "Which attention is which?",
         sentence,
@@ -270,7 +288,10 @@ def _attention(result: OpProfile) -> Section:
         formula="cross: keys are not projections of what the queries are projections of; temporal: the "
         "length follows the number of frames; causal: triangle only, or so declared by the module",
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
+        notes="Kinds: the kernel, or the products and what is between them. The bound assumes contiguous "
+        "reads: it does not show what strided temporal reads cost.",
     )
+    return replace(shown, tables=[*kinds.tables, *shown.tables])
 
 
 def _modules(result: OpProfile) -> Section:
