@@ -292,9 +292,9 @@ def _executed(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """The result of an operator; of a product by experts without data only its shape."""
     if name_of(func) == "aten._grouped_mm" and (args[0].is_meta or hasattr(args[0], "fake_mode")):
         # Without data torch's own rule knows bfloat16 alone.
-        a, b, offs = args[0], args[1], args[2] if len(args) > 2 else kwargs.get("offs")
+        a, b, offs = args[0], args[1], [*args[2:], kwargs.get("offs")][0]
         groups = a.shape[:1] if a.dim() == b.dim() == 3 else ()
-        groups = offs.shape if a.dim() == b.dim() == 2 else groups
+        groups = offs.shape if offs is not None and a.dim() == b.dim() == 2 else groups
         return a.new_empty((*groups, a.shape[-2], b.shape[-1]))
     return func(*args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -227,7 +228,9 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         formula="per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
         parameters={
             f"Peak, {main}": f"{brief(peak / 1e12)} TFLOP/s",
-            "Vector peak": f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
+            "Vector peak": "unknown, no ceiling"
+            if math.isinf(machine.vector_peak)
+            else f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
             "Bandwidth": f"{brief(machine.bandwidth / 1e9)} GB/s",
         },
         source=machine.source,

@@ -104,7 +104,7 @@ def ops(
     set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
     device: Device = "meta",
     attention: Literal["fused", "math", "flash"] = "fused",
-    hw: Annotated[str, option(metavar="NAME")] = "",
+    hw: Annotated[str, option(metavar="NAME|FILE")] = "",
     steps: Positive = 1,
     runs: Positive = 5,
     strict: bool = False,
@@ -117,7 +117,8 @@ def ops(
         set: Argument of the factory or of the suite model (image_size=1024), or a side (S=224); repeatable.
         device: meta and fake need no weights and no data; cpu runs the model.
         attention: One fused kernel, separate products (math), or the kernel of a real run.
-        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        hw: Hardware of the roofline: a name, a TOML or JSON file of peaks, or 'this' (default: h100-sxm;
+            on cpu: this).
         steps: Calls of the model, or of the parts of a pipeline that run once per step.
         runs: Measured runs on cpu.
         strict: Exit with 1 if an operator has no formula.
@@ -148,7 +149,7 @@ def sweep(
     set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
     device: Device = "meta",
     attention: Annotated[str, option(metavar="NAME,...")] = "fused",
-    hw: Annotated[str, option(metavar="NAME")] = "",
+    hw: Annotated[str, option(metavar="NAME|FILE")] = "",
     runs: Positive = 3,
 ) -> Sweep:
     """Profile a model at several sizes: how its cost grows, and what fused attention saves.
@@ -160,7 +161,8 @@ def sweep(
         set: Argument of the factory or of the suite model, or a side of an input; repeatable.
         device: meta and fake need no weights and no data; cpu measures time and peak memory.
         attention: Implementations to compare: fused, math; on cpu also flash.
-        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        hw: Hardware of the roofline: a name, a TOML or JSON file of peaks, or 'this' (default: h100-sxm;
+            on cpu: this).
         runs: Measured runs per point on cpu.
     """
     name, values = read_values(over)
