@@ -349,6 +349,11 @@ def tensors(value: Any) -> list[Tensor]:
     return []
 
 
+def is_attention(name: str) -> bool:
+    """Whether an operator is a fused attention."""
+    return name in _ATTENTION
+
+
 def known(func: Any) -> bool:
     """Whether an operator has a rule; views and pointwise operators have one by their kind."""
     name = name_of(func)

@@ -13,7 +13,7 @@ import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,15 @@ HALF = ("bfloat16", "float16")
 # Types that may have a peak.
 TYPES = (*HALF, "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 
+
+def _described(ceilings: Mapping[str, Any], name: str) -> Hardware:
+    fields: dict[str, Any] = {"name": name, "vector_peak": math.inf, **ceilings}
+    return Hardware(**fields)
+
+
 # Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
-    name: Hardware(**{"name": name, "vector_peak": math.inf, **ceilings})
-    for name, ceilings in table("hardware.json").items()
+    name: _described(ceilings, name) for name, ceilings in table("hardware.json").items()
 }
 
 
@@ -112,9 +117,8 @@ def _read(path: Path) -> Hardware:
         raise refused(
             "no peaks", "missing-key", "peaks", "none", "peaks.bfloat16 = 9.9e14", path=path
         )
-    return Hardware(
-        **vars(given) | {"name": given.name or path.stem, "source": given.source or str(path)}
-    )
+    named = {"name": given.name or path.stem, "source": given.source or str(path)}
+    return _described(asdict(given) | named, path.stem)
 
 
 @cache

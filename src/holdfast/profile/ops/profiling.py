@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from holdfast.profile.ops.result import OpProfile
 from holdfast.profile.ops.running import ATTENTION, DEVICES, Workload, count, describe, probe
 from holdfast.profile.ops.targets import choice
 from holdfast.profile.ops.timing import measure
+from holdfast.profile.ops.traces import join
 
 
 def profile(
@@ -28,6 +30,7 @@ def profile(
     machine: str | Hardware | None = None,
     runs: int = 5,
     name: str = "",
+    trace: str | Path | None = None,
 ) -> OpProfile:
     """FLOPs, bytes and attention calls of one forward pass; on the CPU also the time.
 
@@ -44,6 +47,8 @@ def profile(
             cpu, else h100-sxm.
         runs: measured runs on cpu.
         name: for titles; default: the class of the module.
+        trace: of torch.profiler, with shapes, of a real run on the same inputs: its times are set beside
+            the counts.
 
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for inputs that the model refuses;
@@ -58,7 +63,7 @@ def profile(
     parameters = list(work.module.parameters())
     recorder, place = count(work, device, attention)
     _name_temporal(work, recorder, place)
-    timing = measure(work, recorder, attention, runs) if device == "cpu" else None
+    timing = measure(work, recorder, attention, runs) if device == "cpu" and not trace else None
     if not isinstance(machine, Hardware):
         machine = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
     state = work.state().values()
@@ -75,6 +80,7 @@ def profile(
         notes=[*work.notes, *_masked(recorder)],
         machine=machine,
         timing=timing,
+        trace=join(trace, recorder.ops) if trace else None,
     )
 
 

@@ -59,6 +59,7 @@ class OpCall:
         module: Path of the innermost module; empty for the model itself.
         dtype: Of its first floating-point tensor.
         shape: Of its first result.
+        inputs: Shapes of its tensors.
         known: Whether the table has a formula for it; without one, FLOPs are not counted.
         seconds: Measured; None where the model did not run.
     """
@@ -72,6 +73,7 @@ class OpCall:
     bytes: int
     dtype: str
     shape: tuple[int, ...]
+    inputs: tuple[tuple[int, ...], ...] = ()
     known: bool = True
     seconds: float | None = None
     repeats: int = 1
@@ -165,6 +167,7 @@ class Recorder(TorchDispatchMode):
             module_type=type(module).__name__,
             dtype=str(types[0]).removeprefix("torch.") if types else "",
             shape=shapes[0] if shapes else (),
+            inputs=tuple(tuple(each.shape) for each in tensors(args) if each.dim()),
             **asdict(counted),
         )
         self.ops.append(call)

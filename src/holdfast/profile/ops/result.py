@@ -13,12 +13,14 @@ import pyarrow as pa
 from holdfast.answer import Answer, Section, Unknown, Value
 from holdfast.compare import Difference, compare
 from holdfast.numbers import counted, number
+from holdfast.plain import plain
 from holdfast.profile.ops.formulas import CLASSES
 from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import AttentionCall
 from holdfast.profile.ops.recording import OpCall
 from holdfast.profile.ops.roofline import SUMS, Roofline, grouped, roofline
 from holdfast.profile.ops.timing import Timing
+from holdfast.profile.ops.traces import TraceJoin
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class OpProfile(Answer):
         attention: In the order of the calls.
         peak_bytes: Parameters, buffers and the largest sum of live activations between operators.
         machine: The ceilings of the roofline.
+        trace: Of a real run, from which the seconds are.
         strict: Exit with 1 if there are unknown operators.
     """
 
@@ -47,6 +50,7 @@ class OpProfile(Answer):
     notes: list[str]
     machine: Hardware
     timing: Timing | None = None
+    trace: TraceJoin | None = None
     strict: bool = False
 
     @cached_property
@@ -168,7 +172,10 @@ class OpProfile(Answer):
 
     def to_frame(self) -> pa.Table:
         """One row per operator call, as an Arrow table (`.to_pandas()` makes a frame)."""
-        return pa.Table.from_pylist([{**row, "shape": list(row["shape"])} for row in self._rows])
+        lists = ("shape", "inputs")
+        return pa.Table.from_pylist(
+            [{**row, **{name: plain(row[name]) for name in lists}} for row in self._rows]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast profile ops``."""
@@ -191,6 +198,7 @@ class OpProfile(Answer):
             "unknown_ops": self.unknown_ops,
             "roofline": self.roofline().to_dict(),
             "timing": None if self.timing is None else self.timing.to_dict(),
+            "trace": None if self.trace is None else plain(asdict(self.trace)),
             "notes": self.notes,
         }
 
@@ -225,6 +233,11 @@ class OpProfile(Answer):
                 "profile.register_flop_formula(op, formula)",
             )
             for each in self.unknown_ops
+        ]
+        absent = self.trace.missing if self.trace else []
+        missing += [
+            Unknown(f"Time of {row['op']} ({counted(row['calls'], 'call')}): not in the trace.")
+            for row in absent
         ]
         return [*missing, *(Unknown(note) for note in self.notes)]
 

@@ -134,6 +134,8 @@ def of(result: OpProfile) -> list[Section]:
     sections.append(_modules(result))
     if result.timing:
         sections.append(_time(result))
+    if result.trace:
+        sections.append(_trace(result))
     return sections
 
 
@@ -308,6 +310,42 @@ def _modules(result: OpProfile) -> Section:
     columns = "module type total_flops flops bytes seconds"
     question = "Where in the model?"
     return section("modules", question, sentence, rows[:20_000], columns, caption=caption)
+
+
+def _trace(result: OpProfile) -> Section:
+    trace, rows = result.trace, []
+    assert trace is not None
+    kinds = {index: call.kind for call in result.attention for index in call.ops}
+    bounds = result.roofline().ops
+    measured = [
+        {**row, "kind": kinds.get(n, row["op_class"])}
+        for n, row in enumerate(bounds)
+        if row["seconds"] is not None
+    ]
+    rows = Roofline(result.machine, measured).by("op", "kind")
+    rows += [
+        {"op": row["name"], "kind": f"unknown, by {row['launched_by']}", "calls": row["calls"]}
+        | {"seconds": row["seconds"] / trace.passes}
+        for row in trace.unknown
+    ]
+    rows.sort(key=lambda row: -row.get("seconds", 0.0))
+    what = "kernels" if trace.device == "gpu" else "operators"
+    share = percent(trace.joined_s / (trace.seconds or 1.0))
+    sentence = (
+        f"One pass took {duration(trace.seconds / trace.passes)} of {what} ({brief(trace.passes)} passes "
+        f"in the trace); {share} of it belongs to counted operators."
+    )
+    return section(
+        "trace",
+        "Where did the time of the trace go?",
+        sentence,
+        rows,
+        "op kind calls seconds flops bytes bound_s limit efficiency",
+        caption="Seconds per pass. Unknown: kernels or operators that no counted operator explains.",
+        formula="an operator of the trace is the counted one with the same name (or family, such as mm and "
+        "addmm) and shapes of inputs; it has the time of all that ran inside it",
+        parameters={"trace": str(trace.path)},
+    )
 
 
 def _time(result: OpProfile) -> Section:

@@ -107,6 +107,7 @@ def ops(
     hw: Annotated[str, option(metavar="NAME|FILE")] = "",
     steps: Positive = 1,
     runs: Positive = 5,
+    trace: Annotated[str, option(metavar="FILE")] = "",
     strict: bool = False,
 ) -> OpProfile:
     """Count the FLOPs, bytes and attention calls of a model; on the CPU also measure its time.
@@ -121,12 +122,16 @@ def ops(
             on cpu: this).
         steps: Calls of the model, or of the parts of a pipeline that run once per step.
         runs: Measured runs on cpu.
+        trace: Chrome trace of torch.profiler (record_shapes=True) of a real run of this model and input.
         strict: Exit with 1 if an operator has no formula.
     """
     settings = read_settings(set)
     options: dict[str, Any] = dict(device=device, attention=attention, machine=hw, runs=runs)  # noqa: C408
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
+    if trace and (parts is not None or steps > 1):
+        raise refused("a trace is of one model", "conflict", "--trace", target)
     if parts is None:
+        options["trace"] = trace or None
         result = profile(resolve(target, input, settings), **options)
         if steps > 1:
             result = combine([("step", result, steps)], target)
