@@ -187,6 +187,12 @@ def _convolution(x: Tensor, w: Tensor, *rest: Any, out: Any, **_: Any) -> int:
     return 2 * numel(x if transposed else _first(out)) * prod(w.shape[1:])
 
 
+def _convolution_backward(grad: Tensor, x: Tensor, w: Tensor, *rest: Any, **_: Any) -> int:
+    # Gradients of the input and of the weight take as many as the forward pass each.
+    mask, transposed = rest[-1], rest[4]
+    return 2 * numel(x if transposed else grad) * prod(w.shape[1:]) * sum(map(bool, mask[:2]))
+
+
 def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) -> int:
     return numel(_first(out)) if isinstance(bias, Tensor) else 0
 
@@ -259,6 +265,7 @@ _NAMED: dict[str, Formula | None] = {
     "touched": _touched,
     "dot": _dot,
     "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
     "bias": _bias,
     "recurrent_layer": _recurrent_layer,
     "recurrent_layers": _recurrent_layers,

@@ -31,6 +31,7 @@ def profile(
     runs: int = 5,
     name: str = "",
     trace: str | Path | None = None,
+    training: bool = False,
 ) -> OpProfile:
     """FLOPs, bytes and attention calls of one forward pass; on the CPU also the time.
 
@@ -49,6 +50,7 @@ def profile(
         name: for titles; default: the class of the module.
         trace: of torch.profiler, with shapes, of a real run on the same inputs: its times are set beside
             the counts.
+        training: count the backward pass of the outputs and a step of AdamW, too; without data alone.
 
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for inputs that the model refuses;
@@ -59,6 +61,7 @@ def profile(
         work = Workload(work, args, dict(kwargs or {}), name or type(module).__name__)
     choice(device, DEVICES, "device")
     choice(attention, ("fused", *ATTENTION), "attention")
+    work.training = training
     inputs = describe(work)
     parameters = list(work.module.parameters())
     recorder, place = count(work, device, attention)
@@ -75,7 +78,11 @@ def profile(
         parameter_bytes=sum(each.nbytes for each in parameters),
         ops=recorder.ops,
         attention=recorder.attention,
-        peak_bytes=sum(each.nbytes for each in state) + recorder.peak_bytes,
+        peak_bytes=sum(each.nbytes for each in state)
+        + recorder.optimizer_bytes
+        + recorder.peak_bytes,
+        gradient_bytes=recorder.gradient_bytes,
+        optimizer_bytes=recorder.optimizer_bytes,
         inputs_text=inputs,
         notes=[*work.notes, *_masked(recorder)],
         machine=machine,

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -26,6 +27,7 @@ from holdfast.profile.ops.formulas import (
     cost,
     known,
     name_of,
+    nbytes,
     tensors,
     traffic,
 )
@@ -37,6 +39,7 @@ from holdfast.profile.ops.lineage import (
     kind_of,
     window_of,
 )
+from holdfast.profile.ops.targets import refused
 
 _NORM_TYPES = {
     "RMSNorm": "layer_norm",
@@ -62,6 +65,7 @@ class OpCall:
         inputs: Shapes of its tensors.
         known: Whether the table has a formula for it; without one, FLOPs are not counted.
         seconds: Measured; None where the model did not run.
+        phase: forward, backward or optimizer.
     """
 
     op: str
@@ -76,6 +80,7 @@ class OpCall:
     inputs: tuple[tuple[int, ...], ...] = ()
     known: bool = True
     seconds: float | None = None
+    phase: str = "forward"
     repeats: int = 1
 
 
@@ -110,6 +115,9 @@ class Recorder(TorchDispatchMode):
         self._members: dict[int, list[int]] = {}
         self._live: dict[StorageWeakRef, int] = {}
         self._live_bytes = self.peak_bytes = 0
+        self.phase = "forward"
+        # Bytes of the gradients and of the optimizer's two moments, in training.
+        self.gradient_bytes = self.optimizer_bytes = 0
         for each in inputs:
             self._allocated(each)
 
@@ -168,6 +176,7 @@ class Recorder(TorchDispatchMode):
             dtype=str(types[0]).removeprefix("torch.") if types else "",
             shape=shapes[0] if shapes else (),
             inputs=tuple(tuple(each.shape) for each in tensors(args) if each.dim()),
+            phase=self.phase,
             **asdict(counted),
         )
         self.ops.append(call)
@@ -180,15 +189,21 @@ class Recorder(TorchDispatchMode):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
         bound = {**dict(zip(names, args, strict=False)), **kwargs}
         self._calling, self._causal = True, bool(bound.get("is_causal"))
-        self._inside = self.fused
+        mask = bound.get("attn_mask")
+        # A mask with a gradient of its own, such as a learned bias, is differentiated by its operators.
+        fused = self.fused and not (isinstance(mask, Tensor) and mask.requires_grad)
+        self._inside = fused
+        rest = {name: value for name, value in bound.items() if name not in names[:3]}
         try:
-            out = _sdpa(*args, **kwargs)
+            call = partial(_sdpa, **rest)
+            operands = [bound[name] for name in names[:3]]
+            out = _Kernel.apply(self, len(self.ops), call, *operands) if fused else call(*operands)
         finally:
             causal, self._calling, self._inside, self._causal = self._causal, False, False, False
-        if not self.fused:
+        if not fused:
             return out  # its operators were recorded
         q, k, v = (bound[name] for name in names[:3])
-        mask, window = bound.get("attn_mask"), window_of(self._stack[-1][1])
+        window = window_of(self._stack[-1][1])
         window = window if mask is not None and window < k.shape[-2] else 0
         counted = attention_cost(q, k, v, causal, mask, out, window)
         index = len(self.ops)
@@ -197,6 +212,38 @@ class Recorder(TorchDispatchMode):
         self.lineage.follow("attention", index, [q, k, v], out)
         self._allocated(out)
         return out
+
+    def train(self, parameters: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Record the gradients of the outputs, and a fused step of AdamW, its moments like the weights."""
+        self.phase = "backward"
+        outputs = [each for each in outputs if each.requires_grad]
+        if not outputs or not parameters:
+            raise refused(
+                "nothing to train", "unsupported", "--training", "no output with gradients"
+            )
+        signs = [each.detach() for each in outputs]
+        found = torch.autograd.grad(outputs, parameters, signs, allow_unused=True)
+        self.phase = "optimizer"
+        for parameter, gradient in zip(parameters, found, strict=True):
+            if gradient is None:
+                continue
+            # Reads weight, gradient and two moments, and writes all but the gradient.
+            step = Cost("elementwise", 0, 15 * parameter.numel(), 7 * parameter.nbytes)
+            self._append("aten._fused_adamw_", step, [parameter], parameter)
+            self.gradient_bytes += gradient.nbytes
+            self.optimizer_bytes += 2 * parameter.nbytes
+
+    def attention_backward(
+        self, index: int, inputs: Sequence[Tensor], grad: Tensor
+    ) -> list[Tensor]:
+        """The gradients of a fused attention: five products where the forward pass has two."""
+        forward = self.ops[index]
+        moved = 2 * sum(nbytes(each) for each in inputs) + 2 * nbytes(grad)
+        counted = Cost("attention", forward.flops * 5 // 2, 2 * forward.vector_flops, moved)
+        self._append(
+            "aten.scaled_dot_product_attention_backward", counted, [*inputs, grad], inputs[0]
+        )
+        return [torch.empty_like(each) for each in inputs]
 
     def _note_fused(
         self, q: Tensor, k: Tensor, v: Tensor, causal: bool, index: int, window: int = 0
@@ -289,6 +336,23 @@ class Recorder(TorchDispatchMode):
     def _leave(self, *_: Any) -> None:
         if len(self._stack) > 1:
             self._stack.pop()
+
+
+class _Kernel(torch.autograd.Function):
+    """Fused attention, whose backward pass is a kernel, too."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, index: int, call: Any, *inputs: Tensor) -> Any:
+        """Run it."""
+        ctx.recorder, ctx.index = recorder, index
+        ctx.save_for_backward(*inputs)
+        return call(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        """Count its gradients."""
+        found = ctx.recorder.attention_backward(ctx.index, ctx.saved_tensors, grad)
+        return None, None, None, *found
 
 
 def _executed(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:

@@ -32,7 +32,10 @@ class OpProfile(Answer):
         implementation: Of attention: fused, or as requested.
         parameters: Each shared parameter once.
         attention: In the order of the calls.
-        peak_bytes: Parameters, buffers and the largest sum of live activations between operators.
+        peak_bytes: Parameters, buffers, the optimizer's moments and the largest sum of live activations
+            and gradients between operators.
+        gradient_bytes: Of the parameters, in training; else 0.
+        optimizer_bytes: Two moments of AdamW per parameter, in training; else 0.
         machine: The ceilings of the roofline.
         trace: Of a real run, from which the seconds are.
         strict: Exit with 1 if there are unknown operators.
@@ -51,6 +54,8 @@ class OpProfile(Answer):
     machine: Hardware
     timing: Timing | None = None
     trace: TraceJoin | None = None
+    gradient_bytes: int = 0
+    optimizer_bytes: int = 0
     strict: bool = False
 
     @cached_property
@@ -190,6 +195,9 @@ class OpProfile(Answer):
             "vector_flops": self.vector_flops,
             "bytes": self.bytes,
             "peak_bytes": self.peak_bytes,
+            "gradient_bytes": self.gradient_bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "by_phase": self.roofline().by("phase"),
             "seconds": self.seconds,
             "by_class": self.by_class(),
             "by_module": self.by_module(),

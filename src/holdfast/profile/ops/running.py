@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,9 @@ from torch.utils import _pytree as pytree
 
 from holdfast.errors import InputError
 from holdfast.numbers import size
+from holdfast.profile.ops.formulas import tensors
 from holdfast.profile.ops.recording import Recorder
+from holdfast.profile.ops.targets import refused
 
 # Parameters up to this size are filled at random where a model must really run.
 MOST_BYTES = 4 << 30
@@ -49,6 +51,7 @@ class Workload:
         name: for titles.
         notes: what was assumed, for the reader.
         rebuild: makes the model on the CPU, with the weights that its own code initializes.
+        training: record backward and optimizer, too.
     """
 
     module: nn.Module
@@ -57,6 +60,7 @@ class Workload:
     name: str = ""
     notes: list[str] = field(default_factory=list)
     rebuild: Callable[[], nn.Module] | None = None
+    training: bool = False
 
     def tensors(self) -> list[Tensor]:
         """All input tensors."""
@@ -76,11 +80,11 @@ class Workload:
 
 
 @contextmanager
-def settings(attention: str) -> Iterator[None]:
-    """No gradients, no compiled code, and the attention that was requested."""
+def settings(attention: str, gradients: bool = False) -> Iterator[None]:
+    """No compiled code, gradients or none, and the attention that was requested."""
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.set_grad_enabled(gradients))
         if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if attention in ATTENTION:
@@ -113,8 +117,7 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
                 return _on_meta(work, attention), place
             if place == "fake":
                 return _on_fake(work, attention), place
-            if reasons:
-                _check_size(work, reasons[0])
+            _check(work, reasons)
             return _on_cpu(work, attention), place
         except InputError:
             raise
@@ -140,7 +143,7 @@ def probe(work: Workload, place: str) -> Recorder | None:
 def _on_meta(work: Workload, attention: str) -> Recorder:
     state = {name: each.to("meta") for name, each in work.state().items()}
     args, kwargs = work.mapped(lambda each: each.to("meta"))
-    return _record(work.module, state, args, kwargs, attention)
+    return _record(work.module, state, args, kwargs, attention, work.training)
 
 
 def _on_fake(work: Workload, attention: str) -> Recorder:
@@ -150,7 +153,7 @@ def _on_fake(work: Workload, attention: str) -> Recorder:
     with FakeTensorMode(allow_non_fake_inputs=True):
         state = {name: fake(each) for name, each in work.state().items()}
         args, kwargs = work.mapped(fake)
-        return _record(work.module, state, args, kwargs, attention)
+        return _record(work.module, state, args, kwargs, attention, work.training)
 
 
 def _on_cpu(work: Workload, attention: str) -> Recorder:
@@ -197,6 +200,7 @@ def _record(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     attention: str,
+    training: bool = False,
 ) -> Recorder:
     """Run and record a module, with other parameters where they are given."""
     work = Workload(module, args, kwargs)
@@ -204,12 +208,22 @@ def _record(
     recorder = Recorder(module, work.tensors(), fixed, attention != "math")
     # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
     attributes = [(each, each.__dict__.copy()) for each in module.modules()]
+    trained = [
+        state[name] for name, each in module.named_parameters() if each.requires_grad and state
+    ]
+    trained = trained if training else []
+    for each in trained:
+        each.requires_grad_()
+    for each in module.modules() if training else ():
+        each.training = True
     try:
-        with settings(attention), recorder.active():
+        with settings(attention, training), recorder.active():
             if state is None:
                 module(*args, **kwargs)
             else:
-                torch.func.functional_call(module, state, args, kwargs, tie_weights=True)
+                out = torch.func.functional_call(module, state, args, kwargs, tie_weights=True)
+            if training:
+                recorder.train(trained, tensors(out))
     finally:
         for each, values in attributes if state is not None else ():
             each.__dict__.clear()
@@ -217,14 +231,19 @@ def _record(
     return recorder
 
 
-def _check_size(work: Workload, reason: Exception) -> None:
+def _check(work: Workload, reasons: Sequence[Exception]) -> None:
+    """Refuse to run what needs gradients, or weights that are too large."""
+    found = _short(reasons[0]) if reasons else "cpu"
+    if work.training:
+        problem, expected = "training needs a model that runs without data", "--trace for its time"
+        raise refused(problem, "unsupported", "--training", found, expected)
     needed = sum(each.nbytes for each in work.state().values() if each.is_meta)
-    if needed > MOST_BYTES:
+    if reasons and needed > MOST_BYTES:
         raise InputError(
             "the model needs values to run, and is too large to be filled at random",
             code="data-dependent",
             place=work.name or None,
-            found=f"{_short(reason)}; parameters of {size(needed)}",
+            found=f"{found}; parameters of {size(needed)}",
             expected=f"parameters of at most {size(MOST_BYTES)}",
             remedy="make a smaller configuration, or remove the operation that depends on values",
         )

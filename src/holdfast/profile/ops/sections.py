@@ -129,6 +129,8 @@ def of(result: OpProfile) -> list[Section]:
     if not result.ops:
         return [section("classes", "What does it compute?", "The model runs no operators.", [], "")]
     sections = [_classes(result), _roofline(result, result.roofline())]
+    if result.gradient_bytes:
+        sections.append(_training(result))
     if result.attention:
         sections.append(_attention(result))
     sections.append(_modules(result))
@@ -310,6 +312,21 @@ def _modules(result: OpProfile) -> Section:
     columns = "module type total_flops flops bytes seconds"
     question = "Where in the model?"
     return section("modules", question, sentence, rows[:20_000], columns, caption=caption)
+
+
+def _training(result: OpProfile) -> Section:
+    parts = {"weights": result.parameter_bytes, "gradients": result.gradient_bytes}
+    parts |= {"moments of AdamW": result.optimizer_bytes}
+    listed = ", ".join(f"{size(each)} of {name}" for name, each in parts.items())
+    return section(
+        "training",
+        "What does a training step take?",
+        f"A step peaks at {size(result.peak_bytes)}: {listed}, the rest activations.",
+        result.roofline().by("phase"),
+        "phase calls flops vector_flops bytes bound_s limit",
+        formula="backward: gradients of every output for every trained parameter; fused attention: five "
+        "products where the forward pass has two; optimizer: a fused step of AdamW, moments as the weights",
+    )
 
 
 def _trace(result: OpProfile) -> Section:

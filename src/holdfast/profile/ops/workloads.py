@@ -108,6 +108,7 @@ def ops(
     steps: Positive = 1,
     runs: Positive = 5,
     trace: Annotated[str, option(metavar="FILE")] = "",
+    training: bool = False,
     strict: bool = False,
 ) -> OpProfile:
     """Count the FLOPs, bytes and attention calls of a model; on the CPU also measure its time.
@@ -123,10 +124,12 @@ def ops(
         steps: Calls of the model, or of the parts of a pipeline that run once per step.
         runs: Measured runs on cpu.
         trace: Chrome trace of torch.profiler (record_shapes=True) of a real run of this model and input.
+        training: Also count the backward pass and a step of AdamW (without data).
         strict: Exit with 1 if an operator has no formula.
     """
     settings = read_settings(set)
-    options: dict[str, Any] = dict(device=device, attention=attention, machine=hw, runs=runs)  # noqa: C408
+    options: dict[str, Any] = {"device": device, "attention": attention, "machine": hw}
+    options |= {"runs": runs, "training": training}
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
     if trace and (parts is not None or steps > 1):
         raise refused("a trace is of one model", "conflict", "--trace", target)
