@@ -166,6 +166,8 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         inputs_text="; ".join(f"{label} x {n}: {part.inputs_text}" for label, part, n in parts),
         notes=[note for part in profiles for note in part.notes],
         machine=parts[0][1].machine,
+        gradient_bytes=sum(part.gradient_bytes for part in profiles),
+        optimizer_bytes=sum(part.optimizer_bytes for part in profiles),
     )
 
 
