@@ -111,6 +111,7 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
     reasons: list[Exception] = []
     if any("_orig_mod" in name for name, _ in work.module.named_modules()):
         work.notes.append("Compiled modules were counted operator by operator, without fusion.")
+    scripted = any(isinstance(each, torch.jit.ScriptModule) for each in work.module.modules())
     for place in DEVICES[DEVICES.index(device) :]:
         try:
             if place == "meta":
@@ -122,8 +123,10 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
         except InputError:
             raise
         except Exception as error:
-            # The same error without data and with fake data is due to the model or its inputs.
-            if place not in _NEXT or any(str(error) == str(each) for each in reasons):
+            # The same error without data and with fake data is due to the model or its inputs; scripted
+            # modules take no other weights than their own.
+            same = any(str(error) == str(each) for each in reasons) and not scripted
+            if place not in _NEXT or same:
                 raise _refused(work, error) from error
             reasons.append(error)
             work.notes.append(
