@@ -107,6 +107,38 @@ def test_divergence_nan_and_what_follows() -> None:
     assert events[1].z is None
 
 
+LATE = np.maximum(0, np.arange(2400) - 1200)
+RESTART = 0.8 * (1 - np.arange(300) / 300)
+# Name -> what a power-law curve is multiplied by and raised by, the distance of its steps, its events.
+COURSES = {
+    "exponential": (np.exp(LATE / 400), 0, 1, ["diverged"]),
+    "steep": (np.exp(np.minimum(LATE / 20, 600)), 0, 10, ["diverged"]),
+    "slow": (1, np.minimum(LATE / 500, 2), 1, ["diverged"]),
+    "warm restarts": (1, np.tile(np.pad(RESTART, (300, 200)), 3), 10, ["recovered"] * 3),
+    "returns late": (1, np.pad(np.full(400, 2.0), (1000, 1000)), 1, ["recovered"]),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_slow_divergence_and_warm_restarts(name: str) -> None:
+    factor, rise, every, states = COURSES[name]
+    losses = curve("power", 0.03, 2400, 0) * factor + rise
+    detector = SpikeDetector()
+    for n, loss in enumerate(losses):
+        detector.update(n * every, float(loss))
+    assert [event.state for event in detector.events] == states
+    if states == ["diverged"]:
+        assert 1100 <= detector.events[0].step / every <= 1220
+        assert detector.level > 1.5 * detector.lowest
+
+
+@pytest.mark.parametrize("stretch", [slice(500, None), slice(500, 900, 3)])
+def test_a_stretch_of_nan_is_one_event(stretch: slice) -> None:
+    losses = curve("power", 0.03, 1200, 0)
+    losses[stretch] = math.nan
+    assert [(e.step, e.state) for e in detect(losses).events] == [(500, "nan")]
+
+
 def test_a_run_that_only_becomes_nan_before_there_is_history() -> None:
     (event,) = detect(np.array([2.0, 1.9, math.nan, math.nan])).events
     assert (event.step, event.state, event.end_step) == (2, "nan", None)
@@ -183,6 +215,8 @@ def test_few_values_are_said_to_be_too_few(tmp_path: Path) -> None:
         ("step,loss", ["1,", "2,"], {}, "no-data"),
         ("step,loss", ["1,x", "2,3"], {}, "too-many-rejects"),
         ("", [], {}, "missing-column"),
+        ("step,loss", ["1,2\r3,4", "5,6\x00,\r"], {}, "too-many-rejects"),
+        ("step,loss", ["1," + "2" * 200_000], {}, "invalid-syntax"),
     ],
 )
 def test_bad_curves(

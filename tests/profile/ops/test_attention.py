@@ -135,6 +135,114 @@ def test_temporal_attention_is_known_by_the_axis(frames: int, side: int) -> None
     ]
 
 
+class Laid(nn.Module):
+    """A video model on another layout of axes, by a permutation to [B, C, F, H, W]."""
+
+    def __init__(self, order: tuple[int, ...], module: nn.Module) -> None:
+        super().__init__()
+        self.order, self.module = order, module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x.permute(self.order))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (0, 2, 1, 3, 4), (0, 4, 1, 2, 3)])
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_frames_are_found_on_any_axis(order: tuple[int, ...], device: str) -> None:
+    video = torch.empty(1, H * E, 6, 2, 4, device="meta")
+    back = sorted(range(5), key=order.__getitem__)
+    result = made(Laid(order, Video()), video.permute(back), device=device)
+    assert [call.kind for call in result.attention] == [
+        "spatial-self",
+        "temporal",
+        "spatio-temporal",
+    ]
+    assert not [note for note in result.notes if "frames" in note]
+
+
+class Axial(nn.Module):
+    """Attention along each axis of [B, F, H, W, C] in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporal, self.rows = Attend(), Attend()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.temporal(x.transpose(1, 3).flatten(0, 2)).reshape(x.shape)
+        return self.rows(x.transpose(2, 3).flatten(0, 2))
+
+
+def test_undecided_frames_are_said() -> None:
+    result = made(Axial(), torch.empty(1, 6, 2, 4, H * E, device="meta"))
+    assert [call.kind for call in result.attention] == ["temporal", "spatial-self"]
+    assert len([note for note in result.notes if "frames" in note]) == 1
+
+
+@pytest.mark.parametrize("attention", ["fused", "math"])
+def test_cost_by_kind_of_attention(attention: str) -> None:
+    video = torch.empty(1, H * E, 6, 2, 4, device="meta")
+    result = made(Video(), video, attention=attention)
+    rows = {row["kind"]: row for row in result.attention_kinds()}
+    classes = result.roofline().by("op_class")
+    parts = [row for row in classes if row["op_class"] in ("attention", "softmax")]
+    assert sum(row["flops"] for row in rows.values()) == sum(row["flops"] for row in parts)
+    assert sum(row["calls"] for row in rows.values()) == 3
+    if attention == "fused":
+        for name in ("bytes", "bound_s"):
+            total = sum(row[name] for row in parts)
+            assert sum(row[name] for row in rows.values()) == pytest.approx(total)
+    else:  # the scale and other operators between the products are in the kind
+        assert rows["temporal"]["bytes"] > 4 * 2 * 8 * 4 * 6 * 6 * 4
+    assert result.to_dict()["attention_kinds"] == result.attention_kinds()
+    assert rows["temporal"]["flops"] == 4 * 8 * H * 6 * 6 * E
+
+
+class Window(Attend):
+    """Attention with an explicit mask of a window that the module declares."""
+
+    is_causal = True
+
+    def __init__(self, window: int | None) -> None:
+        super().__init__()
+        self.sliding_window = window
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (p(x).unflatten(-1, (H, -1)).transpose(1, 2) for p in (self.q, self.k, self.v))
+        mask = torch.ones(N, N, dtype=torch.bool, device=x.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@pytest.mark.parametrize(("window", "pairs"), [(3, 1 + 2 + 3 * (N - 2)), (N, N * N), (None, N * N)])
+def test_declared_windows(window: int | None, pairs: int) -> None:
+    result = made(Window(window), X)
+    assert result.by_class()["attention"]["flops"] == 4 * B * H * pairs * E
+    assert result.flops_with_full_attention - result.flops == FULL - 4 * B * H * pairs * E
+    assert len(result.notes) == 1
+
+
+@pytest.mark.full  # Dynamo's imports
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_flex_attention(device: str) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    class Flex(nn.Module):
+        def __init__(self, causal: bool) -> None:
+            super().__init__()
+            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 256, 256, device="cpu")
+            self.mask = mask if causal else None
+
+        def forward(self, q: Tensor) -> Tensor:
+            return flex_attention(q, q, q, block_mask=self.mask)
+
+    q = torch.empty(B, H, 256, E, device="meta")
+    full = made(Flex(False), q, device=device)
+    assert full.flops == 4 * B * H * 256 * 256 * E
+    assert made(Flex(True), q, device=device).flops == full.flops * 3 // 4  # 3 of 4 blocks
+    assert full.unknown_ops == []
+    assert len(full.attention) == 1
+
+
 def test_direct_call_of_a_kernel() -> None:
     class Flash(nn.Module):
         def forward(self, q: Tensor) -> Any:

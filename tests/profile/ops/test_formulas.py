@@ -201,3 +201,54 @@ def test_registered_formula_and_unknown_operator() -> None:
     with pytest.raises(InputError) as error:
         register_flop_formula("a::b", lambda x, *, out: 0, op_class="convolutoin")
     assert (error.value.code, error.value.place) == ("unknown-name", "op_class")
+
+
+class Experts(nn.Module):
+    """The products of a mixture of experts."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 16, 8, dtype=dtype))
+
+    def forward(self, x: Tensor, ends: Tensor) -> Tensor:
+        return torch._grouped_mm(x.to(self.weight.dtype), self.weight, ends)
+
+
+@pytest.mark.parametrize("device", ["meta", "fake", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_by_experts(device: str, dtype: torch.dtype) -> None:
+    rows, ends = torch.zeros(10, 16), torch.tensor([2, 4, 4, 10], dtype=torch.int32)
+    options = {"device": device, "machine": "h100-sxm", "runs": 1}
+    result = profile(Experts(dtype), rows, ends, **options)
+    assert (result.flops, result.unknown_ops) == (2 * 10 * 16 * 8, [])
+    assert result.device == device
+    (call,) = [op for op in result.ops if op.op == "aten._grouped_mm"]
+    assert (call.op_class, call.shape) == ("linear", (10, 8))
+    assert call.bytes == dtype.itemsize * (10 * 16 + 4 * 16 * 8 + 10 * 8)
+    few = profile(Experts(dtype), rows[:2], ends, **options)  # two rows meet at most two experts
+    assert [op.bytes for op in few.ops if op.op == call.op] == [
+        dtype.itemsize * (2 * 16 + 2 * 16 * 8 + 2 * 8)
+    ]
+
+
+class Views(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.profiler.record_function("part"):
+            y = x.clone().transpose_(0, 1).as_strided_((2, 2), (1, 2)).unsqueeze_(0).squeeze_(0)
+        return y.t_().floor_divide(2)
+
+
+def test_views_in_place_are_known() -> None:
+    result = profile(Views(), torch.zeros(4, 8))
+    assert result.unknown_ops == []
+    assert not result.findings()[0].text.startswith("One pass takes at least")
+
+
+def test_unknown_operators_are_in_the_headline() -> None:
+    class Distances(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cholesky_inverse(x @ x)
+
+    result = profile(Distances(), torch.zeros(4, 4))
+    assert result.unknown_ops
+    assert "at least 128 FLOP" in result.findings()[0].text

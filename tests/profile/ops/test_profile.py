@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,11 +187,33 @@ def test_hardware_table() -> None:
     for name, each in HARDWARE.items():
         assert each.name == name
         assert each.source
-        assert each.peaks["bfloat16"] > each.peaks["float32"] >= each.vector_peak > 0
+        assert each.peaks["bfloat16"] > each.peaks.get("float32", 0)
+        assert ("float32" not in each.peaks) == math.isinf(each.vector_peak)
+        assert each.peak("float32") >= min(each.vector_peak, each.peaks["bfloat16"])
         assert 1e11 < each.bandwidth < 1e13
     with pytest.raises(InputError) as error:
         hardware("h100")
     assert (error.value.code, error.value.found) == ("unknown-name", "h100")
+
+
+def test_hardware_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("bandwidth = 1e3\nmemory_bytes = 5\n[peaks]\nfloat32 = 100\n")
+    found = hardware(str(path))
+    assert (found.name, found.peak("bfloat16"), found.bandwidth) == ("mine", 100, 1000)
+    result = made(nn.Linear(8, 8, bias=False), DATA, machine=str(path))
+    assert [row["bound_s"] for row in result.roofline().ops if row["flops"]] == [512 / 100]
+    assert "unknown" in result.sections()[1].how.parameters["Vector peak"]
+    for text, code in (
+        ("memory_bytes = 5\nbandwidth = 1\n[peaks]\n", "missing-key"),
+        ("memory_bytes = 5\nbandwidth = 0\n[peaks]\nfloat32 = 1\n", "out-of-range"),
+        ("memory_bytes = 5\nbandwidth = 1\n[peaks]\nfp32 = 1\n", "unknown-name"),
+        ("memory_bytes = 5\n[peaks]\nfloat32 = 1\n", "missing-key"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError) as error:
+            hardware(str(path))
+        assert error.value.code == code
 
 
 def test_measured_time_is_attributed_to_operators() -> None:

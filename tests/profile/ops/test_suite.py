@@ -148,6 +148,8 @@ def test_shapes_that_a_model_does_not_have() -> None:
     cases = [
         ({"frames": 3}, "unknown-key", "--set"),
         ({"image_size": -1}, "out-of-range", "image_size"),
+        ({"image_size": 0}, "out-of-range", "image_size"),
+        ({"image_size": 100}, "out-of-range", "image_size"),
         ({"batch": 0}, "out-of-range", "batch"),
         ({"dtype": "int8"}, "unknown-name", "dtype"),
         ({"image_size": "large"}, "invalid-value", "image_size"),

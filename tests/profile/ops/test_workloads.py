@@ -77,6 +77,8 @@ def test_targets(target: str) -> None:
         ("net", ["1x3xSxS"], {}, "invalid-value", "--input"),
         ("net", ["1x3x8x8:float31"], {}, "unknown-name", "--input"),
         ("net", ["1,3,8,8"], {}, "invalid-syntax", "--input"),
+        ("net", ["99999999999x99999999"], {}, "out-of-range", "--input"),
+        ("net", ["9" * 30], {}, "invalid-value", "--input"),
         ("net", ["1x3x8x8"], {"depth": 3}, "unknown-key", "--set"),
         ("broken", ["1x3"], {}, "invalid-value", "models_under_test:broken"),
         ("number", ["1x3"], {}, "invalid-value", "TARGET"),
@@ -179,6 +181,12 @@ def test_quantization_of_an_own_model(target: str) -> None:
     assert rows["int8-dynamic"]["weight_bytes"] == 4 * weights + weights + 8 + 192
     assert rows["int4-weight"]["weight_bytes"] == 4 * weights + weights // 2 + 2 * 48 * 2 * 4 + 192
     assert rows["fp32"]["agreement"] == 1
+    # The embedding is as large as the head, which alone is a linear layer.
+    shares = {"fp32": 0, "bf16": 1, "int8-dynamic": weights, "int4-weight": weights}
+    for level, share in shares.items():
+        whole = 1 if share < 2 else 2 * weights + 48 * (level == "int4-weight")
+        assert rows[level]["changed"] == pytest.approx(share / whole)
+    assert len(made.unknowns()) == 2
     assert {row["score"] for row in made.rows} == {None}
     assert all(row["tokens_per_s"] > 0 and math.isfinite(row["prefill_s"]) for row in made.rows)
     json.dumps(made.document())

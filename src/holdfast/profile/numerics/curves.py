@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,19 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
 
     Raises:
         InputError: ``missing-column``, ``conflict`` where several columns may be meant, ``no-data``,
-            ``too-many-rejects``.
+            ``invalid-syntax`` for what is not CSV, ``too-many-rejects``.
     """
     path = Path(path)
     with open_source(path) as source:
-        reader = csv.reader(io.StringIO(source.read().decode("utf-8-sig", "replace")))
-    header = next(reader, [])
+        text = io.StringIO(source.read().decode("utf-8-sig", "replace"), newline="")
+    reader = csv.reader(text)
+    rows = _rows(reader, path)
+    header = next(rows, [])
     found = {what: _column(path, what, given.get(what), header) for what in USUAL}
     curve = Curve(path, {what: column for what, column in found.items() if column is not None})
     places = {what: header.index(column) for what, column in curve.columns.items()}
     rejects, total = Rejects(path), 0
-    for row in reader:
+    for row in rows:
         texts = {what: row[n].strip() if n < len(row) else "" for what, n in places.items()}
         if texts["loss"].lower() in ("", "null", "none"):
             curve.without_loss += 1
@@ -86,6 +88,14 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     if not curve.points:
         raise refused("no value of the loss", "no-data", curve.columns["loss"], path=path)
     return curve
+
+
+def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        place = f"line {reader.line_num}"
+        raise refused("not CSV", "invalid-syntax", place, str(error), path=path) from error
 
 
 def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> str | None:

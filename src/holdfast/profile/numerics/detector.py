@@ -5,6 +5,14 @@
 `expected` is the median of the last 128 accepted values; while the loss falls, the trend through the
 medians of their quarters is followed, so that the scale (1.4826 MAD of the residuals) is that of the noise
 and not of the descent. Values of a spike are not accepted into the window.
+
+A rise that is too slow for that window is found against the lowest level so far, where the level is the
+median of the last 128 values:
+
+    level - lowest > max(2 x threshold x scale at the lowest, 10 % of the lowest)
+
+A spike or rise that does not return is a divergence; one whose loss does return later, as after a warm
+restart of the learning rate, has recovered.
 """
 
 from __future__ import annotations
@@ -23,8 +31,10 @@ State = Literal["spike", "recovered", "diverged", "nan"]
 
 # Accepted values before the first spike can be told from noise.
 MIN_HISTORY = 32
-# Values that follow a descent whose slope changes; also the steps within which a spike may return.
+# Values that follow a descent whose slope changes; also those within which a spike may return.
 RECENT = 16
+# Rise of the level over its minimum, as a share of it, below which no slow divergence is seen.
+RISE = 0.1
 # Below it a value is normal again; two in a row end a spike.
 NORMAL_Z = 3.0
 # Smallest scale, as a share of the expected value: curves without noise have no smaller spikes.
@@ -43,6 +53,7 @@ class Spike:
         z: When it was detected; None for NaN.
         batch: The batch of the onset, where the caller numbers them.
         layer: The parameter with the largest update relative to its size at the time of detection.
+        state: spike: still open; recovered; diverged: it lasts, or rises slowly; nan.
         end_step: The first normal step; of a divergence the step at which it was given up.
     """
 
@@ -81,9 +92,18 @@ class SpikeDetector:
         self.spike_steps = 0
         # Expected loss of the last step, and the value beyond which it was a spike; NaN: little history.
         self.band = (math.nan, math.nan)
+        # Lowest level of the loss so far, and the level now; NaN: fewer values than a window.
+        self.lowest = self.level = math.nan
         self._signals = _windows(window)
         self._open: Spike | None = None
         self._normal = 0
+        # Values so far, and how many there were when the last spike opened or closed.
+        self._seen = self._since = 0
+        # Where the open spike has recovered: signal, value; and those of divergences that have not.
+        self._baseline = ("loss", math.nan)
+        self._lost: list[tuple[Spike, tuple[str, float]]] = []
+        self._recent = {name: deque[float](maxlen=window) for name in self._signals}
+        self._lowest_step, self._limit = 0, math.inf
 
     def update(
         self,
@@ -108,10 +128,13 @@ class SpikeDetector:
         """
         given = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
         scores = {}
+        self._seen += 1
         for name, value in given.items():
             # A gradient norm scatters by factors, so its logarithm is watched.
             watched = math.log(value) if name == "grad_norm" and value > 0 else value
             scores[name] = self._signals[name].score(watched, step, batch)
+            if math.isfinite(watched):
+                self._recent[name].append(watched)
         self.band = scores["loss"].band(self.threshold)
         worst = max(scores, key=lambda name: scores[name].excess(self.threshold))
         beyond = scores[worst].excess(self.threshold) > 0
@@ -124,7 +147,53 @@ class SpikeDetector:
         if self._open is None and not beyond:
             for name in given:
                 self._signals[name].accept(scores[name])
-        return changed
+        return changed or self._returned(step, loss) or self._risen(step, loss, scores["loss"])
+
+    def _returned(self, step: int, loss: float) -> Spike | None:
+        """A divergence whose signal is back where it was before."""
+        for place, (spike, (signal, level)) in enumerate(self._lost):
+            if loss > spike.peak:
+                spike.peak, spike.peak_step = loss, step
+            latest = [*self._recent[signal]][-RECENT:]
+            if _median(np.array(latest)) <= level:
+                del self._lost[place]
+                spike.state, spike.end_step = "recovered", step
+                self._recent["loss"].clear()
+                return spike
+        return None
+
+    def _risen(self, step: int, loss: float, score: _Score) -> Spike | None:
+        """A rise of the level over its minimum that no window has shown."""
+        losses = self._recent["loss"]
+        if self._open or len(losses) < self.patience or self._seen % (self.patience // 4):
+            return None
+        self.level = _median(np.array(losses))
+        low, high = score.band(self.threshold)
+        if not self.level >= self.lowest and high > low:
+            self.lowest, self._lowest_step = self.level, step
+            self._limit = self.level + max(2 * (high - low), RISE * abs(self.level))
+        if self.level <= self._limit or self._lost:
+            return None
+        width = self._limit - self.lowest
+        rise = Spike(
+            step=self._lowest_step,
+            signal="loss",
+            value=loss,
+            expected=self.lowest,
+            z=2 * self.threshold * (self.level - self.lowest) / width,
+            batch=None,
+            layer=None,
+            update_ratio=None,
+            state="diverged",
+            detected_step=step,
+            peak=loss,
+            peak_step=step,
+            end_step=step,
+        )
+        self.events.append(rise)
+        self._since = self._seen
+        self._lost.append((rise, ("loss", self.lowest + width / 2)))
+        return rise
 
     def _begin(
         self,
@@ -136,11 +205,17 @@ class SpikeDetector:
     ) -> Spike:
         state: State = "spike" if math.isfinite(score.z) else "nan"
         self._normal = 0
+        paused, self._since = self._seen - self._since, self._seen
         last = self.events[-1] if self.events else None
-        if last and last.state == "recovered" and last.end_step and step - last.end_step <= RECENT:
-            last.state, last.end_step = state, None  # it had only paused
+        if last and paused <= (self.patience if last.state == "diverged" else RECENT):
+            # It had only paused, or diverges further.
+            kept = [baseline for spike, baseline in self._lost if spike is last]
+            self._baseline = kept[0] if kept else self._baseline
+            self._lost = [each for each in self._lost if each[0] is not last]
+            last.state, last.end_step = "nan" if last.state == "nan" else state, None
             self._open = last
             return last
+        self._baseline = signal, score.expected + NORMAL_Z * score.scale
         onset = self._signals[signal].onset(score)
         known = {name: ratio for name, ratio in (ratios or {}).items() if not math.isnan(ratio)}
         self._open = Spike(
@@ -165,11 +240,12 @@ class SpikeDetector:
     ) -> Spike | None:
         if loss > spike.peak:
             spike.peak, spike.peak_step = loss, step
-        if spike.state != "nan" and any(math.isinf(score.z) for score in scores.values()):
-            spike.state, self._normal = "nan", 0
-            return spike
+        if any(math.isinf(score.z) for score in scores.values()):
+            before, spike.state = spike.state, "nan"
+            self._normal, self._since = 0, self._seen  # a stretch of NaN is one event, however long
+            return spike if before != "nan" else None
         self._normal = self._normal + 1 if all(s.z < NORMAL_Z for s in scores.values()) else 0
-        given_up = step - spike.detected_step >= self.patience
+        given_up = self._seen - self._since >= self.patience
         if self._normal < 2 and not given_up:
             return None
         spike.end_step = step - 1 if self._normal >= 2 else step
@@ -178,7 +254,10 @@ class SpikeDetector:
             spike.state = "recovered" if self._normal >= 2 else "diverged"
         if self._normal < 2:
             self._signals = _windows(self.patience)  # what follows is held against itself
-        self._open = None
+            if spike.state == "diverged":
+                self._lost.append((spike, self._baseline))
+        self._open, self._since = None, self._seen
+        self._recent["loss"].clear()  # the level of what follows
         return spike
 
 

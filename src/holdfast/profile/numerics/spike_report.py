@@ -21,7 +21,7 @@ from holdfast.report import figures
 POINTS = 1500
 STATES = {
     "recovered": "recovered",
-    "diverged": "diverged",
+    "diverged": "did not return",
     "nan": "NaN or infinite",
     "spike": "still open",
 }
@@ -39,6 +39,8 @@ class Spikes(Answer):
         window: accepted values that a new one is held against.
         threshold: z beyond which a value is a spike.
         drawn: the curve, thinned: step, loss, low (expected), high (threshold).
+        lowest: lowest level of the loss: the median of a window; None: fewer values than a window.
+        level: that of the last window.
     """
 
     curve: Curve = field(repr=False)
@@ -47,6 +49,8 @@ class Spikes(Answer):
     window: int
     threshold: float
     drawn: list[dict[str, Any]] = field(repr=False)
+    lowest: float | None = None
+    level: float | None = None
 
     title = "Loss spikes"
 
@@ -84,6 +88,8 @@ class Spikes(Answer):
     def sections(self) -> Sequence[Section]:
         """The curve, and a row per spike."""
         sentence = f"No spikes in {self.steps:,} steps."
+        if self.steps <= MIN_HISTORY:
+            sentence = f"Too few values to find spikes: {self.steps:,}."
         if self.events:
             states = [event["state"] for event in self.events]
             parts = [f"{states.count(key)} {text}" for key, text in STATES.items() if key in states]
@@ -93,6 +99,10 @@ class Spikes(Answer):
                 f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
                 f"step {first['step']:,}."
             )
+            if "diverged" in states and self.level is not None:
+                sentence += (
+                    f" The loss ends at {self.level:.4g}; its lowest level is {self.lowest:.4g}."
+                )
         return [
             section(
                 "spikes",
@@ -102,10 +112,15 @@ class Spikes(Answer):
                 "step state signal value expected z peak end_step",
                 [self._figure()],
                 forms={"z": ColumnFormat("z", digits=1)},
-                formula="z = (x - expected) / scale; a spike where z > threshold",
+                formula=(
+                    "z = (x - expected) / scale; a spike where z > threshold",
+                    "level: median of a window; a divergence where it exceeds its minimum by "
+                    "2 x threshold x scale and by 10 %",
+                ),
                 parameters={"window, steps": self.window, "threshold": self.threshold},
                 notes="A spike ends when two values in a row are below z = 3. One that does not end within "
-                "a window of steps is a divergence, and what follows is held against itself.",
+                "a window of values has not returned, and what follows is held against itself; once the "
+                "loss is back where it was, it has recovered.",
             )
         ]
 
@@ -156,4 +171,5 @@ def spikes(
             drawn[-1] = row
     events = [asdict(event) for event in detector.events]
     score = detector.spike_steps / len(read.points)
-    return Spikes(read, events, score, window, threshold, drawn)
+    levels = [None if math.isnan(each) else each for each in (detector.lowest, detector.level)]
+    return Spikes(read, events, score, window, threshold, drawn, *levels)

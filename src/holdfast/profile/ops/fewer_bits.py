@@ -48,7 +48,7 @@ class Int4Linear(nn.Module):
         self.register_buffer(
             "scales", torch.stack([scale, low + 8 * scale], -1).transpose(0, 1).contiguous()
         )
-        self.bias = linear.bias
+        self.bias, self.count = linear.bias, linear.weight.numel()
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
@@ -91,8 +91,8 @@ class Quantization(Answer):
     Attributes:
         sequences: Sequences that were scored.
         answer_tokens: Final tokens of each that are the answer; 0: no score.
-        rows: One per level: weight_bytes, score with interval, agreement, prefill_s, tokens_per_s,
-            peak_bytes.
+        rows: One per level: changed (share of the weights that have another type than float32),
+            weight_bytes, score with interval, agreement, prefill_s, tokens_per_s, peak_bytes.
     """
 
     name: str
@@ -131,8 +131,9 @@ class Quantization(Answer):
         size = percent(small["weight_bytes"] / base["weight_bytes"])
         slower = brief(base["tokens_per_s"] / small["tokens_per_s"])
         sentence = (
-            f"{small['level']} has {size} of the bytes of fp32, takes {slower} times as long per token, "
-            f"and agrees with it on {percent(small['agreement'])} of the tokens"
+            f"{small['level']} changes {percent(small['changed'])} of the weights, has {size} of the "
+            f"bytes of fp32, takes {slower} times as long per token, and agrees with it on "
+            f"{percent(small['agreement'])} of the tokens"
         )
         if small["score"] is not None:
             sentence += f"; score {percent(small['score'])} instead of {percent(base['score'])}"
@@ -142,7 +143,7 @@ class Quantization(Answer):
                 "What does quantization cost?",
                 f"{sentence}.",
                 self.rows,
-                "level weight_bytes score agreement prefill_s tokens_per_s peak_bytes",
+                "level changed weight_bytes score agreement prefill_s tokens_per_s peak_bytes",
                 forms={"score": ColumnFormat("Score", "%", digits=1, interval=("low", "high"))},
                 formula=[
                     "score: share of sequences whose answer is right in every token",
@@ -203,6 +204,7 @@ def quantization(
             rows.append(
                 {
                     "level": level,
+                    "changed": _changed(changed),
                     "weight_bytes": weights,
                     "score": score,
                     "low": low,
@@ -215,6 +217,11 @@ def quantization(
             )
     what = "Times are of this machine and this size of model"
     notes = [f"{what}: a larger one gains more from fewer bytes."]
+    notes += [
+        f"{row['level']} changes {percent(row['changed'])} of the weights: those of nn.Linear."
+        for row in rows
+        if row["level"] != "fp32" and row["changed"] < 0.5
+    ]
     if not target:
         notes.append(f"The model was trained for {counted(steps, 'step')} on random sequences.")
     parameters = sum(each.numel() for each in model.parameters())
@@ -249,6 +256,19 @@ def _weight_bytes(model: nn.Module) -> int:
             # One scale and zero point.
             total += weight.numel() + 8 + (0 if bias is None else bias.nbytes)
     return total
+
+
+def _changed(model: nn.Module) -> float:
+    """Share of the weights with another type than float32."""
+    kept = {id(each): each for each in model.parameters()}.values()
+    typed = [each.numel() for each in kept if each.dtype != torch.float32]
+    for module in model.modules():
+        if isinstance(module, torch.ao.nn.quantized.dynamic.Linear):
+            typed.append(module._weight_bias()[0].numel())
+        elif isinstance(module, Int4Linear):
+            typed.append(module.count)
+    floats = sum(each.numel() for each in kept if each.dtype == torch.float32)
+    return sum(typed) / ((sum(typed) + floats) or 1)
 
 
 def small_model(steps: int = 400) -> tuple[nn.Module, Tensor, int]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 
 from holdfast.profile.ops.targets import choice, table
 
@@ -93,8 +94,20 @@ def nbytes(tensor: Tensor) -> int:
     return prod(n for n, stride in sides if stride or not n) * tensor.element_size()
 
 
-def pairs(queries: int, keys: int, causal: bool) -> int:
-    """Number of (query, key) pairs of an attention; causal: query i sees the keys 0..i."""
+def pairs(queries: int, keys: int, causal: bool, window: int = 0) -> int:
+    """Number of (query, key) pairs of an attention.
+
+    Args:
+        queries: their number.
+        keys: their number.
+        causal: query i sees the keys 0..i.
+        window: not 0: the queries are the last positions, and each sees its own and `window` - 1 before it.
+    """
+    if window:
+        first, last = (max(n, 0) for n in (keys - queries, keys))
+        inside = [min(n, window) * (min(n, window) + 1) // 2 for n in (first, last)]
+        beyond = [max(n - window, 0) * window for n in (first, last)]
+        return inside[1] + beyond[1] - inside[0] - beyond[0]
     if not causal:
         return queries * keys
     full = max(0, queries - keys)  # queries after the last key see all keys
@@ -102,7 +115,16 @@ def pairs(queries: int, keys: int, causal: bool) -> int:
     return part * (part + 1) // 2 + full * keys
 
 
-def attention_cost(q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Any, out: Tensor) -> Cost:
+def attention_cost(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    mask: Any,
+    out: Tensor,
+    window: int = 0,
+    share: float = 1.0,
+) -> Cost:
     """Fused attention: scores and output products, softmax between them, no score matrix in memory.
 
     Args:
@@ -112,8 +134,11 @@ def attention_cost(q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Any, out
         causal: whether query i sees only the keys 0..i.
         mask: a tensor that is read, or None.
         out: [..., heads, queries, value dim].
+        window: see `pairs`.
+        share: of the pairs that are computed, by the blocks of a mask.
     """
-    scores = prod(q.shape[:-2]) * pairs(q.shape[-2], k.shape[-2], causal)
+    scores = prod(q.shape[:-2]) * pairs(q.shape[-2], k.shape[-2], causal, window)
+    scores = round(share * scores)
     moved = sum(nbytes(each) for each in (q, k, v, out))
     return Cost(
         "attention",
@@ -143,10 +168,29 @@ def _summed_product(bias: Any, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     return 2 * numel(a) * b.shape[-1]
 
 
+def _grouped_product(a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    # Each row of a [rows, k] meets one expert of b [experts, k, n]. Of two matrices [m, k] and [k, n] the
+    # groups share k among them.
+    shared = len(_first(out)) if a.dim() == b.dim() == 2 else 1
+    return 2 * numel(_first(out)) * a.shape[-1] // max(shared, 1)
+
+
+def _touched(a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
+    # Of fewer rows than experts, no more experts are read than there are rows.
+    experts = min(a.shape[0], b.shape[0]) if (a.dim(), b.dim()) == (2, 3) else b.shape[0]
+    return nbytes(a) + nbytes(_first(out)) + nbytes(b) * experts // max(b.shape[0], 1)
+
+
 def _convolution(x: Tensor, w: Tensor, *rest: Any, out: Any, **_: Any) -> int:
     # w: [out, in / groups, kernel...]; transposed: [in, out / groups, kernel...] for each input element
     transposed = len(rest) > 4 and rest[4] is True
     return 2 * numel(x if transposed else _first(out)) * prod(w.shape[1:])
+
+
+def _convolution_backward(grad: Tensor, x: Tensor, w: Tensor, *rest: Any, **_: Any) -> int:
+    # Gradients of the input and of the weight take as many as the forward pass each.
+    mask, transposed = rest[-1], rest[4]
+    return 2 * numel(x if transposed else grad) * prod(w.shape[1:]) * sum(map(bool, mask[:2]))
 
 
 def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) -> int:
@@ -217,8 +261,11 @@ _NAMED: dict[str, Formula | None] = {
     "product": _product,
     "added_product": _added_product,
     "summed_product": _summed_product,
+    "grouped_product": _grouped_product,
+    "touched": _touched,
     "dot": _dot,
     "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
     "bias": _bias,
     "recurrent_layer": _recurrent_layer,
     "recurrent_layers": _recurrent_layers,
@@ -261,7 +308,10 @@ _ATTENTION = {
         "_scaled_dot_product_cudnn_attention",
         "_scaled_dot_product_fused_attention_overrideable",
     )
-}
+} | {"flex_attention"}
+
+# Namespaces of operators that ask for properties or mark a range: they compute nothing.
+BOOKKEEPING = ("prim", "profiler")
 
 _registered: dict[str, Rule] = {}
 
@@ -306,11 +356,17 @@ def tensors(value: Any) -> list[Tensor]:
     return []
 
 
+def is_attention(name: str) -> bool:
+    """Whether an operator is a fused attention."""
+    return name in _ATTENTION
+
+
 def known(func: Any) -> bool:
     """Whether an operator has a rule; views and pointwise operators have one by their kind."""
     name = name_of(func)
     return (
-        name in _registered
+        isinstance(func, HigherOrderOperator)  # not made of operators that could be counted
+        or name in _registered
         or name in RULES
         or name in _ATTENTION
         or func.is_view
@@ -322,6 +378,8 @@ def attention_arguments(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor, bool, Any]:
     """Queries, keys, values, whether causal, and the mask of a call of a fused attention operator."""
+    if isinstance(func, HigherOrderOperator):
+        return (*args[:3], False, None)
     names = [each.name for each in func._schema.arguments]
     bound = {**dict(zip(names, args, strict=False)), **kwargs}
     q, k, v = (bound.get(key) for key in ("query", "key", "value"))
@@ -341,7 +399,11 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
     kwargs = {key: value for key, value in kwargs.items() if key != "out"}  # it is the result
     rule = _registered.get(name) or RULES.get(name)
     if rule is None and name in _ATTENTION:
-        return attention_cost(*attention_arguments(func, args, kwargs), _first(out))
+        share = _block_share(args) if name == "flex_attention" else 1.0
+        given = attention_arguments(func, args, kwargs)
+        return attention_cost(*given, _first(out), share=share)
+    if rule is None and isinstance(func, HigherOrderOperator):
+        return None
     if rule is None and func.is_view:
         return Cost("memory")
     if rule is None and torch.Tag.pointwise in func.tags:
@@ -354,6 +416,18 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
         rule.flops(*args, out=out, **kwargs) if rule.flops else 0,
         _arithmetic(rule, args, kwargs, out),
         rule.bytes(*args, out=out, **kwargs) if rule.bytes else traffic(args, kwargs, out),
+    )
+
+
+def _block_share(args: Sequence[Any]) -> float:
+    """Share of the pairs in the blocks that a mask of flex_attention keeps; 1 where it has no data."""
+    q, k, _, _, mask = args[:5]
+    partial, full, (rows, columns) = mask[2], mask[4], mask[-3:-1]
+    if type(partial) is not Tensor or partial.is_meta:
+        return 1.0
+    blocks = int(partial.sum()) + (int(full.sum()) if full is not None else 0)
+    return min(
+        1.0, blocks * rows * columns / (prod(partial.shape[:-1]) * q.shape[-2] * k.shape[-2])
     )
 
 

@@ -7,18 +7,21 @@ which PyTorch leaves off for products by default.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.profile.ops.targets import choice, table
+from holdfast.config import read_config
+from holdfast.profile.ops.targets import choice, refused, table
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Hardware:
 
     Attributes:
         peaks: Type -> matrix FLOP/s, dense, without sparsity.
-        vector_peak: FLOP/s of the vector units (float32).
+        vector_peak: FLOP/s of the vector units (float32); infinite: unknown, and no ceiling.
         bandwidth: Bytes/s of the main memory.
         levels: Working set in bytes -> bytes/s, ascending: caches, where they were measured.
     """
@@ -41,8 +44,9 @@ class Hardware:
     levels: Sequence[tuple[int, float]] = ()
 
     def peak(self, dtype: str) -> float:
-        """Matrix FLOP/s of a type; that of float32 where the type has none."""
-        return self.peaks.get(dtype, self.peaks["float32"])
+        """Matrix FLOP/s of a type; that of float32, or the lowest known, where the type has none."""
+        known = self.peaks
+        return known.get(dtype) or known.get("float32") or min(known.values())
 
     def bandwidth_of(self, working_set: int) -> float:
         """Bytes/s at which a working set can move: of the level measured with at most half this size."""
@@ -54,22 +58,67 @@ class Hardware:
 
 
 HALF = ("bfloat16", "float16")
+# Types that may have a peak.
+TYPES = (*HALF, "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
+
+
+def _described(ceilings: Mapping[str, Any], name: str) -> Hardware:
+    fields: dict[str, Any] = {"name": name, "vector_peak": math.inf, **ceilings}
+    return Hardware(**fields)
+
 
 # Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
-    name: Hardware(name=name, **ceilings) for name, ceilings in table("hardware.json").items()
+    name: _described(ceilings, name) for name, ceilings in table("hardware.json").items()
 }
 
 
 def hardware(name: str) -> Hardware:
     """A machine by its name; ``"this"`` measures the one that this process runs on.
 
+    Args:
+        name: of `HARDWARE`, ``"this"``, or a TOML or JSON file with the fields of `Hardware`, of which
+            peaks, bandwidth and memory_bytes are needed.
+
     Raises:
-        InputError: ``unknown-name``.
+        InputError: ``unknown-name``; ``out-of-range`` or as `read_config` for a file.
     """
+    if name.lower().endswith((".toml", ".json")):
+        return _read(Path(name))
     if choice(name, ("this", *HARDWARE), "hardware") != "this":
         return HARDWARE[name]
     return this_machine(torch.get_num_threads())
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A file of ceilings."""
+
+    peaks: dict[str, float]
+    bandwidth: float
+    memory_bytes: float
+    vector_peak: float = math.inf
+    name: str = ""
+    source: str = ""
+
+
+def _read(path: Path) -> Hardware:
+    given = read_config(path, _Described, "the hardware")
+    for dtype in given.peaks:
+        choice(dtype, TYPES, "type", "peaks")
+    ceilings = {"bandwidth": given.bandwidth, "memory_bytes": given.memory_bytes}
+    ceilings |= {"vector_peak": given.vector_peak, **given.peaks}
+    for name, value in ceilings.items():
+        if not value > 0:
+            raise refused(
+                f"invalid {name}", "out-of-range", name, value, "a positive number", path=path
+            )
+    if not given.peaks:
+        raise refused(
+            "no peaks", "missing-key", "peaks", "none", "peaks.bfloat16 = 9.9e14", path=path
+        )
+    named = {"name": given.name or path.stem, "source": given.source or str(path)}
+    return _described(asdict(given) | named, path.stem)
 
 
 @cache

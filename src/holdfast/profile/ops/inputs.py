@@ -108,12 +108,16 @@ def read_tensor(spec: Any, settings: Mapping[str, Any], place: str) -> Any:
         raise refused("unknown type", "unknown-name", place, match[2], expected)
     # An x separates sides; names of sides are in upper case, as in 1x3xSxS.
     shape = [_side(each, settings, place) for each in match[1].split("x")]
-    return torch.empty(shape, dtype=kind, device="meta")
+    try:
+        return torch.empty(shape, dtype=kind, device="meta")
+    except RuntimeError as error:
+        problem, expected = "too many elements", "at most 2^63 - 1 bytes"
+        raise refused(problem, "out-of-range", place, text, expected) from error
 
 
 def _side(side: str, settings: Mapping[str, Any], place: str) -> int:
     value = str(settings.get(side, side))
-    if not value.isdigit():
+    if not (value.isascii() and value.isdigit() and len(value) < 19):
         expected = "a number, or a name that --set or --over gives a number"
         raise refused("invalid side of a shape", "invalid-value", place, side, expected)
     return int(value)

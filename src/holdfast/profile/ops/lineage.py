@@ -8,7 +8,7 @@ Views share their storage and so their record.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ class AttentionCall:
         fused: One kernel, or separate products and softmax.
         flops: Of both products; causal: of the triangle, diagonal included.
         full_flops: The same for all pairs of queries and keys.
-        op: Index of its operator (the second product, where it is not fused).
+        ops: Indices of its operators: the kernel, or the products and what is between them.
+        window: Keys that a query sees, where the module declares it and the call passes a mask; else 0.
     """
 
     module: str
@@ -47,7 +48,8 @@ class AttentionCall:
     fused: bool
     flops: int
     full_flops: int
-    op: int
+    ops: tuple[int, ...]
+    window: int = 0
     repeats: int = 1
 
 
@@ -152,6 +154,16 @@ def heads_of(module: nn.Module | None, batch: int) -> int:
     return 1
 
 
+def window_of(module: nn.Module | None) -> int:
+    """Length of the sliding window that a module or its configuration declares; 0: none."""
+    config = getattr(module, "config", None)
+    window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
+    types, layer = getattr(config, "layer_types", None), getattr(module, "layer_idx", None)
+    if not hasattr(module, "sliding_window") and types and isinstance(layer, int):
+        window = window if types[layer] == "sliding_attention" else None
+    return window if type(window) is int else 0
+
+
 def kind_of(
     path: str,
     module: nn.Module | None,
@@ -181,23 +193,50 @@ def kind_of(
     return "spatial-self" if spatial else "self"
 
 
-def classify_by_frames(
-    calls: Sequence[AttentionCall], probe: Sequence[AttentionCall], frames: int
-) -> None:
-    """Set the kind of calls by which axis is folded: the lengths of a probe with one more frame tell.
+def classify_by_axes(
+    calls: Sequence[AttentionCall],
+    probes: Mapping[int, Sequence[AttentionCall]],
+    shape: Sequence[int],
+    complete: bool,
+) -> bool:
+    """Set the kind of calls by the axes of a video that their lengths follow; False where undecided.
 
     Args:
-        calls: of the forward pass; changed in place.
-        probe: of the same model on one frame more, in the same order.
-        frames: number of frames of `calls`.
+        calls: of the forward pass; changed in place where all are decided.
+        probes: axis -> calls of the same model on a video longer along that axis, in the same order.
+        shape: of the video, one of whose axes 1 to 4 is that of the frames.
+        complete: whether all axes were tried; else the first two, which often suffice.
     """
-    for call, other in zip(calls, probe, strict=True):
+    follows = [
+        {axis for axis, longer in probes.items() if longer[n].query_length != call.query_length}
+        for n, call in enumerate(calls)
+    ]
+    alone = {
+        axis
+        for call, axes in zip(calls, follows, strict=True)
+        for axis in axes
+        if len(axes) == 1 and call.query_length <= shape[axis] and call.kind != "cross"
+    }
+    # Frames are the axis that some attention follows alone; else the one of the first two, of which the
+    # other holds the channels, whose number is fixed.
+    early = [axis for axis in probes if axis <= 2]
+    frames = min(alone) if len(alone) == 1 else early[0] if len(early) == 1 else 0
+    mixed = any(frames in axes and 1 < len(axes) < 3 for axes in follows)
+    if not complete:
+        # Lengths beyond the number of frames may follow the height just as well.
+        pairs = zip(calls, follows, strict=True)
+        mixed = any(axes and call.query_length > shape[frames] for call, axes in pairs)
+        frames = frames if len(early) == 1 else 0
+    if not frames or (mixed and (frames not in alone or not complete)):
+        return False
+    for call, axes in zip(calls, follows, strict=True):
         if call.kind == "cross":
             continue
-        if call.query_length == other.query_length:
+        if frames not in axes:
             # The frames are in the batch, whatever the module is called and however many they are.
             call.kind = "spatial-self" if call.kind == "temporal" else call.kind
-        elif (call.query_length, other.query_length) == (frames, frames + 1):
+        elif axes == {frames} and call.query_length <= shape[frames]:
             call.kind = "temporal"
         else:
             call.kind = "spatio-temporal"
+    return True

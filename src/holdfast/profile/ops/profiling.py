@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.profile.ops.hardware import Hardware, hardware
-from holdfast.profile.ops.lineage import classify_by_frames
+from holdfast.profile.ops.lineage import classify_by_axes
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.result import OpProfile
-from holdfast.profile.ops.running import ATTENTION, DEVICES, Workload, count, describe
+from holdfast.profile.ops.running import ATTENTION, DEVICES, Workload, count, describe, probe
 from holdfast.profile.ops.targets import choice
 from holdfast.profile.ops.timing import measure
+from holdfast.profile.ops.traces import join
 
 
 def profile(
@@ -28,6 +30,8 @@ def profile(
     machine: str | Hardware | None = None,
     runs: int = 5,
     name: str = "",
+    trace: str | Path | None = None,
+    training: bool = False,
 ) -> OpProfile:
     """FLOPs, bytes and attention calls of one forward pass; on the CPU also the time.
 
@@ -44,6 +48,9 @@ def profile(
             cpu, else h100-sxm.
         runs: measured runs on cpu.
         name: for titles; default: the class of the module.
+        trace: of torch.profiler, with shapes, of a real run on the same inputs: its times are set beside
+            the counts.
+        training: count the backward pass of the outputs and a step of AdamW, too; without data alone.
 
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for inputs that the model refuses;
@@ -54,11 +61,12 @@ def profile(
         work = Workload(work, args, dict(kwargs or {}), name or type(module).__name__)
     choice(device, DEVICES, "device")
     choice(attention, ("fused", *ATTENTION), "attention")
+    work.training = training
     inputs = describe(work)
     parameters = list(work.module.parameters())
     recorder, place = count(work, device, attention)
-    _name_temporal(work, recorder)
-    timing = measure(work, recorder, attention, runs) if device == "cpu" else None
+    _name_temporal(work, recorder, place)
+    timing = measure(work, recorder, attention, runs) if device == "cpu" and not trace else None
     if not isinstance(machine, Hardware):
         machine = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
     state = work.state().values()
@@ -70,40 +78,64 @@ def profile(
         parameter_bytes=sum(each.nbytes for each in parameters),
         ops=recorder.ops,
         attention=recorder.attention,
-        peak_bytes=sum(each.nbytes for each in state) + recorder.peak_bytes,
+        peak_bytes=sum(each.nbytes for each in state)
+        + recorder.optimizer_bytes
+        + recorder.peak_bytes,
+        gradient_bytes=recorder.gradient_bytes,
+        optimizer_bytes=recorder.optimizer_bytes,
         inputs_text=inputs,
         notes=[*work.notes, *_masked(recorder)],
         machine=machine,
         timing=timing,
+        trace=join(trace, recorder.ops) if trace else None,
     )
 
 
 def _masked(recorder: Recorder) -> list[str]:
     """What a reader should know about causal attention with a mask of unknown content."""
-    calls = [a for a in recorder.attention if a.kind == "causal" and a.fused and not a.causal]
-    full = sum(a.query_length > 1 for a in calls)
-    text = f"{full} causal attention calls pass a mask, not is_causal, and are counted in full."
-    return [text] * bool(full)
+    calls = [
+        a for a in recorder.attention if a.kind == "causal" and not a.causal and a.query_length > 1
+    ]
+    full = sum(not a.window for a in calls)
+    notes = [
+        f"{full} causal attention calls pass a mask, not is_causal, or are written as separate "
+        "operators, and are counted in full."
+    ]
+    inside = sum(bool(a.window) for a in recorder.attention)
+    windows = (
+        f"{inside} attention calls count the pairs inside the window that the model declares; a "
+    )
+    windows += "kernel that only gets a mask computes the whole square."
+    return notes * bool(full) + [windows] * bool(inside)
 
 
-def _name_temporal(work: Workload, recorder: Recorder) -> None:
-    """Tell temporal attention from spatial by running once more with one more frame, without data."""
+def _name_temporal(work: Workload, recorder: Recorder, place: str) -> None:
+    """Tell temporal attention from spatial by runs on longer videos, without data, axis by axis."""
     videos = [each for each in work.tensors() if each.dim() == 5 and each.is_floating_point()]
     if not videos or not recorder.attention:
         return
-    frames = videos[0].shape[2]  # [batch, channels, frames, height, width]
+    shape, calls = videos[0].shape, len(recorder.attention)
+    probes = {}
+    for axis in range(1, 5):
+        for length in (2 * shape[axis], shape[axis] + 1):
+            args, kwargs = work.mapped(partial(_longer, axis=axis, old=shape[axis], new=length))
+            found = probe(Workload(work.module, args, kwargs), place)
+            if found and len(found.attention) == calls:
+                probes[axis] = found.attention
+                break
+        if axis in (2, 4) and classify_by_axes(recorder.attention, probes, shape, axis == 4):
+            return
+    work.notes.append(
+        "Longer videos do not show which axis holds the frames: temporal and spatial attention are "
+        "told apart by the names of modules."
+    )
 
-    def longer(each: Tensor) -> Tensor:
-        if each.dim() != 5 or each.shape[2] != frames:
-            return each.to("meta")
-        shape = (*each.shape[:2], frames + 1, *each.shape[3:])
-        return torch.empty(shape, dtype=each.dtype, device="meta")
 
-    args, kwargs = work.mapped(longer)
-    # A model that takes a fixed number of frames keeps the kinds that the names of its modules suggest.
-    with suppress(Exception):
-        probe, _ = count(Workload(work.module, args, kwargs), "meta", "fused")
-        classify_by_frames(recorder.attention, probe.attention, frames)
+def _longer(each: Tensor, axis: int, old: int, new: int) -> Tensor:
+    if each.dim() != 5 or each.shape[axis] != old:
+        return each.to("meta")
+    shape = (*each.shape[:axis], new, *each.shape[axis + 1 :])
+    return torch.empty(shape, dtype=each.dtype, device="meta")
 
 
 def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile:
@@ -116,7 +148,9 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
     ops, attention = [], []
     for label, part, repeats in parts:
         calls = [_repeated(call, label, repeats) for call in part.attention]
-        attention += [replace(call, op=call.op + len(ops)) for call in calls]
+        attention += [
+            replace(call, ops=tuple(index + len(ops) for index in call.ops)) for call in calls
+        ]
         ops += [_repeated(op, label, repeats) for op in part.ops]
     profiles = {id(part): part for _, part, _ in parts}.values()
     return OpProfile(
@@ -132,6 +166,8 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         inputs_text="; ".join(f"{label} x {n}: {part.inputs_text}" for label, part, n in parts),
         notes=[note for part in profiles for note in part.notes],
         machine=parts[0][1].machine,
+        gradient_bytes=sum(part.gradient_bytes for part in profiles),
+        optimizer_bytes=sum(part.optimizer_bytes for part in profiles),
     )
 
 

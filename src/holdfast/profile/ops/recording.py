@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -19,17 +20,26 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.profile.ops.formulas import (
+    BOOKKEEPING,
     Cost,
     attention_arguments,
     attention_cost,
     cost,
     known,
     name_of,
-    pairs,
+    nbytes,
     tensors,
     traffic,
 )
-from holdfast.profile.ops.lineage import AttentionCall, Lineage, heads_of, key_of, kind_of
+from holdfast.profile.ops.lineage import (
+    AttentionCall,
+    Lineage,
+    heads_of,
+    key_of,
+    kind_of,
+    window_of,
+)
+from holdfast.profile.ops.targets import refused
 
 _NORM_TYPES = {
     "RMSNorm": "layer_norm",
@@ -52,8 +62,10 @@ class OpCall:
         module: Path of the innermost module; empty for the model itself.
         dtype: Of its first floating-point tensor.
         shape: Of its first result.
+        inputs: Shapes of its tensors.
         known: Whether the table has a formula for it; without one, FLOPs are not counted.
         seconds: Measured; None where the model did not run.
+        phase: forward, backward or optimizer.
     """
 
     op: str
@@ -65,8 +77,10 @@ class OpCall:
     bytes: int
     dtype: str
     shape: tuple[int, ...]
+    inputs: tuple[tuple[int, ...], ...] = ()
     known: bool = True
     seconds: float | None = None
+    phase: str = "forward"
     repeats: int = 1
 
 
@@ -79,6 +93,8 @@ class Recorder(TorchDispatchMode):
         fixed: its parameters and buffers, as they are used.
         fused: count `scaled_dot_product_attention` as one kernel, or the operators inside it.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self, root: nn.Module, inputs: Sequence[Tensor], fixed: Sequence[Tensor], fused: bool
@@ -95,8 +111,13 @@ class Recorder(TorchDispatchMode):
         self._stack: list[tuple[str, nn.Module]] = [("", root)]
         self._calling = self._inside = self._causal = False
         self._scores: dict[int, tuple[int, bool | None]] = {}
+        # Operators that handle the scores of a product, by its index.
+        self._members: dict[int, list[int]] = {}
         self._live: dict[StorageWeakRef, int] = {}
         self._live_bytes = self.peak_bytes = 0
+        self.phase = "forward"
+        # Bytes of the gradients and of the optimizer's two moments, in training.
+        self.gradient_bytes = self.optimizer_bytes = 0
         for each in inputs:
             self._allocated(each)
 
@@ -105,14 +126,14 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """Run and record one operator."""
         kwargs = dict(kwargs or {})
-        if func.namespace == "prim":  # asks for a property of a tensor
+        if func.namespace in BOOKKEEPING:
             return func(*args, **kwargs)
         if not known(func) and not self._inside:
             with self:  # an operator made of others is counted by them
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        out = func(*args, **kwargs)
+        out = _executed(func, args, kwargs)
         self.owners.append(len(self.ops))
         if not self._inside:
             self._record(func, args, kwargs, out)
@@ -127,14 +148,17 @@ class Recorder(TorchDispatchMode):
         if call.op_class == "matmul" and len(self.lineage.activations(inputs)) < len(inputs):
             call.op_class = "linear"  # one operand is a weight
         if call.op_class == "attention":
-            q, k, _, causal, _ = attention_arguments(func, args, kwargs)
+            q, k, v, causal, _ = attention_arguments(func, args, kwargs)
             if q is not None:
-                self._note_fused(q, k, causal, index)
+                self._note_fused(q, k, v, causal, index)
         elif call.op_class == "matmul" and len(inputs) > 1:
             self._note_separate(inputs, index)
         for each in tensors(out):
             self.lineage.follow(call.op_class, index, inputs, each)
             self._allocated(each)
+            record = self.lineage.of(each)
+            if record.role:
+                self._members.setdefault(record.product, []).append(index)
         if call.op_class in _PARTS_OF_NORM:
             # Norms that are written out in elementary operators.
             for suffix, op_class in _NORM_TYPES.items():
@@ -151,6 +175,8 @@ class Recorder(TorchDispatchMode):
             module_type=type(module).__name__,
             dtype=str(types[0]).removeprefix("torch.") if types else "",
             shape=shapes[0] if shapes else (),
+            inputs=tuple(tuple(each.shape) for each in tensors(args) if each.dim()),
+            phase=self.phase,
             **asdict(counted),
         )
         self.ops.append(call)
@@ -163,25 +189,68 @@ class Recorder(TorchDispatchMode):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
         bound = {**dict(zip(names, args, strict=False)), **kwargs}
         self._calling, self._causal = True, bool(bound.get("is_causal"))
-        self._inside = self.fused
+        mask = bound.get("attn_mask")
+        # A mask with a gradient of its own, such as a learned bias, is differentiated by its operators.
+        fused = self.fused and not (isinstance(mask, Tensor) and mask.requires_grad)
+        self._inside = fused
+        rest = {name: value for name, value in bound.items() if name not in names[:3]}
         try:
-            out = _sdpa(*args, **kwargs)
+            call = partial(_sdpa, **rest)
+            operands = [bound[name] for name in names[:3]]
+            out = _Kernel.apply(self, len(self.ops), call, *operands) if fused else call(*operands)
         finally:
             causal, self._calling, self._inside, self._causal = self._causal, False, False, False
-        if not self.fused:
+        if not fused:
             return out  # its operators were recorded
         q, k, v = (bound[name] for name in names[:3])
-        counted = attention_cost(q, k, v, causal, bound.get("attn_mask"), out)
+        window = window_of(self._stack[-1][1])
+        window = window if mask is not None and window < k.shape[-2] else 0
+        counted = attention_cost(q, k, v, causal, mask, out, window)
         index = len(self.ops)
         self._append("aten.scaled_dot_product_attention", counted, args, out)
-        self._note_fused(q, k, causal, index)
+        self._note_fused(q, k, v, causal, index, window)
         self.lineage.follow("attention", index, [q, k, v], out)
         self._allocated(out)
         return out
 
-    def _note_fused(self, q: Tensor, k: Tensor, causal: bool, index: int) -> None:
+    def train(self, parameters: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Record the gradients of the outputs, and a fused step of AdamW, its moments like the weights."""
+        self.phase = "backward"
+        outputs = [each for each in outputs if each.requires_grad]
+        if not outputs or not parameters:
+            raise refused(
+                "nothing to train", "unsupported", "--training", "no output with gradients"
+            )
+        signs = [each.detach() for each in outputs]
+        found = torch.autograd.grad(outputs, parameters, signs, allow_unused=True)
+        self.phase = "optimizer"
+        for parameter, gradient in zip(parameters, found, strict=True):
+            if gradient is None:
+                continue
+            # Reads weight, gradient and two moments, and writes all but the gradient.
+            step = Cost("elementwise", 0, 15 * parameter.numel(), 7 * parameter.nbytes)
+            self._append("aten._fused_adamw_", step, [parameter], parameter)
+            self.gradient_bytes += gradient.nbytes
+            self.optimizer_bytes += 2 * parameter.nbytes
+
+    def attention_backward(
+        self, index: int, inputs: Sequence[Tensor], grad: Tensor
+    ) -> list[Tensor]:
+        """The gradients of a fused attention: five products where the forward pass has two."""
+        forward = self.ops[index]
+        moved = 2 * sum(nbytes(each) for each in inputs) + 2 * nbytes(grad)
+        counted = Cost("attention", forward.flops * 5 // 2, 2 * forward.vector_flops, moved)
+        self._append(
+            "aten.scaled_dot_product_attention_backward", counted, [*inputs, grad], inputs[0]
+        )
+        return [torch.empty_like(each) for each in inputs]
+
+    def _note_fused(
+        self, q: Tensor, k: Tensor, v: Tensor, causal: bool, index: int, window: int = 0
+    ) -> None:
         shape, related = (*q.shape[:-1], k.shape[-2]), self.lineage.are_related(q, k)
-        self._note(shape, q.shape[-1], related, causal, True, self.ops[index].flops, index)
+        counts = self.ops[index].flops, 2 * prod(shape) * (q.shape[-1] + v.shape[-1])
+        self._note(shape, q.shape[-1], related, causal, True, counts, (index,), window)
 
     def _note_separate(self, inputs: Sequence[Tensor], index: int) -> None:
         """Recognize attention in separate operators: a product weighted by a softmax of another product."""
@@ -193,7 +262,8 @@ class Recorder(TorchDispatchMode):
             first, second = self.ops[record.product], self.ops[index]
             first.op_class = second.op_class = "attention"
             flops = first.flops + second.flops
-            self._note(record.shape, head_dim, related, self._causal, False, flops, index)
+            ops = *self._members.pop(record.product), index
+            self._note(record.shape, head_dim, related, self._causal, False, (flops, flops), ops)
             return
         q, k = inputs[-2:]  # perhaps scores; whether a softmax follows is known later
         self._scores[index] = (q.shape[-1], self.lineage.are_related(q, k))
@@ -205,19 +275,29 @@ class Recorder(TorchDispatchMode):
         related: bool | None,
         causal: bool,
         fused: bool,
-        flops: int,
-        index: int,
+        counts: tuple[int, int],
+        ops: tuple[int, ...],
+        window: int = 0,
     ) -> None:
-        """Record an attention; shape: of its scores, [..., heads, queries, keys]."""
+        """Record an attention.
+
+        Args:
+            shape: of its scores, [..., heads, queries, keys].
+            head_dim: of the queries.
+            related: see `Lineage.are_related`.
+            causal: whether the call is.
+            fused: whether it is one kernel.
+            counts: FLOPs, and those of all pairs.
+            ops: see `AttentionCall`.
+            window: see `AttentionCall`.
+        """
         path, module = self._stack[-1]
         *folded, queries, keys = shape
         heads = folded[-1] if len(folded) > 1 else heads_of(module, prod(folded))
         sides = (prod(folded) // max(heads, 1), heads, queries, keys)
         kind = kind_of(path, module, related, (queries, keys), causal, self.spatial)
-        seen = pairs(queries, keys, causal and fused)
-        full = flops // seen * queries * keys if seen else flops
         self.attention.append(
-            AttentionCall(path, kind, *sides, head_dim, causal, fused, flops, full, index)
+            AttentionCall(path, kind, *sides, head_dim, causal, fused, *counts, ops, window)
         )
 
     def _allocated(self, tensor: Tensor) -> None:
@@ -256,6 +336,34 @@ class Recorder(TorchDispatchMode):
     def _leave(self, *_: Any) -> None:
         if len(self._stack) > 1:
             self._stack.pop()
+
+
+class _Kernel(torch.autograd.Function):
+    """Fused attention, whose backward pass is a kernel, too."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, index: int, call: Any, *inputs: Tensor) -> Any:
+        """Run it."""
+        ctx.recorder, ctx.index = recorder, index
+        ctx.save_for_backward(*inputs)
+        return call(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        """Count its gradients."""
+        found = ctx.recorder.attention_backward(ctx.index, ctx.saved_tensors, grad)
+        return None, None, None, *found
+
+
+def _executed(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """The result of an operator; of a product by experts without data only its shape."""
+    if name_of(func) == "aten._grouped_mm" and (args[0].is_meta or hasattr(args[0], "fake_mode")):
+        # Without data torch's own rule knows bfloat16 alone.
+        a, b, offs = args[0], args[1], [*args[2:], kwargs.get("offs")][0]
+        groups = a.shape[:1] if a.dim() == b.dim() == 3 else ()
+        groups = offs.shape if offs is not None and a.dim() == b.dim() == 2 else groups
+        return a.new_empty((*groups, a.shape[-2], b.shape[-1]))
+    return func(*args, **kwargs)
 
 
 class _Attention(TorchFunctionMode):

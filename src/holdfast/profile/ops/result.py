@@ -13,12 +13,14 @@ import pyarrow as pa
 from holdfast.answer import Answer, Section, Unknown, Value
 from holdfast.compare import Difference, compare
 from holdfast.numbers import counted, number
+from holdfast.plain import plain
 from holdfast.profile.ops.formulas import CLASSES
 from holdfast.profile.ops.hardware import Hardware, hardware
 from holdfast.profile.ops.lineage import AttentionCall
 from holdfast.profile.ops.recording import OpCall
 from holdfast.profile.ops.roofline import SUMS, Roofline, grouped, roofline
 from holdfast.profile.ops.timing import Timing
+from holdfast.profile.ops.traces import TraceJoin
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,12 @@ class OpProfile(Answer):
         implementation: Of attention: fused, or as requested.
         parameters: Each shared parameter once.
         attention: In the order of the calls.
-        peak_bytes: Parameters, buffers and the largest sum of live activations between operators.
+        peak_bytes: Parameters, buffers, the optimizer's moments and the largest sum of live activations
+            and gradients between operators.
+        gradient_bytes: Of the parameters, in training; else 0.
+        optimizer_bytes: Two moments of AdamW per parameter, in training; else 0.
         machine: The ceilings of the roofline.
+        trace: Of a real run, from which the seconds are.
         strict: Exit with 1 if there are unknown operators.
     """
 
@@ -47,6 +53,9 @@ class OpProfile(Answer):
     notes: list[str]
     machine: Hardware
     timing: Timing | None = None
+    trace: TraceJoin | None = None
+    gradient_bytes: int = 0
+    optimizer_bytes: int = 0
     strict: bool = False
 
     @cached_property
@@ -129,9 +138,19 @@ class OpProfile(Answer):
             for path in sorted(totals, key=_natural)
         ]
 
+    def attention_kinds(self) -> list[dict[str, Any]]:
+        """One row per kind of attention: calls, FLOPs, bytes, least time, its limit (and seconds)."""
+        bounds = self.roofline().ops
+        rows = [
+            {**bounds[index], "kind": call.kind, "calls": call.repeats * (index == call.ops[-1])}
+            for call in self.attention
+            for index in call.ops
+        ]
+        return Roofline(self.machine, rows).by("kind")
+
     def attention_trace(self) -> list[dict[str, Any]]:
-        """One row per attention call, in order."""
-        return [asdict(each) for each in self.attention]
+        """One row per attention call, in order; `op` is the last of its `ops`."""
+        return [asdict(each) | {"op": each.ops[-1]} for each in self.attention]
 
     def roofline(self, machine: str | Hardware | None = None) -> Roofline:
         """Least time on a machine.
@@ -158,7 +177,10 @@ class OpProfile(Answer):
 
     def to_frame(self) -> pa.Table:
         """One row per operator call, as an Arrow table (`.to_pandas()` makes a frame)."""
-        return pa.Table.from_pylist([{**row, "shape": list(row["shape"])} for row in self._rows])
+        lists = ("shape", "inputs")
+        return pa.Table.from_pylist(
+            [{**row, **{name: plain(row[name]) for name in lists}} for row in self._rows]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast profile ops``."""
@@ -173,13 +195,18 @@ class OpProfile(Answer):
             "vector_flops": self.vector_flops,
             "bytes": self.bytes,
             "peak_bytes": self.peak_bytes,
+            "gradient_bytes": self.gradient_bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "by_phase": self.roofline().by("phase"),
             "seconds": self.seconds,
             "by_class": self.by_class(),
             "by_module": self.by_module(),
             "attention": self.attention_trace(),
+            "attention_kinds": self.attention_kinds(),
             "unknown_ops": self.unknown_ops,
             "roofline": self.roofline().to_dict(),
             "timing": None if self.timing is None else self.timing.to_dict(),
+            "trace": None if self.trace is None else plain(asdict(self.trace)),
             "notes": self.notes,
         }
 
@@ -214,6 +241,11 @@ class OpProfile(Answer):
                 "profile.register_flop_formula(op, formula)",
             )
             for each in self.unknown_ops
+        ]
+        absent = self.trace.missing if self.trace else []
+        missing += [
+            Unknown(f"Time of {row['op']} ({counted(row['calls'], 'call')}): not in the trace.")
+            for row in absent
         ]
         return [*missing, *(Unknown(note) for note in self.notes)]
 

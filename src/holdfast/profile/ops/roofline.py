@@ -58,12 +58,16 @@ class Roofline:
     def by(self, *columns: str) -> list[dict[str, Any]]:
         """Sums per group of operators, the largest bound first, with intensity and the main limit."""
         rows = grouped(self.ops, columns, (*SUMS, "bound_s", "seconds", *LIMITS))
+        unmeasured = {
+            tuple(row[name] for name in columns) for row in self.ops if row.get("seconds") is None
+        }
         for row in rows:
             parts = {limit: row.pop(limit, 0.0) for limit in LIMITS}
             row["limit"] = max(parts, key=parts.__getitem__)
             work = row["flops"] + row["vector_flops"]
             row["intensity"] = work / row["bytes"] if row["bytes"] else None
-            if row.get("seconds"):
+            key = tuple(row[name] for name in columns)
+            if row.get("seconds") and key not in unmeasured:
                 row["efficiency"] = row["bound_s"] / row["seconds"]
         return sorted(rows, key=lambda row: -row["bound_s"])
 

@@ -8,28 +8,23 @@ values runs on the CPU; a note says which and why.
 from __future__ import annotations
 
 import copy
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from holdfast.errors import InputError
 from holdfast.numbers import size
+from holdfast.profile.ops.formulas import tensors
 from holdfast.profile.ops.recording import Recorder
+from holdfast.profile.ops.targets import refused
 
 # Parameters up to this size are filled at random where a model must really run.
 MOST_BYTES = 4 << 30
@@ -56,6 +51,7 @@ class Workload:
         name: for titles.
         notes: what was assumed, for the reader.
         rebuild: makes the model on the CPU, with the weights that its own code initializes.
+        training: record backward and optimizer, too.
     """
 
     module: nn.Module
@@ -64,6 +60,7 @@ class Workload:
     name: str = ""
     notes: list[str] = field(default_factory=list)
     rebuild: Callable[[], nn.Module] | None = None
+    training: bool = False
 
     def tensors(self) -> list[Tensor]:
         """All input tensors."""
@@ -83,12 +80,12 @@ class Workload:
 
 
 @contextmanager
-def settings(attention: str) -> Iterator[None]:
-    """No gradients, no compiled code, and the attention that was requested."""
+def settings(attention: str, gradients: bool = False) -> Iterator[None]:
+    """No compiled code, gradients or none, and the attention that was requested."""
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if "torch._dynamo" in sys.modules:
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if attention in ATTENTION:
             stack.enter_context(sdpa_kernel(ATTENTION[attention]))
@@ -114,19 +111,22 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
     reasons: list[Exception] = []
     if any("_orig_mod" in name for name, _ in work.module.named_modules()):
         work.notes.append("Compiled modules were counted operator by operator, without fusion.")
+    scripted = any(isinstance(each, torch.jit.ScriptModule) for each in work.module.modules())
     for place in DEVICES[DEVICES.index(device) :]:
         try:
             if place == "meta":
                 return _on_meta(work, attention), place
             if place == "fake":
                 return _on_fake(work, attention), place
-            if reasons:
-                _check_size(work, reasons[0])
+            _check(work, reasons)
             return _on_cpu(work, attention), place
         except InputError:
             raise
         except Exception as error:
-            if place not in _NEXT or not _needs_data(error):
+            # The same error without data and with fake data is due to the model or its inputs; scripted
+            # modules take no other weights than their own.
+            same = any(str(error) == str(each) for each in reasons) and not scripted
+            if place not in _NEXT or same:
                 raise _refused(work, error) from error
             reasons.append(error)
             work.notes.append(
@@ -135,10 +135,18 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
     raise AssertionError("unreachable")
 
 
+def probe(work: Workload, place: str) -> Recorder | None:
+    """One more forward pass without data; None where the model does not take the inputs."""
+    try:
+        return _on_meta(work, "fused") if place == "meta" else _on_fake(work, "fused")
+    except Exception:  # whatever the model raises on another shape
+        return None
+
+
 def _on_meta(work: Workload, attention: str) -> Recorder:
     state = {name: each.to("meta") for name, each in work.state().items()}
     args, kwargs = work.mapped(lambda each: each.to("meta"))
-    return _record(work.module, state, args, kwargs, attention)
+    return _record(work.module, state, args, kwargs, attention, work.training)
 
 
 def _on_fake(work: Workload, attention: str) -> Recorder:
@@ -148,7 +156,7 @@ def _on_fake(work: Workload, attention: str) -> Recorder:
     with FakeTensorMode(allow_non_fake_inputs=True):
         state = {name: fake(each) for name, each in work.state().items()}
         args, kwargs = work.mapped(fake)
-        return _record(work.module, state, args, kwargs, attention)
+        return _record(work.module, state, args, kwargs, attention, work.training)
 
 
 def _on_cpu(work: Workload, attention: str) -> Recorder:
@@ -195,6 +203,7 @@ def _record(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     attention: str,
+    training: bool = False,
 ) -> Recorder:
     """Run and record a module, with other parameters where they are given."""
     work = Workload(module, args, kwargs)
@@ -202,12 +211,22 @@ def _record(
     recorder = Recorder(module, work.tensors(), fixed, attention != "math")
     # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
     attributes = [(each, each.__dict__.copy()) for each in module.modules()]
+    trained = [
+        state[name] for name, each in module.named_parameters() if each.requires_grad and state
+    ]
+    trained = trained if training else []
+    for each in trained:
+        each.requires_grad_()
+    for each in module.modules() if training else ():
+        each.training = True
     try:
-        with settings(attention), recorder.active():
+        with settings(attention, training), recorder.active():
             if state is None:
                 module(*args, **kwargs)
             else:
-                torch.func.functional_call(module, state, args, kwargs, tie_weights=True)
+                out = torch.func.functional_call(module, state, args, kwargs, tie_weights=True)
+            if training:
+                recorder.train(trained, tensors(out))
     finally:
         for each, values in attributes if state is not None else ():
             each.__dict__.clear()
@@ -215,27 +234,22 @@ def _record(
     return recorder
 
 
-def _check_size(work: Workload, reason: Exception) -> None:
+def _check(work: Workload, reasons: Sequence[Exception]) -> None:
+    """Refuse to run what needs gradients, or weights that are too large."""
+    found = _short(reasons[0]) if reasons else "cpu"
+    if work.training:
+        problem, expected = "training needs a model that runs without data", "--trace for its time"
+        raise refused(problem, "unsupported", "--training", found, expected)
     needed = sum(each.nbytes for each in work.state().values() if each.is_meta)
-    if needed > MOST_BYTES:
+    if reasons and needed > MOST_BYTES:
         raise InputError(
             "the model needs values to run, and is too large to be filled at random",
             code="data-dependent",
             place=work.name or None,
-            found=f"{_short(reason)}; parameters of {size(needed)}",
+            found=f"{found}; parameters of {size(needed)}",
             expected=f"parameters of at most {size(MOST_BYTES)}",
             remedy="make a smaller configuration, or remove the operation that depends on values",
         )
-
-
-def _needs_data(error: Exception) -> bool:
-    """Whether an error is due to tensors without data, so that another device may do better."""
-    fake = (UnsupportedFakeTensorException, UnsupportedOperatorException)
-    data = (DataDependentOutputException, DynamicOutputShapeException)
-    if isinstance(error, (NotImplementedError, *fake, *data)):
-        return True
-    kinds = (RuntimeError, ValueError)
-    return isinstance(error, kinds) and bool(re.search("meta|fake|device|jitted", str(error), re.I))
 
 
 def describe(work: Workload) -> str:
@@ -250,7 +264,7 @@ def _refused(work: Workload, error: Exception) -> InputError:
         code="invalid-value",
         place=work.name or None,
         found=f"{type(error).__name__}: {_short(error)}; inputs {describe(work) or 'none'}",
-        remedy="check the shapes and types of the inputs",
+        remedy="call the model on such inputs in Python; where that works, report the operator",
     )
 
 

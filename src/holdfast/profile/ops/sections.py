@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "op_class": ("Class", "", None, 1),
     "agreement": ("Agrees with fp32", "%", 1, 1),
     "score": ("Score", "%", 1, 1),
+    "changed": ("Changed", "%", 1, 1),
     "prefill_s": ("First token", "ms", 2, 1e-3),
     "tokens_per_s": ("Decoding", "tokens/s", 1, 1),
 }
@@ -127,11 +129,15 @@ def of(result: OpProfile) -> list[Section]:
     if not result.ops:
         return [section("classes", "What does it compute?", "The model runs no operators.", [], "")]
     sections = [_classes(result), _roofline(result, result.roofline())]
+    if result.gradient_bytes:
+        sections.append(_training(result))
     if result.attention:
         sections.append(_attention(result))
     sections.append(_modules(result))
     if result.timing:
         sections.append(_time(result))
+    if result.trace:
+        sections.append(_trace(result))
     return sections
 
 
@@ -151,8 +157,11 @@ def _classes(result: OpProfile) -> Section:
     for row in rows:
         row["share"] = row["flops"] / (result.flops or 1)
     largest = max(rows, key=lambda row: row["flops"])
+    least = (
+        f"at least {si(result.flops, 'FLOP')}" if result.unknown_ops else si(result.flops, "FLOP")
+    )
     sentence = (
-        f"One pass takes {si(result.flops, 'FLOP')} of products and {si(result.vector_flops, 'FLOP')} of "
+        f"One pass takes {least} of products and {si(result.vector_flops, 'FLOP')} of "
         f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the "
         f"products are {largest['op_class'].replace('_', ' ')}."
     )
@@ -191,11 +200,10 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         for x in (min(intensities), ridge, max(intensities))
     ]
     arithmetic = roof.share("compute", products=True)
-    phase = "prefill" if arithmetic >= 0.5 else "decoding"
     shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
     sentence = (
         f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
-        f"are {percent(arithmetic)} limited by compute, as in {phase} of a language model."
+        f"are {percent(arithmetic)} limited by compute."
     )
     if result.seconds:
         sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
@@ -224,12 +232,14 @@ def _roofline(result: OpProfile, roof: Roofline) -> Section:
         formula="per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
         parameters={
             f"Peak, {main}": f"{brief(peak / 1e12)} TFLOP/s",
-            "Vector peak": f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
+            "Vector peak": "unknown, no ceiling"
+            if math.isinf(machine.vector_peak)
+            else f"{brief(machine.vector_peak / 1e12)} TFLOP/s",
             "Bandwidth": f"{brief(machine.bandwidth / 1e9)} GB/s",
         },
         source=machine.source,
         notes="The line is the ceiling of the type with the most FLOPs and of the main memory; a point "
-        "above it worked in a cache. Language models are limited by compute in prefill, else by memory.",
+        "above it worked in a cache.",
     )
 
 
@@ -248,6 +258,18 @@ def _attention(result: OpProfile) -> Section:
         f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
         f"length {varies}."
     )
+    by_kind = result.attention_kinds()
+    sides = {row["kind"]: row for row in by_kind}
+    if sides.keys() >= {"temporal", "spatial-self"}:
+        first, second = sides["temporal"], sides["spatial-self"]
+        time = "seconds" if first.get("seconds") else "bound_s"
+        words = "its measured" if time == "seconds" else "its least"
+        less = brief(second["flops"] / (first["flops"] or 1))
+        factor = brief(first[time] / (second[time] or 1))
+        sentence += (
+            f" Temporal attention takes {less} times fewer FLOPs than spatial attention and {factor} times "
+            f"{words} time."
+        )
     figure = lines(
         [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
         "call",
@@ -259,7 +281,10 @@ def _attention(result: OpProfile) -> Section:
         log_y=True,
     )
     by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
-    return section(
+    kinds = section(
+        "attention-kinds", "", "", by_kind, "kind calls flops bytes bound_s limit intensity seconds"
+    )
+    shown = section(
         "attention",
         "Which attention is which?",
         sentence,
@@ -270,7 +295,10 @@ def _attention(result: OpProfile) -> Section:
         formula="cross: keys are not projections of what the queries are projections of; temporal: the "
         "length follows the number of frames; causal: triangle only, or so declared by the module",
         source="Golden et al., arXiv 2312.14385 (sequence length per call)",
+        notes="Kinds: the kernel, or the products and what is between them. The bound assumes contiguous "
+        "reads: it does not show what strided temporal reads cost.",
     )
+    return replace(shown, tables=[*kinds.tables, *shown.tables])
 
 
 def _modules(result: OpProfile) -> Section:
@@ -284,6 +312,57 @@ def _modules(result: OpProfile) -> Section:
     columns = "module type total_flops flops bytes seconds"
     question = "Where in the model?"
     return section("modules", question, sentence, rows[:20_000], columns, caption=caption)
+
+
+def _training(result: OpProfile) -> Section:
+    parts = {"weights": result.parameter_bytes, "gradients": result.gradient_bytes}
+    parts |= {"moments of AdamW": result.optimizer_bytes}
+    listed = ", ".join(f"{size(each)} of {name}" for name, each in parts.items())
+    return section(
+        "training",
+        "What does a training step take?",
+        f"A step peaks at {size(result.peak_bytes)}: {listed}, the rest activations.",
+        result.roofline().by("phase"),
+        "phase calls flops vector_flops bytes bound_s limit",
+        formula="backward: gradients of every output for every trained parameter; fused attention: five "
+        "products where the forward pass has two; optimizer: a fused step of AdamW, moments as the weights",
+    )
+
+
+def _trace(result: OpProfile) -> Section:
+    trace, rows = result.trace, []
+    assert trace is not None
+    kinds = {index: call.kind for call in result.attention for index in call.ops}
+    bounds = result.roofline().ops
+    measured = [
+        {**row, "kind": kinds.get(n, row["op_class"])}
+        for n, row in enumerate(bounds)
+        if row["seconds"] is not None
+    ]
+    rows = Roofline(result.machine, measured).by("op", "kind")
+    rows += [
+        {"op": row["name"], "kind": f"unknown, by {row['launched_by']}", "calls": row["calls"]}
+        | {"seconds": row["seconds"] / trace.passes}
+        for row in trace.unknown
+    ]
+    rows.sort(key=lambda row: -row.get("seconds", 0.0))
+    what = "kernels" if trace.device == "gpu" else "operators"
+    share = percent(trace.joined_s / (trace.seconds or 1.0))
+    sentence = (
+        f"One pass took {duration(trace.seconds / trace.passes)} of {what} ({brief(trace.passes)} passes "
+        f"in the trace); {share} of it belongs to counted operators."
+    )
+    return section(
+        "trace",
+        "Where did the time of the trace go?",
+        sentence,
+        rows,
+        "op kind calls seconds flops bytes bound_s limit efficiency",
+        caption="Seconds per pass. Unknown: kernels or operators that no counted operator explains.",
+        formula="an operator of the trace is the counted one with the same name (or family, such as mm and "
+        "addmm) and shapes of inputs; it has the time of all that ran inside it",
+        parameters={"trace": str(trace.path)},
+    )
 
 
 def _time(result: OpProfile) -> Section:

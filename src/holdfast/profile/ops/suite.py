@@ -117,14 +117,21 @@ def workload(name: str, settings: Mapping[str, Any] | None = None) -> Workload:
     entry = entries()[name]
     own = entry["shape"] | {key: value for key, value in vars(shape).items() if value}
     for key, value in vars(shape).items():
-        if isinstance(value, int) and value < (key == "batch"):
+        if isinstance(value, int) and value < (key == "batch" or key in (settings or {})):
             raise refused(f"invalid {key}", "out-of-range", key, value, "a positive number")
     for key in settings or {}:
         if key not in {**entry["shape"], "batch": 1, "dtype": ""}:
             expected = f"one of batch, dtype, {', '.join(entry['shape'])}"
             raise refused(f"{name} has no such shape", "unknown-key", "--set", key, expected)
-    side = own.get("image_size", 0) // entry["patch"]
+    side, rest = divmod(own.get("image_size", 0), entry["patch"])
+    if rest:
+        expected = f"a multiple of {entry['patch']}"
+        raise refused(
+            "invalid image_size", "out-of-range", "image_size", own["image_size"], expected
+        )
     frames = own.get("frames", 1)
+    if name == "phenaki" and frames % 2 == 0:
+        raise refused("invalid frames", "out-of-range", "frames", frames, "an odd number")
     sides = {"B": shape.batch, "T": own.get("length"), "F": frames, "L": side}
     # Phenaki codes the first frame alone and the others in pairs.
     sides["N"] = side * side * (1 + (frames - 1) // 2)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from holdfast.profile.ops.formulas import known
+from holdfast.profile.ops.formulas import BOOKKEEPING, known
 from holdfast.profile.ops.recording import Recorder
 from holdfast.profile.ops.running import Workload, settings
 
@@ -53,6 +53,8 @@ class Timing:
 class _Clock(TorchDispatchMode):
     """Notes when each operator starts and ends; nothing else, to disturb as little as possible."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, composite: dict[Any, bool]) -> None:
         super().__init__()
         # Nanoseconds of each operator.
@@ -65,7 +67,9 @@ class _Clock(TorchDispatchMode):
         """Run and time one operator; what `Recorder` takes apart or passes over is treated alike."""
         made_of_others = self._composite.get(func)
         if made_of_others is None:
-            made_of_others = self._composite[func] = func.namespace != "prim" and not known(func)
+            made_of_others = self._composite[func] = (
+                func.namespace not in BOOKKEEPING and not known(func)
+            )
         if made_of_others:
             with self:
                 parts = func.decompose(*args, **(kwargs or {}))
@@ -73,7 +77,7 @@ class _Clock(TorchDispatchMode):
                 return parts
         start = time.perf_counter_ns()
         out = func(*args, **(kwargs or {}))
-        if func.namespace != "prim":
+        if func.namespace not in BOOKKEEPING:
             self.spans.append(time.perf_counter_ns() - start)
         return out
 

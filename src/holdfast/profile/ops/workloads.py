@@ -105,9 +105,11 @@ def ops(
     set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
     device: Device = "meta",
     attention: Literal["fused", "math", "flash"] = "fused",
-    hw: Annotated[str, option(metavar="NAME")] = "",
+    hw: Annotated[str, option(metavar="NAME|FILE")] = "",
     steps: Positive = 1,
     runs: Positive = 5,
+    trace: Annotated[str, option(metavar="FILE")] = "",
+    training: bool = False,
     strict: bool = False,
 ) -> OpProfile:
     """Count the FLOPs, bytes and attention calls of a model; on the CPU also measure its time.
@@ -118,15 +120,22 @@ def ops(
         set: Argument of the factory or of the suite model (image_size=1024), or a side (S=224); repeatable.
         device: meta and fake need no weights and no data; cpu runs the model.
         attention: One fused kernel, separate products (math), or the kernel of a real run.
-        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        hw: Hardware of the roofline: a name, a TOML or JSON file of peaks, or 'this' (default: h100-sxm;
+            on cpu: this).
         steps: Calls of the model, or of the parts of a pipeline that run once per step.
         runs: Measured runs on cpu.
+        trace: Chrome trace of torch.profiler (record_shapes=True) of a real run of this model and input.
+        training: Also count the backward pass and a step of AdamW (without data).
         strict: Exit with 1 if an operator has no formula.
     """
     settings = read_settings(set)
-    options: dict[str, Any] = dict(device=device, attention=attention, machine=hw, runs=runs)  # noqa: C408
+    options: dict[str, Any] = {"device": device, "attention": attention, "machine": hw}
+    options |= {"runs": runs, "training": training}
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
+    if trace and (parts is not None or steps > 1):
+        raise refused("a trace is of one model", "conflict", "--trace", target)
     if parts is None:
+        options["trace"] = trace or None
         result = profile(resolve(target, input, settings), **options)
         if steps > 1:
             result = combine([("step", result, steps)], target)
@@ -149,7 +158,7 @@ def sweep(
     set: Annotated[Several, option(metavar="NAME=VALUE")] = (),
     device: Device = "meta",
     attention: Annotated[str, option(metavar="NAME,...")] = "fused",
-    hw: Annotated[str, option(metavar="NAME")] = "",
+    hw: Annotated[str, option(metavar="NAME|FILE")] = "",
     runs: Positive = 3,
 ) -> Sweep:
     """Profile a model at several sizes: how its cost grows, and what fused attention saves.
@@ -161,7 +170,8 @@ def sweep(
         set: Argument of the factory or of the suite model, or a side of an input; repeatable.
         device: meta and fake need no weights and no data; cpu measures time and peak memory.
         attention: Implementations to compare: fused, math; on cpu also flash.
-        hw: Hardware of the roofline, or 'this' (default: h100-sxm; on cpu: this).
+        hw: Hardware of the roofline: a name, a TOML or JSON file of peaks, or 'this' (default: h100-sxm;
+            on cpu: this).
         runs: Measured runs per point on cpu.
     """
     name, values = read_values(over)
