@@ -267,6 +267,11 @@ CASES: dict[str, tuple[str, Edit, Edit]] = {
         rewrite("moons.csv", MOONS, "moon,planet,radius_km\n"),
         rewrite("moons.csv", MOONS, "moon,planet,radius_km\nPhobos,Mars,11\n"),
     ),
+    "CR915": (
+        "/recordSet/1",
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km,moon\nPhobos,Mars,11,x\n"),
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km,Moon\nPhobos,Mars,11,x\n"),
+    ),
     "CR921": (
         "/recordSet/1/key",
         rewrite("moons.csv", "Titania", "Phobos"),

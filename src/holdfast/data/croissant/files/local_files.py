@@ -78,7 +78,7 @@ class LocalFolder:
                 remedy="copy the description and its files into a folder, and use that",
             )
         parts = relative.replace("\\", "/").split("/")
-        if relative.startswith(("/", "\\", "~", "file:")) or ".." in parts or "\0" in relative:
+        if relative.startswith(("/", "\\", "~/", "file:")) or ".." in parts or "\0" in relative:
             raise self._escape(relative, what)
         return self.root / relative
 

@@ -95,6 +95,8 @@ def load(
         print(records.explain())
         return None
     answer = _deliver(records, limit, out, as_lines=form == "jsonl")
+    for text in records.remarks():
+        remark(text)
     if on_misfit == "null":
         for name, number in records.misfits().items():
             remark(f"{name}: {counted(number, 'value')} in its files do not fit its type: null")

@@ -108,6 +108,16 @@ class LazyRecordSet(LazyTable):
             assembler.select(self.outline, False)
             return assembler.misfits()
 
+    def remarks(self) -> list[str]:
+        """Sentences about files that are read otherwise than one may think.
+
+        Such as a CSV with two columns of one name, of which the first is read, or a JSON Lines file of
+        which no record has a field that other files have.
+        """
+        with self.dataset.opened(self.asked.lenient) as assembler:
+            assembler.select(self.outline, False)
+            return assembler.remarks()
+
     def head(self, n: int = 5) -> LazyRecordSet:
         """The first `n` records."""
         limit = n if self.asked.limit is None else min(n, self.asked.limit)

@@ -74,6 +74,10 @@ class Assembler:
         """Give back the scans."""
         self._stack.close()
 
+    def remarks(self) -> list[str]:
+        """What a reader should know of the columns behind the SQL that was written."""
+        return list(dict.fromkeys(text for scan, _ in self.parts for text in scan.remarks()))
+
     def misfits(self) -> dict[str, int]:
         """Field id -> how many values of the tables behind the SQL that was written do not fit it."""
         found: dict[str, int] = {}

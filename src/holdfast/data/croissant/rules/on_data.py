@@ -16,12 +16,14 @@ from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
+from holdfast.data.croissant.planning.selecting import comparable, equal
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
+from holdfast.data.croissant.scanning.columns import Column
 from holdfast.data.croissant.scanning.encodings import text_kind
 from holdfast.data.croissant.scanning.opening import compression, unpacked
 from holdfast.data.croissant.scanning.sql_text import identifier
@@ -202,6 +204,16 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(records.at, "there are no records", hint, WARNING)
 
 
+@data_rule("CR915", WARNING, clauses.EXTRACT, "Correct the files, or what is said of them.")
+def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
+    """Every column is there once, and in every file."""
+    for records in at_hand.record_sets:
+        if records.fields and records.id not in at_hand.broken:
+            with suppress(InputError):  # reported by CR914
+                for text in at_hand.dataset.records(records.id).remarks():
+                    yield Breach(records.at, text)
+
+
 @data_rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
@@ -236,11 +248,14 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
         if not field.references or field.source is None:
             continue
         here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-        # The static rules report a join of types that cannot be compared.
-        with suppress(InputError):
-            [found] = _rows(
-                at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})
+        try:
+            query = _orphans(at_hand, here, there)
+            [found] = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
+        except InputError as error:
+            yield Breach(
+                field.where("cr:references"), f"not checked: {_told(error)}", severity=WARNING
             )
+        else:
             if found["places"]:
                 places = counted(found["places"], "element" if field.is_list else "record")
                 values, target = counted(found["orphans"], "value"), field.references[0].target
@@ -249,12 +264,19 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(field.where("cr:references"), f"{said}, such as {shown}")
 
 
-def _orphans(here: LazyTable, there: LazyTable) -> str:
-    """The query for values of one table, also those in lists, that another one does not have."""
+def _orphans(at_hand: AtHand, here: LazyTable, there: LazyTable) -> str:
+    """The query for values of one table, also those in lists, that a join finds nowhere in another."""
     ours, theirs = (
         "unnest(v, recursive := true)" if pa.types.is_nested(table.schema.types[0]) else "v"
         for table in (here, there)
     )
+    with at_hand.dataset.connect() as connection:
+
+        def column(table: LazyTable, values: str, name: str) -> Column:
+            empty = connection.from_arrow(table.schema.empty_table())
+            return Column(f"{name}.v", str(empty.project(values).types[0]))
+
+        one, other = column(here, ours, "here"), column(there, theirs, "there")
     return f"""
         SELECT
             CAST(sum(n) AS BIGINT) AS places,
@@ -262,8 +284,10 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
             list(v ORDER BY n DESC, v)[:{SHOWN}] AS shown
         FROM (
             SELECT v, count(*) AS n
-            FROM (SELECT {ours} AS v FROM records)
-            WHERE v NOT IN (SELECT v FROM (SELECT {theirs} AS v FROM known) WHERE v IS NOT NULL)
+            FROM (SELECT {ours} AS v FROM records) AS here
+            WHERE {comparable(one.sql, one.type)} IS NOT NULL AND NOT EXISTS (
+                FROM (SELECT {theirs} AS v FROM known) AS there WHERE {equal(one, other)}
+            )
             GROUP BY v
         )"""
 
@@ -325,8 +349,8 @@ def _remedy(error: InputError) -> str:
 
 
 def _has(columns: Mapping[str, str], name: str) -> bool:
-    """Whether a table has a column, or one that the name leads into."""
-    return name in columns or any(
+    """Whether a table has a column (blanks around its name aside), or one that the name leads into."""
+    return name.strip() in map(str.strip, columns) or any(
         name.startswith((f"{column}.", f"{column}/")) for column in columns
     )
 
