@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 _TEXT_FORMATS = ("csv", "tsv", "text")
 
 
-def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Column:
-    """A column after the steps of the fields on the way to a value.
-
-    Args:
-        column: what stands in the table.
-        steps: first to last.
-        lenient: null instead of an error where a value does not fit its type.
-    """
+def apply(column: Column, steps: Sequence[Step]) -> Column:
+    """A column after the steps of the fields on the way to a value, first to last."""
     for field, source in steps:
         if not _passes(field, source):
-            column = value_sql(column, field, source, lenient=lenient)
+            column = value_sql(column, field, source)
     return column
+
+
+def as_text(field: Field) -> Field:
+    """A field whose values stay as its source and transforms give them, as text."""
+    plain = replace(field, data_types=("sc:Text",), inherited=False, array_shape=None)
+    return replace(plain, is_array=False, repeated=False)
 
 
 def apply_to(
