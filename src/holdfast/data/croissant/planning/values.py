@@ -58,8 +58,8 @@ def apply_to(
     # In lists, for a value that is missing fits both. What both share must not be computed outside of TRY.
     connection.execute("SET disabled_optimizers = 'common_subexpressions'")
     query = f"SELECT TRY([{plain.sql}]) IS NULL AS one, TRY([{zoned.sql}]) IS NULL AS other FROM {relation}"
-    row = connection.execute(f"SELECT one FROM ({query}) WHERE one <> other LIMIT 1").fetchone()
-    return zoned if row and row[0] else plain
+    rows = connection.execute(f"SELECT one FROM ({query}) WHERE one <> other LIMIT 1").fetchall()
+    return zoned if rows and rows[0][0] else plain
 
 
 def reads_bytes(origin: Origin) -> bool:

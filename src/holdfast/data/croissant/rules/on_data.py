@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from holdfast.data.croissant.document.model import FileObject
+from holdfast.data.croissant.document.model import FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
@@ -219,24 +219,38 @@ def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
         ids = {field.id for field in records.fields}
-        if not records.key or records.id in at_hand.broken or not ids.issuperset(records.key):
-            continue
-        keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
-        if at_hand.rows is not None:
-            keys = keys.head(at_hand.rows)
-        columns = list(map(identifier, keys.short_names()))
-        names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
-        at = records.where("cr:key")
-        [[missing]] = [
-            row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
-        ]
-        if missing:
-            yield Breach(at, f"{counted(missing, 'record')} without a whole key")
-        query = f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
-        repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
-        if repeated:
-            shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
-            yield Breach(at, f"the key is not unique: {shown}")
+        if records.key and records.id not in at_hand.broken and ids.issuperset(records.key):
+            at = records.where("cr:key")
+            try:
+                yield from _of_keys(at_hand, records, at)
+            except InputError as error:
+                yield _not_checked(at, error)
+
+
+def _of_keys(at_hand: AtHand, records: RecordSet, at: str) -> Iterator[Breach]:
+    """What is wrong with the keys of a record set."""
+    keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
+    if at_hand.rows is not None:
+        keys = keys.head(at_hand.rows)
+    columns = list(map(identifier, keys.short_names()))
+    names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
+    [[missing]] = [
+        row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
+    ]
+    if missing:
+        yield Breach(at, f"{counted(missing, 'record')} without a whole key")
+    query = (
+        f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
+    )
+    repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
+    if repeated:
+        shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
+        yield Breach(at, f"the key is not unique: {shown}")
+
+
+def _not_checked(at: str, error: InputError) -> Breach:
+    """That a rule could not be checked, and why."""
+    return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING)
 
 
 @data_rule(
@@ -247,14 +261,12 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
     for records, field in at_hand.sound_fields():
         if not field.references or field.source is None:
             continue
-        here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
         try:
+            here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
             query = _orphans(at_hand, here, there)
             [found] = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
         except InputError as error:
-            yield Breach(
-                field.where("cr:references"), f"not checked: {_told(error)}", severity=WARNING
-            )
+            yield _not_checked(field.where("cr:references"), error)
         else:
             if found["places"]:
                 places = counted(found["places"], "element" if field.is_list else "record")
@@ -307,7 +319,12 @@ def images_decode(at_hand: AtHand) -> Iterator[Breach]:
         if "sc:ImageObject" not in field.data_types:
             continue
         bad, seen = 0, 0
-        for row in at_hand.values(records, field).head(LOOKED_INTO):
+        try:
+            rows = _rows(at_hand.values(records, field).head(LOOKED_INTO))
+        except InputError as error:
+            yield _not_checked(field.where("cr:source"), error)
+            continue
+        for row in rows:
             images = row["v"] if isinstance(row["v"], list) else [row["v"]]
             for data in (data for data in images if data is not None):
                 seen += 1
