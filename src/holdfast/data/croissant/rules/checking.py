@@ -49,8 +49,20 @@ class Validation:
 
     @property
     def valid(self) -> bool:
-        """Whether there are no errors."""
+        """Whether there are no errors; see `verdict`."""
         return not self.counts["error"]
+
+    @property
+    def unknown(self) -> tuple[Finding, ...]:
+        """What could not be checked, such as files that are not at hand: of that, nothing is known."""
+        return tuple(finding for finding in self.findings if finding.code == "CR905")
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid", "unknown"]:
+        """Whether there are errors; "unknown" if there are none, but not all could be checked."""
+        if not self.valid:
+            return "invalid"
+        return "unknown" if self.unknown else "valid"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -64,7 +76,9 @@ class Validation:
             f"{severity.value}s": [f.to_dict() for f in self.findings if f.severity is severity]
             for severity in Severity
         }
-        return {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
+        unknown = [finding.message for finding in self.unknown]
+        made = {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
+        return {**made, "verdict": self.verdict, "unknown": unknown}
 
     def sarif(self) -> dict[str, Any]:
         """A log of SARIF 2.1.0, as code-scanning services read it."""
@@ -82,6 +96,8 @@ class Validation:
             if finding.hint:
                 lines.append(f"    {finding.hint}")
         named = [f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items()]
+        if self.unknown:
+            named.append(f"cannot tell: {len(self.unknown)} not checked")
         return "\n".join([*lines, f"{self.path}: {', '.join(named)}"])
 
 

@@ -32,6 +32,10 @@ from holdfast.numbers import counted
 
 SHOWN = 3
 """Values that a message gives as examples."""
+UNCHECKED = "CR905"
+"""The code of what could not be checked."""
+_UNREACHABLE = ("offline", "network")
+"""Codes of errors that say nothing about a file, only that it could not be looked at."""
 LOOKED_INTO = 25
 """Images of a field that a sample decodes."""
 
@@ -62,14 +66,16 @@ def check(
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
         for rule in DATA_RULES.values():
             for breach in rule.check(at_hand):
-                yield rule.code, breach
+                yield UNCHECKED if breach.unknown else rule.code, breach
 
 
 @data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
-        if not isinstance(error, WrongChecksum):
+        if error.code in _UNREACHABLE:
+            yield _not_checked(_named_at(part), error)
+        elif not isinstance(error, WrongChecksum):
             yield Breach(_named_at(part), _told(error), _remedy(error))
 
 
@@ -107,9 +113,9 @@ def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
 
 
-@data_rule("CR905", NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
-def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
-    """A sample looks at files that are on this machine."""
+@data_rule(UNCHECKED, NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
+def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
+    """Everything could be checked (a sample looks at files that are on this machine)."""
     for part in at_hand.dataset.metadata.file_objects:
         if at_hand.read.get(part.id, ()) is None and not part.contained_in:
             yield Breach(
@@ -250,7 +256,7 @@ def _of_keys(at_hand: AtHand, records: RecordSet, at: str) -> Iterator[Breach]:
 
 def _not_checked(at: str, error: InputError) -> Breach:
     """That a rule could not be checked, and why."""
-    return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING)
+    return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING, unknown=True)
 
 
 @data_rule(
@@ -263,7 +269,7 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
             continue
         try:
             here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-            query = _orphans(at_hand, here, there)
+            query = _orphans(here, there)
             [found] = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
         except InputError as error:
             yield _not_checked(field.where("cr:references"), error)
@@ -276,19 +282,16 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(field.where("cr:references"), f"{said}, such as {shown}")
 
 
-def _orphans(at_hand: AtHand, here: LazyTable, there: LazyTable) -> str:
+def _orphans(here: LazyTable, there: LazyTable) -> str:
     """The query for values of one table, also those in lists, that a join finds nowhere in another."""
     ours, theirs = (
         "unnest(v, recursive := true)" if pa.types.is_nested(table.schema.types[0]) else "v"
         for table in (here, there)
     )
-    with at_hand.dataset.connect() as connection:
-
-        def column(table: LazyTable, values: str, name: str) -> Column:
-            empty = connection.from_arrow(table.schema.empty_table())
-            return Column(f"{name}.v", str(empty.project(values).types[0]))
-
-        one, other = column(here, ours, "here"), column(there, theirs, "there")
+    one, other = (
+        Column(f"{name}.v", table.duckdb_types()[0].partition("[")[0])
+        for name, table in (("here", here), ("there", there))
+    )
     return f"""
         SELECT
             CAST(sum(n) AS BIGINT) AS places,
@@ -309,10 +312,6 @@ def _orphans(at_hand: AtHand, here: LazyTable, there: LazyTable) -> str:
 )
 def images_decode(at_hand: AtHand) -> Iterator[Breach]:
     """Every image can be opened (of a sample, the first ones)."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return
     from io import BytesIO
 
     for records, field in at_hand.sound_fields():
@@ -320,6 +319,7 @@ def images_decode(at_hand: AtHand) -> Iterator[Breach]:
             continue
         bad, seen = 0, 0
         try:
+            Image = _pillow()
             rows = _rows(at_hand.values(records, field).head(LOOKED_INTO))
         except InputError as error:
             yield _not_checked(field.where("cr:source"), error)
@@ -335,6 +335,16 @@ def images_decode(at_hand: AtHand) -> Iterator[Breach]:
         if bad:
             message = f"{bad} of {counted(seen, 'image')} cannot be opened"
             yield Breach(field.where("cr:source"), message)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError(
+            "Pillow is not installed", code="unsupported", remedy="install pillow"
+        ) from error
+    return Image
 
 
 def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:
