@@ -257,8 +257,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+# Some, and those that once ended in a traceback.
+QUICK = [*range(20), 44, 60, 129, 147, 397, 4110]
+
+
 def test_some_descriptions(folder: Path) -> None:
-    assert {seed: said for seed in range(30, 70) if (said := wrong(folder, seed))} == {}
+    assert {seed: said for seed in QUICK if (said := wrong(folder, seed))} == {}
 
 
 @pytest.mark.full

@@ -52,6 +52,7 @@ def test_a_file_without_records_lacks_no_column(tmp_path: Path, file: str, text:
     assert validate(tmp_path, data="full", offline=True).valid
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("text", ["1\n2\n", "{}\n", "[1]\n", "null\n"])
 @pytest.mark.parametrize("name", ["k", "json"])
 def test_records_that_are_not_objects_have_no_member(tmp_path: Path, text: str, name: str) -> None:
@@ -97,6 +98,7 @@ def test_columns_of_types_with_one_name_are_refused(tmp_path: Path, kind: str) -
     assert findings(tmp_path) == {"CR914": "/recordSet/0"}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("ending", "extract", "texts", "lacks"),
     [
@@ -127,6 +129,7 @@ def test_json_files_of_which_no_record_has_a_member(
     assert findings(tmp_path) == ({"CR915": "/recordSet/0"} if lacks else {})
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("kind", "value", "target", "values", "found"),
     [
