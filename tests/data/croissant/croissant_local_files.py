@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -134,7 +135,8 @@ def rows_of(
         made: list[Column] = []
         for part, source in zip(fields, sources, strict=True):
             raw = scan.columns[extract_key(source.extract)]
-            made.append(value_sql(raw, part, source, lenient=lenient))
+            value = value_sql(raw, part, source)
+            made.append(replace(value, sql=f"TRY({value.sql})") if lenient else value)
         selected = ", ".join(f"{value.sql} AS v{place}" for place, value in enumerate(made))
         listed = ", ".join(f"v{place}" for place in range(len(made)))
         return connection.execute(

@@ -89,32 +89,7 @@ CASES = [
         {"/@context/references": "sc:references"},
         {"/@context/references": "cr:references"},
     ),
-    Case(
-        "CR013",
-        "/@context/wd",
-        {"/@context/wd": "http://www.wikidata.org/entity"},
-        {"/@context/wd": "https://www.wikidata.org/entity/"},
-    ),
-    Case(
-        "CR013",
-        "/@context/@vocab",
-        {"/@context/@vocab": "https://scheme.org/"},
-        {"/@context/@vocab": "http://schema.org/"},
-    ),
-    Case(
-        "CR013",
-        "/@context/cr",
-        {"/@context/cr": "http://example.org/croissant/"},
-        {"/@context/mlc": "http://example.org/croissant/", "/mlc:colour": "red"},
-    ),
-    Case("CR013", "/@context/sc", {"/@context/sc": "http://mlcommons.org/croissant/"}),
-    Case(
-        "CR013",
-        "/@context/dct",
-        {"/@context/dct": "http://purl.org/dc/term/"},
-        {"/@context/dct": "https://purl.org/dc/terms/"},
-    ),
-    Case("CR013", "/@context/ml", {"/@context/ml": "http://mlcommons.org/shema/"}, base=OLD),
+    Case("CR013", "/@context", {"/@context": "https://example.org/own.jsonld"}),
     Case("CR014", "/licence", {"/licence": "x"}, {"/temporalCoverage": "2020"}),
     Case("CR014", f"{USERS}/fields", {f"{USERS}/fields": 1}, {f"{USERS}/name": "x"}),
     Case(
@@ -180,15 +155,6 @@ CASES = [
         {"/publisher": {"@type": "Organization", "url": "https://example.org"}},
     ),
     Case("CR018", "/keywords/0", {"/keywords": [""]}, {"/keywords": ["-"]}),
-    Case("CR019", f"{USERS}/key", {f"{USERS}/key": []}, {f"{USERS}/key": [{"@id": "users/id"}]}),
-    Case(
-        "CR019",
-        f"{CSV}/containedIn",
-        {f"{CSV}/containedIn": []},
-        {f"{CSV}/containedIn": {"@id": "pictures.zip"}, f"{CSV}/contentUrl": "users.csv"},
-    ),
-    Case("CR019", "/recordSet", {"/recordSet": []}, {"/recordSet": DROP}),
-    Case("CR019", "/recordSet", {"/recordSet": None}, {"/recordSet": GOOD["recordSet"][:1]}),
     Case("CR115", "", {"/recordSet": [], "/distribution": []}, {"/recordSet": DROP}),
     # ids
     Case(
@@ -202,12 +168,6 @@ CASES = [
         f"{IMAGES}/field/4/@id",
         {f"{IMAGES}/field/4/@id": "images/box"},
         {f"{IMAGES}/field/4/@id": "images/Box"},
-    ),
-    Case(
-        "CR023",
-        f"{IMAGES}/field/4/@id",
-        {f"{IMAGES}/field/4/@id": "images/<mask>"},
-        {f"{IMAGES}/field/4/@id": "images/mäsk"},
     ),
     Case(
         "CR024",
@@ -270,12 +230,6 @@ CASES = [
         },
     ),
     Case(
-        "CR105",
-        "/conformsTo/0",
-        {"/conformsTo/0": "http://mlcommons.org/croissant/9.9"},
-        {"/conformsTo/-": "http://example.org/profile/9.9"},
-    ),
-    Case(
         "CR106", f"{USERS}/field/2/isArray", {"/conformsTo/0": "http://mlcommons.org/croissant/1.0"}
     ),
     Case("CR107", "", {"/version": DROP}, {"/version": "0.0.1"}),
@@ -289,26 +243,12 @@ CASES = [
         {"/dateModified": "2024-12-01T10:00:00+02:00"},
     ),
     Case("CR111", "/url", {"/url": "example.org"}, {"/url": "https://example.org"}),
-    Case("CR112", "/version", {"/version": 1.0}, {"/version": "1.0.0-rc.1"}),
-    Case("CR112", "/version", {"/version": "v1"}, {"/version": "1.1.1"}),
     Case("CR113", "/license", {"/license": "Do what you like."}, {"/license": "MIT OR Apache-2.0"}),
     Case(
         "CR113",
         "/license",
         {"/license": {"@type": "CreativeWork", "url": " "}},
         {"/license": {"@type": "CreativeWork", "name": "Terms of the zoo"}},
-    ),
-    Case(
-        "CR114",
-        "/creator",
-        {"/creator": "A. Nonymous"},
-        {"/creator": {"@type": "Organization", "name": "A"}},
-    ),
-    Case(
-        "CR114",
-        "/publisher",
-        {"/publisher": {"@type": "Organization", "name": ""}},
-        {"/publisher": {"@type": "Organization", "sc:name": "A"}},
     ),
     Case("CR115", "", {"/distribution": DROP, "/recordSet": DROP}, {"/recordSet": DROP}),
     # resources
@@ -322,6 +262,12 @@ CASES = [
     Case("CR203", CSV, {f"{CSV}/contentUrl": DROP}, {f"{CSV}/contentUrl": "users.csv"}),
     Case("CR203", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": None}),
     Case("CR204", CSV, {f"{CSV}/encodingFormat": DROP}, {f"{CSV}/encodingFormat": ["text/csv"]}),
+    Case(
+        "CR205",
+        f"{CSV}/encodingFormat",
+        {f"{CSV}/encodingFormat": "text/csv; charset=utf-9"},
+        {f"{CSV}/encodingFormat": "text/csv; charset=utf-8"},
+    ),
     Case(
         "CR205",
         f"{CSV}/encodingFormat",
@@ -340,7 +286,6 @@ CASES = [
     ),
     Case("CR207", f"{CSV}/md5", {f"{CSV}/md5": SHA}, {f"{CSV}/md5": MD5}),
     Case("CR208", CSV, {f"{CSV}/sha256": DROP}, {f"{CSV}/sha256": DROP, f"{CSV}/md5": MD5}),
-    Case("CR209", "/isLiveDataset", {"/isLiveDataset": True}, {"/isLiveDataset": False}),
     Case(
         "CR210",
         f"{CSV}/contentUrl",
@@ -368,12 +313,6 @@ CASES = [
         {f"{CSV}/contentUrl": "s3://example/users.csv"},
     ),
     Case(
-        "CR212",
-        f"{CSV}/contentSize",
-        {f"{CSV}/contentSize": "big"},
-        {f"{CSV}/contentSize": "1.5 GiB"},
-    ),
-    Case(
         "CR213",
         f"{PICTURES}/containedIn",
         {f"{PICTURES}/containedIn/@id": "picture.zip"},
@@ -389,23 +328,6 @@ CASES = [
         f"{CSV}/containedIn",
         {f"{CSV}/containedIn": {"@id": "users.csv"}, f"{CSV}/contentUrl": "users.csv"},
         {f"{CSV}/containedIn": {"@id": "pictures.zip"}, f"{CSV}/contentUrl": "users.csv"},
-    ),
-    Case(
-        "CR215",
-        f"{PICTURES}/containedIn",
-        {f"{PICTURES}/containedIn/@id": "users.csv"},
-        {
-            f"{PICTURES}/containedIn": {
-                "fileObject": {"@id": "users.csv"},
-                "transform": {"readLines": True},
-            }
-        },
-    ),
-    Case(
-        "CR216",
-        PICTURES,
-        {f"{PICTURES}/includes": DROP},
-        {f"{PICTURES}/includes": ["*.jpg", "*.jpeg"]},
     ),
     Case(
         "CR217",
@@ -426,18 +348,6 @@ CASES = [
         {f"{PICTURES}/includes": ["data/.*", "cat^2.*", "a$b.jpg"]},
     ),
     Case("CR218", f"{PICTURES}/excludes", {f"{PICTURES}/excludes": "old/.+jpg"}),
-    Case(
-        "CR220",
-        f"{PICTURES}/contentUrl",
-        {f"{PICTURES}/contentUrl": "https://example.org/pictures"},
-        {f"{PICTURES}/url": "https://example.org/pictures"},
-    ),
-    Case(
-        "CR219",
-        f"{CSV}/encodingFormat",
-        {f"{CSV}/encodingFormat": "application/json"},
-        {f"{CSV}/encodingFormat": "text/plain"},
-    ),
     # record sets
     Case(
         "CR300",
@@ -657,11 +567,6 @@ CASES = [
     ),
     Case(
         "CR410",
-        f"{IMAGES}/field/4/source/extract/column",
-        {f"{IMAGES}/field/4/source/extract": {"column": "mask"}},
-    ),
-    Case(
-        "CR410",
         f"{RATINGS}/field/1/source/extract/jsonPath",
         {f"{RATINGS}/field/1/source/extract": {"jsonPath": "$.stars"}},
         {
@@ -669,20 +574,6 @@ CASES = [
             "/distribution/1/encodingFormat": "application/jsonlines",
             "/distribution/1/contentUrl": "ratings.jsonl",
         },
-    ),
-    Case(
-        "CR219",
-        "/distribution/1/encodingFormat",
-        {
-            f"{RATINGS}/field/1/source/extract": {"jsonPath": "$.stars"},
-            "/distribution/1/contentUrl": "ratings.jsonl",
-        },
-    ),
-    Case(
-        "CR411",
-        f"{RATINGS}/field/0/references/field",
-        {f"{USERS}/key/@id": "users/born"},
-        {f"{USERS}/key": DROP},
     ),
     Case(
         "CR421",
@@ -729,12 +620,6 @@ CASES = [
         f"{IMAGES}/field/2/source/transform/regex",
         {f"{IMAGES}/field/2/source/transform/regex": "train|(?:test)"},
         {f"{IMAGES}/field/2/source/transform/regex": "(?P<split>train|test)"},
-    ),
-    Case(
-        "CR433",
-        f"{IMAGES}/field/2/source/transform/regex",
-        {f"{IMAGES}/field/2/source/transform/regex": "(train)|(test)"},
-        {f"{IMAGES}/field/2/source/transform/regex": "((?:train)|(?:test))"},
     ),
     Case(
         "CR434",
@@ -803,12 +688,6 @@ CASES = [
     ),
     Case("CR503", SPLITS, {f"{SPLITS}/key": DROP}),
     Case(
-        "CR504",
-        f"{SPLITS}/data/0/splits~1url",
-        {f"{SPLITS}/data/0/splits~1url": "cr:TraningSplit"},
-        {f"{SPLITS}/data/0/splits~1url": "https://example.org/training"},
-    ),
-    Case(
         "CR521",
         "/rai:dataCollection",
         {"/conformsTo": "http://mlcommons.org/croissant/1.1"},
@@ -817,11 +696,5 @@ CASES = [
             "/rai:dataCollection": DROP,
             "/rai:dataCollectionTimeframe": DROP,
         },
-    ),
-    Case(
-        "CR522",
-        "/rai:dataCollectionTimeframe",
-        {"/rai:dataCollectionTimeframe": "2020 to 2022"},
-        {"/rai:dataCollectionTimeframe": "2020-01-01T00:00:00/2022-12-31"},
     ),
 ]

@@ -204,7 +204,16 @@ def test_programs_read_findings_by_severity(described: Path, run: Run) -> None:
     path.write_text(text, encoding="utf-8")
     before = text[: text.index(json.dumps(field, indent=1).replace("\n", "\n    "))]
     found = said(run("validate", path, "--json", code=1))
-    assert list(found) == ["path", "valid", "strict", "errors", "warnings", "notes"]
+    assert list(found) == [
+        "path",
+        "valid",
+        "strict",
+        "errors",
+        "warnings",
+        "notes",
+        "verdict",
+        "unknown",
+    ]
     assert (found["path"], found["valid"], found["strict"]) == (str(path), False, False)
     [error] = found["errors"]
     assert error == {

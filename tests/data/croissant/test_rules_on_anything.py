@@ -16,7 +16,6 @@ from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import parse_document, read_document
 from holdfast.data.croissant.rules.checking import validate
 from holdfast.data.croissant.rules.context import Context, cycles
-from holdfast.data.croissant.rules.namespaces import corrected
 from holdfast.data.croissant.rules.table import RULES
 from holdfast.errors import InputError
 
@@ -84,8 +83,7 @@ ANYTHING = st.recursive(
 def run_all(text: str) -> int:
     """Every rule over a text; how many findings there are, each of them at a place that is there."""
     document = parse_document(text.encode("utf-8", "surrogatepass"), "metadata.json")
-    document, misspelt = corrected(document)
-    context = Context(document, build(document), misspelt)
+    context = Context(document, build(document))
     number = 0
     for rule in RULES.values():
         for breach in rule.check(context):

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,11 @@ CASES: dict[str, tuple[str, Edit, Edit]] = {
         rewrite("moons.csv", MOONS, "moon,planet,radius_km\n"),
         rewrite("moons.csv", MOONS, "moon,planet,radius_km\nPhobos,Mars,11\n"),
     ),
+    "CR915": (
+        "/recordSet/1",
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km,moon\nPhobos,Mars,11,x\n"),
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km,Moon\nPhobos,Mars,11,x\n"),
+    ),
     "CR921": (
         "/recordSet/1/key",
         rewrite("moons.csv", "Titania", "Phobos"),
@@ -334,6 +340,36 @@ def test_a_remote_file_is_left_alone_by_a_sample(folder: Path) -> None:
     assert found(folder, description, "sample") == [("CR905", "/distribution/0/contentUrl")]
     mapped = {"planets.csv": folder / "planets.csv"}
     assert found(folder, description, "sample", mapping=mapped) == []
+
+
+@pytest.mark.parametrize("how", ["sample", "full"])
+def test_what_cannot_be_looked_at_is_neither_valid_nor_invalid(folder: Path, how: str) -> None:
+    path = folder / "metadata.json"
+
+    def verdict(description: dict[str, Any]) -> tuple[str, list[str]]:
+        path.write_text(json.dumps(description), encoding="utf-8")
+        made = validate(path, data=how, offline=True, cache=folder / "cache")  # type: ignore[arg-type]
+        assert made.to_dict()["verdict"] == made.verdict
+        return made.verdict, [finding.pointer for finding in made.unknown]
+
+    description = described(folder)
+    assert verdict(description) == ("valid", [])
+    url = "https://example.com/planets.csv"
+    away = copy.deepcopy(description)
+    away["distribution"][0]["contentUrl"] = url
+    assert verdict(away) == ("unknown", ["/distribution/0/contentUrl"])
+    # An error that was found elsewhere stays one.
+    away["distribution"][1]["contentUrl"] = "nothing.csv"
+    assert verdict(away) == ("invalid", ["/distribution/0/contentUrl"])
+
+
+def test_images_that_nothing_can_open_here_are_not_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(described(folder)), encoding="utf-8")
+    assert validate(path, data="full").verdict == "unknown"
 
 
 def test_every_rule_has_a_case() -> None:

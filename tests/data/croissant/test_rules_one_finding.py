@@ -160,33 +160,6 @@ def test_a_slip_in_the_context_is_told_as_one(tmp_path: Path) -> None:
     assert {finding.hint for finding in found} == {'In @context, let "extract" be "cr:extract".'}
 
 
-@pytest.mark.parametrize(
-    ("name", "iri", "severity", "hint"),
-    [
-        ("@vocab", "https://scheme.org/", Severity.ERROR, "https://schema.org/"),
-        ("@vocab", "https://schema.org", Severity.ERROR, "https://schema.org/"),
-        ("cr", "http://mlcommons.org/crossant/", Severity.ERROR, "http://mlcommons.org/croissant/"),
-        (
-            "rai",
-            "http://mlcommons.org/croissant/RIA/",
-            Severity.WARNING,
-            "http://mlcommons.org/croissant/RAI/",
-        ),
-    ],
-)
-@pytest.mark.parametrize("data", [None, "sample"])
-def test_a_misspelt_namespace_is_told_alone(
-    tmp_path: Path, name: str, iri: str, severity: Severity, hint: str, data: Any
-) -> None:
-    path = tmp_path / "metadata.json"
-    path.write_text(written(edited({f"/@context/{name}": iri})), encoding="utf-8")
-    found = [f for f in validate(path, data=data).findings if f.code != "CR905"]  # not at hand
-    assert [(f.code, f.pointer, f.severity) for f in found] == [
-        ("CR013", f"/@context/{name}", severity)
-    ]
-    assert found[0].hint == f'Did you mean "{hint}"?'
-
-
 def test_a_namespace_of_ones_own_is_no_slip(tmp_path: Path) -> None:
     own = {"/@context/schema": "https://example.org/own/", "/schema:colour": "red"}
     assert findings(tmp_path, edited(own)) == ()
@@ -206,29 +179,6 @@ def test_fields_without_ids_are_told_once_for_each_record_set(tmp_path: Path) ->
     assert [finding.message for finding in found] == [
         "the field has no @id: nothing can refer to it (and 1 more here)"
     ]
-
-
-@pytest.mark.parametrize(
-    ("written_format", "hint"),
-    [
-        ("text/x-lean", None),
-        ("text/cvs", 'Did you mean "text/csv"?'),
-        ("application/x-parqet", 'Did you mean "application/x-parquet"?'),
-        ("application/x-tar, text/csv", "Write several formats as a list of texts."),
-    ],
-)
-def test_formats_that_nobody_registered(
-    tmp_path: Path, written_format: str, hint: str | None
-) -> None:
-    edits = {"/distribution/3/encodingFormat": written_format}
-    found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]
-    assert [finding.hint for finding in found] == ([hint] if hint else [])
-
-
-def test_another_format_of_the_same_family_is_not_what_was_meant(tmp_path: Path) -> None:
-    edits = {"/distribution/0/encodingFormat": "application/x-stata-13"}
-    found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]
-    assert [finding.hint.startswith("Give a registered") for finding in found] == [True]
 
 
 def test_references_in_full_to_relative_ids(tmp_path: Path) -> None:

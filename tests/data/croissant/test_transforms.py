@@ -35,7 +35,9 @@ def value(
     """What becomes of one value; the engine's type is the one that was announced."""
     part = field("f", *data_types, transforms=transforms, format=format, **more)
     assert isinstance(part.source, Source)
-    made = value_sql(Column("x", type_of_it), part, part.source, lenient=lenient)
+    made = value_sql(Column("x", type_of_it), part, part.source)
+    if lenient:
+        made = Column(f"TRY({made.sql})", made.type)
     connection = shared_connection()
     relation = connection.execute(
         f"SELECT {made.sql} AS v, typeof({made.sql}) FROM (SELECT CAST(? AS {type_of_it}) AS x)",

@@ -226,5 +226,44 @@ def test_misfits_become_null_and_are_counted_on_request(tmp_path: Path) -> None:
         assert second.misfits() == {"s/n": 2, "r/w": 2}
         assert second.head(1).to_arrow().num_rows == 1
         with pytest.raises(InputError) as caught:
-            dataset.records("s", on_misfit="keep")  # type: ignore[arg-type]
+            dataset.records("s", on_misfit="drop")  # type: ignore[arg-type]
         assert caught.value.code == "invalid-value"
+
+
+def test_columns_with_misfits_are_kept_as_text_on_request(tmp_path: Path) -> None:
+    with misfitting(tmp_path) as dataset:
+        first = dataset.records("s", on_misfit="keep")
+        assert [row["s/n"] for row in first] == ["1", "NA", "x", "2.5"]
+        assert first.schema.field("s/n").type == pa.string()
+        assert first.misfits() == {"s/n": 2}
+        # A condition tests the values that fit.
+        found = dataset.records("s", on_misfit="keep", filters={"n": 1})
+        assert [row["s/w"] for row in found] == ["a"]
+        found = dataset.records("s", on_misfit="keep", filters="n IS NULL")
+        assert [row["s/n"] for row in found] == ["NA", "x", "2.5"]
+        second = dataset.records("r", on_misfit="keep", columns=["w"])
+        assert [row["r/w"] for row in second] == ["a", "b", "1.5", "3"]
+        assert second.misfits() == {"r/w": 2}
+        assert dataset.records("s", on_misfit="keep", columns=["w"]).misfits() == {}
+        [row] = first.sql("SELECT max(n) AS m FROM records")
+        assert row == {"m": "x"}
+
+
+def test_lists_and_typed_columns_are_kept_as_text(tmp_path: Path) -> None:
+    table = pa.table({"n": [1.0, 2.5], "l": [[1, 2], [3]], "d": [1, 2], "e": [2, 1]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    files = [{"@type": "cr:FileObject", "@id": "t.parquet", "name": "t", "contentUrl": "t.parquet"}]
+    files[0]["encodingFormat"] = "application/x-parquet"
+    fields = [
+        described_field("r/n", "sc:Integer", column("t.parquet", "n")),
+        described_field("r/l", "cr:Int8", column("t.parquet", "l"), isArray=True, arrayShape="2"),
+        described_field("r/d", "sc:Integer", column("t.parquet", "d")),
+        described_field("r/b", "sc:Boolean", column("t.parquet", "e")),
+    ]
+    with described(tmp_path, files, [record_set("r", *fields)]) as dataset:
+        kept = dataset.records("r", on_misfit="keep")
+        assert list(kept) == [
+            {"r/n": "1.0", "r/l": ["1", "2"], "r/d": 1, "r/b": "2"},
+            {"r/n": "2.5", "r/l": ["3"], "r/d": 2, "r/b": "1"},
+        ]
+        assert set(kept.misfits()) == {"r/n", "r/l", "r/b"}

@@ -37,7 +37,8 @@ def validate(
 ) -> Answer:
     """Check a description against the standard; exit 1 on errors.
 
-    Each finding has a rule, a line and column, and a hint. --data checks the files as well.
+    Each finding has a rule, a line and column, and a hint. --data checks the files as well; with
+    --data full, the exit code is also 1 if something could not be checked.
 
     Args:
         data: Check the data too: the first records of local files (sample), or fetch and check all (full).
@@ -54,9 +55,8 @@ def validate(
     if sarif is not None:
         write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
         written["findings as SARIF"] = sarif
-    return Printed(
-        found, lambda _: found.text().rstrip(), written=written, exit_code=int(not found.valid)
-    )
+    fails = not found.valid or (data == "full" and found.unknown != ())
+    return Printed(found, lambda _: found.text().rstrip(), written=written, exit_code=int(fails))
 
 
 @app.command

@@ -44,9 +44,6 @@ class Archive(ABC):
     def position(self, name: str) -> int:
         """Where a member stands: those read in this order are read in one pass."""
 
-    def expect(self, names: Sequence[str]) -> None:  # noqa: B027
-        """Prepare for members that are asked for next, in this order."""
-
     @abstractmethod
     def close(self) -> None:
         """Close the file."""
@@ -58,7 +55,6 @@ class Archive(ABC):
             names: of members; neighbours in the archive cost least side by side.
             scratch: a folder for what must wait for its turn.
         """
-        self.expect(names)
         for name in names:
             yield b"".join(self.chunks(name))
 

@@ -8,8 +8,7 @@ import struct
 import threading
 import zipfile
 import zlib
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from itertools import pairwise
@@ -25,7 +24,6 @@ _UNIX_SYSTEMS = (3, 19)  # whose directories say what kind of file a member is
 _ENCRYPTED = 0x1
 _LOCAL_HEADER = 30
 _SMALL_STEP = 1 << 12  # of LZMA, which `zipfile` unpacks without a bound: 4 KiB give 30 MiB
-_RUN = 1 << 23  # of neighbours that are fetched at once
 _FAULTS = (
     *DAMAGE,
     zipfile.BadZipFile,
@@ -40,7 +38,7 @@ class Zip(Archive):
     """A zip.
 
     Args:
-        file: seekable; closed with it. One over the network is asked for whole runs of members.
+        file: seekable; closed with it.
         where: what it is called in messages.
         limits: what it may hold.
         packed: the bytes that its members' sizes are compared with: the file's size.
@@ -58,7 +56,6 @@ class Zip(Archive):
         self, file: IO[bytes], where: str, limits: Limits, packed: int, *, remote: bool = False
     ) -> None:
         self.where, self._limits, self.remote, self.size = where, limits, remote, packed
-        self._runs: dict[str, tuple[int, int]] = {}
         self._window = _Window(file, where, limits)
         try:
             self._zip = zipfile.ZipFile(self._window)
@@ -86,8 +83,8 @@ class Zip(Archive):
         limits.unpacked(sum(entry.file_size for entry in entries), packed, self.where)
         # Members that share bytes make a small file unpack to petabytes, each within the limits.
         entries = sorted(entries, key=lambda entry: entry.header_offset)
-        self._starts = [entry.header_offset for entry in entries] + [self._zip.start_dir]
-        for entry, (start, end) in zip(entries, pairwise(self._starts), strict=True):
+        starts = [entry.header_offset for entry in entries] + [self._zip.start_dir]
+        for entry, (start, end) in zip(entries, pairwise(starts), strict=True):
             least = _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size
             if start < 0 or start + least > end:
                 raise refused(
@@ -133,8 +130,6 @@ class Zip(Archive):
         """The bytes of a member, piece by piece; their CRC is checked with the last."""
         entry = self._entries[name]
         self._limits.unpacked(entry.file_size, entry.compress_size, self.where, name)
-        if self.remote:
-            self._window.hold(*(self._runs.get(name) or self._span(name)))
         step = _SMALL_STEP if entry.compress_type == zipfile.ZIP_LZMA else STEP
         done = 0
         try:
@@ -168,26 +163,6 @@ class Zip(Archive):
         """Where a member stands."""
         return self._entries[name].header_offset
 
-    def expect(self, names: Sequence[str]) -> None:
-        """Over the network, members that stand one behind the other are asked for together."""
-        if not self.remote:
-            return
-        self._runs = {}
-        run: list[str] = []
-        start = end = -1
-        for name in (*names, None):
-            span = (-1, -1) if name is None else self._span(name)
-            if span[0] != end or span[1] - start > _RUN:
-                self._runs.update(dict.fromkeys(run, (start, end)))
-                run, start = [], span[0]
-            if name is not None:
-                run.append(name)
-            end = span[1]
-
-    def _span(self, name: str) -> tuple[int, int]:
-        start = self._entries[name].header_offset
-        return start, self._starts[bisect_right(self._starts, start)]
-
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
@@ -209,28 +184,14 @@ class _Summed:
 
 
 class _Window:
-    """A file of which one piece is held in memory, and of which nobody reads too much at once."""
+    """A file of which nobody reads too much at once."""
 
     def __init__(self, file: IO[bytes], where: str, limits: Limits) -> None:
         self.file, self._where = file, where
         self.most: int | None = limits.directory
         self._size = file.seek(0, 2)
         self._position = 0
-        self._held = 0, b""
         self._lock = threading.Lock()
-
-    def hold(self, start: int, end: int) -> None:
-        """Keep [start, end) in memory, unless it is there already or too large for that."""
-        first, held = self._held
-        if first <= start and end <= first + len(held):
-            return
-        self.drop()
-        if end - start <= _RUN:
-            self._held = start, self._at(start, end - start)
-
-    def drop(self) -> None:
-        """Forget what is held."""
-        self._held = 0, b""
 
     def _at(self, start: int, size: int) -> bytes:
         with self._lock:
@@ -255,12 +216,7 @@ class _Window:
         if self.most is not None and size > self.most:
             found, most = f"a directory of {size:,} bytes", f"at most {self.most:,}"
             raise too_much("directory", found, most, self._where)
-        first, held = self._held
-        at = self._position - first
-        if at >= 0 and at + size <= len(held):
-            part = held[at : at + size]
-        else:
-            part = self._at(self._position, size)
+        part = self._at(self._position, size)
         self._position += len(part)
         return part
 

@@ -6,9 +6,8 @@ import glob
 import os
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
@@ -80,7 +79,6 @@ class Distribution:
         universe[""] = self._files.seen
         for place in self._files.packed:
             universe[place.archive].append(place.path)
-        chosen = choose(places, universe)
         encodings = [encoding] if encoding else sorted({place.encoding for place in places})
         made: Json = {
             "@type": "cr:FileSet",
@@ -92,9 +90,7 @@ class Distribution:
             holders = [reference_to(self.file(self._loose[archive])) for archive in containers]
             made["containedIn"] = holders[0] if len(holders) == 1 else holders
         made["encodingFormat"] = _one_or_all(encodings)
-        made["includes"] = _one_or_all(chosen.includes)
-        if chosen.excludes:
-            made["excludes"] = _one_or_all(chosen.excludes)
+        made["includes"] = _one_or_all(choose(places, universe))
         self._sets.append(made)
         self._named[tuple(places)] = identity
         return {"fileSet": reference_to(identity)}
@@ -138,16 +134,8 @@ def _one_or_all(values: Iterable[str]) -> Any:
     return listed[0] if len(listed) == 1 else listed
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What a FileSet says about its files."""
-
-    includes: tuple[str, ...]
-    excludes: tuple[str, ...] = ()
-
-
-def choose(places: Sequence[Place], universe: Mapping[str, Sequence[str]]) -> Chosen:
-    """Patterns for files: the shortest that choose exactly these.
+def choose(places: Sequence[Place], universe: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Patterns for files: the endings below their common folder, or else in each folder, or else the names.
 
     Args:
         places: the files, of one or several containers.
@@ -156,35 +144,17 @@ def choose(places: Sequence[Place], universe: Mapping[str, Sequence[str]]) -> Ch
     wanted: dict[str, set[str]] = defaultdict(set)
     for place in places:
         wanted[place.archive].add(place.path)
-    for includes in _tries(places):
-        pattern = Patterns(includes)
-        found = {container: set(pattern.choose(universe[container])) for container in wanted}
-        if found == wanted:
-            return Chosen(includes)
-        extra = sorted(
-            {path for container in wanted for path in found[container] - wanted[container]}
-        )
-        if all(found[container] >= wanted[container] for container in wanted) and len(extra) <= 20:
-            excludes = tuple(map(glob.escape, extra))
-            pattern = Patterns(includes, excludes)
-            if all(set(pattern.choose(universe[each])) == wanted[each] for each in wanted):
-                return Chosen(includes, excludes)
-    return Chosen(tuple(sorted({glob.escape(place.path) for place in places})))
-
-
-def _tries(places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
-    """Patterns to be tried: the common folder, then each folder, with the files' endings."""
     common = posixpath.commonpath([posixpath.dirname(place.path) for place in places])
-    start = f"{glob.escape(common)}/" if common else ""
-    yield tuple(sorted({f"{start}*{glob.escape(place.ending)}" for place in places}))
-    names = {place.stem for place in places}
-    shared = posixpath.commonprefix(sorted(names))
-    if shared and len(names) > 1:
-        start += glob.escape(shared)
-        yield tuple(sorted({f"{start}*{glob.escape(place.ending)}" for place in places}))
-    folders = {(posixpath.dirname(place.path), place.ending) for place in places}
-    if len(folders) <= 100:
-        yield tuple(
-            f"{glob.escape(folder)}/*{glob.escape(ending)}" if folder else f"*{glob.escape(ending)}"
-            for folder, ending in sorted(folders)
-        )
+    below = {f"{_folder(common)}*{glob.escape(place.ending)}" for place in places}
+    each = {
+        f"{_folder(posixpath.dirname(place.path))}*{glob.escape(place.ending)}" for place in places
+    }
+    for includes in (tuple(sorted(below)), tuple(sorted(each))):
+        pattern = Patterns(includes)
+        if all(set(pattern.choose(universe[name])) == wanted[name] for name in wanted):
+            return includes
+    return tuple(sorted({glob.escape(place.path) for place in places}))
+
+
+def _folder(path: str) -> str:
+    return f"{glob.escape(path)}/" if path else ""

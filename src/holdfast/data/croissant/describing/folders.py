@@ -5,19 +5,15 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.describing.description import Description, Json, Note
 from holdfast.data.croissant.describing.distribution import Distribution
-from holdfast.data.croissant.describing.manifests import find_listed
 from holdfast.data.croissant.describing.media import (
-    Listed,
     Media,
     add_media,
     find_media,
-    name_files,
 )
 from holdfast.data.croissant.describing.naming import Ids, slug
 from holdfast.data.croissant.describing.places import MEDIA, Kind, Place
@@ -26,7 +22,6 @@ from holdfast.data.croissant.describing.relations import find_key, find_referenc
 from holdfast.data.croissant.describing.shapes import Table
 from holdfast.data.croissant.describing.table_records import (
     add_fields,
-    add_files,
     add_key,
     add_references,
 )
@@ -82,7 +77,7 @@ def describe(
 
     Args:
         folder: a folder of data, one data file, or an archive.
-        name: name of the dataset (default: from a card or citation in the folder, else the folder's name).
+        name: name of the dataset (default: the folder's name).
         description: description of the dataset.
         license: an SPDX id, a URL, or several.
         url: the dataset's page.
@@ -171,17 +166,12 @@ def _record_sets(
             _take(ids, table.name, f"{table.group.name}_{table.name}"): table for table in read
         }
         keys = {name: key for name, table in tables.items() if (key := find_key(connection, table))}
-        forms = name_files(connection, media) if tables else []
-        found, listed = {}, {}
-        for name, table in tables.items():
+        found = {}
+        for name in tables:
             found[name], said = find_references(connection, name, tables, keys)
-            listed[name], also = find_listed(connection, table, forms)
-            notes += [Note(name, "unknown", text) for text in (*said, *also)]
-    for of_table in listed.values():
-        _part(of_table, named_media, ids)
-    columns = [column for of_table in listed.values() for column in of_table.values()]
-    for place, (name, each) in enumerate(named_media):
-        add_media(records, name, each, [one for one in columns if one.form.media == place])
+            notes += [Note(name, "unknown", text) for text in said]
+    for name, each in named_media:
+        add_media(records, name, each)
     made = {
         name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
         for name, table in tables.items()
@@ -189,25 +179,8 @@ def _record_sets(
     for name, written in made.items():
         add_key(records, written, keys.get(name, ()))
         add_references(records, written, found[name], tables)
-        add_files(records, written, listed[name], named_media)
     notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
     return records.to_list(), notes
-
-
-def _part(listed: dict[str, Listed], media: list[tuple[str, Media]], ids: Ids) -> None:
-    """Give each column of a table that names files a record set of these to reference.
-
-    Two columns, such as `left` and `right`, may name different files of one set; of two references to one
-    record set nothing would say which of them a picture is joined by.
-    """
-    taken = set()
-    for column, found in listed.items():
-        place = found.form.media
-        if not found.backwards and place in taken:
-            name, files = media[place]
-            listed[column] = replace(found, form=replace(found.form, media=len(media)))
-            media.append((_take(ids, f"{name}_{column}"), files))
-        taken.add(place)
 
 
 def _read(reader: Tables, places: Sequence[Place]) -> list[Table]:

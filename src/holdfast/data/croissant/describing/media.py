@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import posixpath
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import duckdb
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.groups import LABEL_REGEX, Group, media_groups
@@ -51,43 +47,6 @@ class Media:
         """Whether a file's name alone tells which it is."""
         places = self.group.places
         return len({place.name for place in places}) == len(places)
-
-
-@dataclass(frozen=True)
-class Form:
-    """One way in which tables may name the files of one set.
-
-    Attributes:
-        media: place of the files in the list of media.
-        name: "filename"; "fullpath"; "path", from the folder that all files are in; or "stem", the name
-            without its ending.
-        regex: takes it out of a full path; "" where that is a property of the file.
-        view: a view in DuckDB with the columns `name`, each file's and none twice, and `file`, its number.
-        of: files.
-    """
-
-    media: int
-    name: str
-    regex: str
-    view: str
-    of: int
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A column that names files.
-
-    Attributes:
-        form: how it names which files.
-        data_type: of the column.
-        values: distinct values of the column.
-        backwards: not all values name files, but all files are named, each in one row.
-    """
-
-    form: Form
-    data_type: str
-    values: int
-    backwards: bool = False
 
 
 def find_media(files: Files, *, alone: bool) -> tuple[list[Media], list[Note]]:
@@ -146,46 +105,13 @@ def _chunks(files: Files, place: Place) -> Iterator[bytes]:
             yield chunk
 
 
-def name_files(connection: duckdb.DuckDBPyConnection, media: Sequence[Media]) -> list[list[Form]]:
-    """The ways in which tables may name each set of files, as views that a connection can look into."""
-    import pyarrow as pa
-
-    found: list[list[Form]] = [[] for _ in media]
-    for place, files in enumerate(media):
-        for name, regex, values in () if files.lines else _forms(files):
-            view = f"{name}_of_{place}"
-            names = {"name": pa.array(values, pa.string()), "file": range(len(values))}
-            connection.register(view, pa.table(names))
-            found[place].append(Form(place, name, regex, view, len(values)))
-    return found
-
-
-def _forms(files: Media) -> Iterator[tuple[str, str, list[str]]]:
-    """How a table may name files: the form, the regular expression that takes it out, and each file's."""
-    places = files.group.places
-    paths = [place.path for place in places]
-    if files.names_differ:
-        yield "filename", "", [place.name for place in places]
-    if len(set(paths)) == len(paths):
-        yield "fullpath", "", paths
-        if common := posixpath.commonpath(list(map(posixpath.dirname, paths))):
-            below = len(common) + 1
-            yield "path", f"^{re.escape(common)}/(.*)$", [path[below:] for path in paths]
-    stems = [place.stem for place in places]
-    endings = sorted({place.ending for place in places}, key=lambda ending: (-len(ending), ending))
-    if len(set(stems)) == len(stems) and all(endings):
-        regex = rf"^(?:.*/)?([^/]+?)(?:{'|'.join(map(re.escape, endings))})$"
-        yield "stem", regex, stems
-
-
-def add_media(records: RecordSets, name: str, media: Media, listed: Iterable[Listed]) -> None:
+def add_media(records: RecordSets, name: str, media: Media) -> None:
     """Make the record set of files whose content is a value.
 
     Args:
         records: where it goes.
         name: its id.
         media: the files.
-        listed: columns that name them: what these say, the records then have to hold, too.
     """
     group = media.group
     resource = records.distribution.files(group.places, name)
@@ -213,9 +139,6 @@ def add_media(records: RecordSets, name: str, media: Media, listed: Iterable[Lis
         key = "filename" if media.names_differ else "fullpath"
         if key == "fullpath":
             add("fullpath", "The path of the file.", "sc:Text", FULLPATH)
-        for form, data_type in ((each.form, each.data_type) for each in listed):
-            if (name, form.name) not in records.fields:
-                add(form.name, "What a table calls the file.", data_type, FULLPATH, form.regex)
         if group.labels:
             more = {}
             if len(group.labels) <= _MOST_CLASSES:

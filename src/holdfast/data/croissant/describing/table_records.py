@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.groups import partition_regex
-from holdfast.data.croissant.describing.media import Listed, Media
 from holdfast.data.croissant.describing.naming import slug, words
 from holdfast.data.croissant.describing.record_sets import (
     FULLPATH,
@@ -120,46 +119,6 @@ def _enumerate(records: RecordSets, name: str, table: Table) -> None:
     made["dataType"] = "sc:Enumeration"
     if not any(shape.name == "name" for shape in table.shapes):
         records.fields[name, named[0].name]["equivalentProperty"] = "sc:name"
-
-
-def add_files(
-    records: RecordSets,
-    made: Json,
-    listed: Mapping[str, Listed],
-    media: Sequence[tuple[str, Media]],
-) -> None:
-    """State which of a table's columns name files, and give each row the content of its file."""
-    name = made["@id"]
-    for column, found in listed.items():
-        field, form = records.fields[name, column], found.form
-        if "references" in field:
-            continue
-        target, files = media[form.media]
-        naming = records.fields[target, form.name]
-        evidence = f"of its {found.values:,} values and {form.of:,} files"
-        if found.backwards:
-            naming.setdefault("references", reference_to_field(field["@id"]))
-            text = (
-                f"{form.name!r} references {column!r} of {name!r}: {evidence}, all files are named"
-            )
-            records.notes.append(Note(target, "inferred", text))
-            continue
-        field["references"] = reference_to_field(naming["@id"])
-        content = records.fields[target, files.content]["@id"]
-        identity = records.ids.take(f"{name}/{files.content}", f"{name}/{slug(column)}_file")
-        made["field"].append(
-            make_field(
-                identity,
-                identity.removeprefix(f"{name}/"),
-                f"The {files.content} that {column} names.",
-                files.data_type,
-                source=reference_to_field(content),
-            )
-        )
-        text = (
-            f"{column!r} references {form.name!r} of {target!r}: {evidence}, all values name files"
-        )
-        records.notes.append(Note(name, "inferred", text))
 
 
 def _notes(name: str, table: Table) -> list[Note]:

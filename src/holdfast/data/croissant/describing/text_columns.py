@@ -160,7 +160,7 @@ def text_types(
         counts = _count(connection, relation, columns, alike, strings) if rows and alike else {}
         for name, texts in samples.items():
             count = counts.get(name) or _Count(len(texts), len(texts), {})
-            found[name] = _conclusion(count, texts, strings)
+            found[name] = _conclusion(count, strings)
     return found
 
 
@@ -179,7 +179,7 @@ class _Count:
     passing: Mapping[str, int]
 
 
-def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType:
+def _conclusion(count: _Count, strings: bool) -> TextType:
     if not count.values:
         return TextType("sc:Text", remark="no row has a value: taken as text")
     if count.passing.get("sc:URL") == count.values:
@@ -190,7 +190,7 @@ def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType
         remark = "numbers, some of which begin with 0 or are too long: taken as text"
         return TextType("sc:Text", values=count.values, remark=remark)
     if not fitting:
-        return TextType("sc:Text", values=count.values, remark=_nearly(sample, strings))
+        return TextType("sc:Text", values=count.values)
     data_type, _, letters = fitting[0].partition(" ")
     dates = [test.partition(" ")[2] for test in fitting if test.startswith("sc:Date ")]
     if data_type == "sc:Date" and letters and {"d", "m"} <= {text[0].lower() for text in dates}:
@@ -203,17 +203,6 @@ def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType
         count.meant,
         words if count.meant < count.values else "",
     )
-
-
-def _nearly(sample: Sequence[str], strings: bool) -> str:
-    """What all rows of a column of strings or almost all of one of text are, as far as a sample tells."""
-    for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
-        passing = sum(1 for text in sample if _LOOKS[test].fullmatch(text))
-        if strings and passing == len(sample) > 0:
-            return f"{called} in quotes: taken as text"
-        if not strings and passing >= 0.7 * len(sample) > 0:
-            return f"most rows hold {called}, others do not: taken as text"
-    return ""
 
 
 def _count(

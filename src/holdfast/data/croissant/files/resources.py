@@ -172,7 +172,6 @@ class Resources:
                     names = sorted(some, key=archive.position)
                     total = sum(archive.sizes[name] or 0 for name in names)
                     self._scratch.require_room(total, f"members of {archive.where}")
-                    archive.expect(names)
                     for name in names:
                         self._unpack(archive, name, some[name])
             return [self._path(member, partly=partly) for member in members]

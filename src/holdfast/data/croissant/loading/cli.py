@@ -60,7 +60,7 @@ def load(
     columns: Annotated[str | None, option(metavar="A,B")] = None,
     filters: Filters = (),
     where: Annotated[str | None, option(metavar="SQL", allow_leading_hyphen=True)] = None,
-    on_misfit: Literal["error", "null"] = "error",
+    on_misfit: Literal["error", "null", "keep"] = "error",
     limit: Limit = None,
     form: Annotated[Literal["table", "jsonl"], option("--format")] = "table",
     out: RecordsFile = None,
@@ -75,7 +75,7 @@ def load(
         record_set: Id or name of the record set (default: list all).
         columns: Only these fields, by id or short name.
         where: SQL condition on the records, such as "split = 'train' AND label > 3".
-        on_misfit: What to do with a value that does not fit its type.
+        on_misfit: Value that does not fit its type: fail, make it null, or keep its column as text.
         form: Output format: a table, or JSON Lines with bytes in base64 (as --json).
         explain: Print the query plan and the files it reads instead of records.
     """
@@ -94,9 +94,14 @@ def load(
         print(records.explain())
         return None
     answer = _deliver(records, limit, out, as_lines=form == "jsonl")
-    if on_misfit == "null":
+    for text in records.remarks():
+        remark(text)
+    if on_misfit != "error":
+        becomes = "null" if on_misfit == "null" else "the column is text"
         for name, number in records.misfits().items():
-            remark(f"{name}: {counted(number, 'value')} in its files do not fit its type: null")
+            remark(
+                f"{name}: {counted(number, 'value')} in its files do not fit its type: {becomes}"
+            )
     return answer
 
 

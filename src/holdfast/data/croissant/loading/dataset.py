@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self, get_args
 
 import duckdb
 
@@ -18,7 +18,7 @@ from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
 from holdfast.data.croissant.loading.queries import LazyQuery
-from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
+from holdfast.data.croissant.loading.records import Asked, LazyRecordSet, OnMisfit
 from holdfast.data.croissant.planning.assembling import Assembler
 from holdfast.data.croissant.planning.filters import Filters
 from holdfast.data.croissant.planning.origins import Fields
@@ -122,7 +122,7 @@ class Dataset:
         filters: Filters | None = None,
         columns: Sequence[str] | None = None,
         ordered: bool = True,
-        on_misfit: Literal["error", "null"] = "error",
+        on_misfit: OnMisfit = "error",
     ) -> LazyRecordSet:
         """The records of a record set; nothing is read yet.
 
@@ -134,8 +134,9 @@ class Dataset:
                 A filter on what the path of a file says is decided before any file is fetched.
             columns: the fields wanted, by id, key or short name; None for all. Only they are read.
             ordered: in the order of the source. Joined records come faster without.
-            on_misfit: what becomes of a value that does not fit its declared type: an error, or null;
-                `LazyRecordSet.misfits` counts those.
+            on_misfit: what becomes of a value that does not fit its declared type: an error; null; or
+                "keep": a column with such values is text, as the source has them, those that fit too. The
+                data are read once more to know which columns; `LazyRecordSet.misfits` counts the values.
 
         Raises:
             InputError: no such record set, field, or a value that the field's type cannot take.
@@ -152,14 +153,14 @@ class Dataset:
             record_set = self.record_sets[0]
         if isinstance(columns, str):
             columns = [columns]
-        if on_misfit not in ("error", "null"):
+        if on_misfit not in get_args(OnMisfit):
             raise InputError(
                 "invalid on_misfit",
                 code="invalid-value",
                 found=repr(on_misfit),
-                expected="error or null",
+                expected="error, null or keep",
             )
-        asked = Asked(filters, columns, ordered, lenient=on_misfit == "null")
+        asked = Asked(filters, columns, ordered, on_misfit=on_misfit)
         return LazyRecordSet(self, self.fields.record_set(record_set), asked)
 
     def sql(self, query: str) -> LazyQuery:
@@ -186,10 +187,10 @@ class Dataset:
         return self._engine.connect()
 
     @contextmanager
-    def opened(self, lenient: bool = False) -> Iterator[Assembler]:
+    def opened(self, lenient: bool = False, kept: Collection[str] = ()) -> Iterator[Assembler]:
         """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
         with self.connect() as connection:
-            assembler = Assembler(connection, self.resources, self.metadata, lenient)
+            assembler = Assembler(connection, self.resources, self.metadata, lenient, kept)
             try:
                 yield assembler
             except duckdb.Error as error:

@@ -101,6 +101,11 @@ class LazyTable(ABC):
     def head(self, n: int = 5) -> LazyTable:
         """The first rows."""
 
+    def duckdb_types(self) -> list[str]:
+        """The columns' types in DuckDB."""
+        with self._open() as opened:
+            return [str(kind) for kind in opened.connection.sql(opened.sql).types]
+
     @property
     def columns(self) -> list[str]:
         """The columns' names: the keys of a record."""

@@ -76,7 +76,8 @@ class LazyQuery(LazyTable):
     def _open(self) -> Iterator[Opened]:
         outlines = {name: table.outline for name, table in self.tables.items()}
         lenient = any(table.asked.lenient for table in self.tables.values())
-        with self.dataset.opened(lenient) as assembler:
+        kept = {name for table in self.tables.values() for name in table.kept()}
+        with self.dataset.opened(lenient, kept) as assembler:
             for name in outlines:
                 table = self.tables[name]
                 select = table.select(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.loading.dataset import Dataset
 
 
+OnMisfit = Literal["error", "null", "keep"]
+
+
 @dataclass(frozen=True)
 class Asked:
     """What is wanted of a record set.
@@ -33,14 +36,19 @@ class Asked:
         columns: fields, by id, key or short name, in the order in which they are to come; None for all.
         ordered: records come in the order of the source.
         limit: at most so many.
-        lenient: values that do not fit their type are null.
+        on_misfit: what becomes of values that do not fit their type.
     """
 
     filters: Filters | None = None
     columns: Sequence[str] | None = None
     ordered: bool = True
     limit: int | None = None
-    lenient: bool = False
+    on_misfit: OnMisfit = "error"
+
+    @property
+    def lenient(self) -> bool:
+        """Whether such values become null."""
+        return self.on_misfit == "null"
 
 
 class LazyRecordSet(LazyTable):
@@ -99,14 +107,38 @@ class LazyRecordSet(LazyTable):
         return list(dict.fromkeys(self.outline.members()))
 
     def misfits(self) -> dict[str, int]:
-        """Field id -> how many values do not fit its type: those that ``on_misfit="null"`` makes null.
+        """Field id -> how many values do not fit its type: those that become null, or make it text.
 
         Of the files that can hold the records, also in rows that filters or a limit leave out; they are
         read once more for it.
         """
-        with self.dataset.opened(lenient=True) as assembler:
+        return dict(self._misfits)
+
+    @cached_property
+    def _misfits(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        while True:
+            with self.dataset.opened(lenient=True, kept=found) as assembler:
+                assembler.select(self.outline, False)
+                more = assembler.misfits().items() - found.items()
+            # What stays text may not fit the types of fields that take their values from it.
+            found |= {name: number for name, number in more if name not in found}
+            if self.asked.on_misfit != "keep" or not more:
+                return found
+
+    def kept(self) -> Collection[str]:
+        """Ids of the fields that are text because not all values fit their types."""
+        return self._misfits if self.asked.on_misfit == "keep" else ()
+
+    def remarks(self) -> list[str]:
+        """Sentences about files that are read otherwise than one may think.
+
+        Such as a CSV with two columns of one name, of which the first is read, or a JSON Lines file of
+        which no record has a field that other files have.
+        """
+        with self.dataset.opened(self.asked.lenient, self.kept()) as assembler:
             assembler.select(self.outline, False)
-            return assembler.misfits()
+            return assembler.remarks()
 
     def head(self, n: int = 5) -> LazyRecordSet:
         """The first `n` records."""
@@ -144,7 +176,7 @@ class LazyRecordSet(LazyTable):
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outline = self.outline
-        with self.dataset.opened(self.asked.lenient) as assembler:
+        with self.dataset.opened(self.asked.lenient, self.kept()) as assembler:
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )
@@ -157,7 +189,8 @@ class LazyRecordSet(LazyTable):
         ]
 
     def _settled(self) -> bool:
-        return comes_as_declared(self.dataset.fields, self.record_set, self._wanted)
+        fields = self.dataset.fields
+        return not self.kept() and comes_as_declared(fields, self.record_set, self._wanted)
 
     def column_fields(self) -> list[Field | None]:
         """The field that each column is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -23,11 +23,18 @@ from holdfast.data.croissant.planning.selecting import (
     selected,
 )
 from holdfast.data.croissant.planning.structs import nested
-from holdfast.data.croissant.planning.values import apply, apply_to, list_keys, reads_bytes
+from holdfast.data.croissant.planning.values import (
+    apply,
+    apply_to,
+    as_text,
+    list_keys,
+    reads_bytes,
+)
+from holdfast.data.croissant.scanning.casting import cast
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
-from holdfast.data.croissant.scanning.types import duckdb_type
+from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type
 
 LATE = "holdfast late "
 """The name of the one member of a struct that stands for bytes still to be read, with a number."""
@@ -57,6 +64,7 @@ class Assembler:
         resources: the files.
         metadata: the description.
         lenient: values that do not fit are null.
+        kept: ids of fields whose values stay text, as the source has them.
         late: for each late column, the files among which its numbers choose.
         parts: for each scan, what is read (raw and value) under which field's name, to explain failures.
     """
@@ -65,6 +73,7 @@ class Assembler:
     resources: Resources
     metadata: Metadata
     lenient: bool = False
+    kept: Collection[str] = ()
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
     _applied: dict[str, dict[str, Column]] = field(default_factory=dict, repr=False)
@@ -73,6 +82,10 @@ class Assembler:
     def close(self) -> None:
         """Give back the scans."""
         self._stack.close()
+
+    def remarks(self) -> list[str]:
+        """What a reader should know of the columns behind the SQL that was written."""
+        return list(dict.fromkeys(text for scan, _ in self.parts for text in scan.remarks()))
 
     def misfits(self) -> dict[str, int]:
         """Field id -> how many values of the tables behind the SQL that was written do not fit it."""
@@ -88,7 +101,8 @@ class Assembler:
 
     def _apply(self, relation: str, column: Column, origin: Origin) -> Column:
         """The value of an origin, of what stands in a relation."""
-        value = apply_to(self.connection, relation, column, origin.steps)
+        steps = [(as_text(step) if step.id in self.kept else step, by) for step, by in origin.steps]
+        value = apply_to(self.connection, relation, column, steps)
         if not self.lenient or value.late or value.sql == column.sql:
             return value
         self._applied.setdefault(relation, {})[origin.steps[-1][0].id] = value
@@ -155,7 +169,7 @@ class Assembler:
         text = f"SELECT {', '.join(chosen) or 'NULL AS none'}"
         if sources:
             text += "\nFROM " + "\n".join(sources)
-        tests = [asked(condition, value) for condition in outline.rest]
+        tests = [asked(condition, self._typed(value)) for condition in outline.rest]
         if tests:
             text += f"\nWHERE {' AND '.join(tests)}"
         return Selected(text, columns, [f"o{i}" for i in range(len(orders))])
@@ -239,6 +253,19 @@ class Assembler:
             return self._apply("(SELECT 1)", constant(origin.value), origin)
         return values[label]
 
+    def _typed(self, value: Callable[[Field], Column]) -> Callable[[Field], Column]:
+        """Values as conditions test them: of a column that stays text, those that fit its type."""
+
+        def typed(leaf: Field) -> Column:
+            column = value(leaf)
+            declared = scalar_type(leaf)
+            if not self.kept or column.type != "VARCHAR" or declared in ("VARCHAR", "BLOB"):
+                return column
+            made = cast(column, leaf)
+            return replace(made, sql=f"TRY({made.sql})")
+
+        return typed
+
     def _late(self, column: Column, scan: Scan) -> Column:
         """A column of bytes that are read after the query: a struct that says which file."""
         if not self.late or self.late[-1] is not scan.members:
@@ -255,7 +282,7 @@ class Assembler:
         def value(leaf: Field) -> Column:
             return columns[labels.index(leaf.id)]
 
-        tests = [asked(condition, value) for condition in part.conditions]
+        tests = [asked(condition, self._typed(value)) for condition in part.conditions]
         orders = [] if order is None else [f"{order} AS o0"]
         return selected(relation, columns, orders, tests), columns, ["o0"] if orders else []
 

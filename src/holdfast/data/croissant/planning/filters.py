@@ -167,8 +167,8 @@ def _check_fits(connection: duckdb.DuckDBPyConnection, field: Field, text: str, 
     )
     made = f"SELECT TRY_CAST({text} AS {kind}) AS made"
     try:
-        row = connection.execute(f"SELECT {exact} FROM ({made})").fetchone()
-        fits = row is not None and bool(row[0])
+        [[exactly]] = connection.execute(f"SELECT {exact} FROM ({made})").fetchall()
+        fits = bool(exactly)
     except duckdb.Error:
         fits = False
     if not fits:
@@ -185,7 +185,7 @@ def _expression(
 ) -> Iterator[Condition]:
     """The parts of a SQL expression that must all be true, each with the fields it names."""
     query = f"SELECT 1 FROM records WHERE {text}\n"
-    [answer] = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone() or ("{}",)
+    [[answer]] = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     tree = json.loads(answer)
     nodes = [statement["node"] for statement in tree.get("statements", ())]
     plain = (
@@ -205,9 +205,9 @@ def _expression(
         uses: list[Use] = []
         _name_places(part, records, uses, frozenset())
         tree["statements"][0]["node"]["where_clause"] = part
-        [sql] = connection.execute(
+        [[sql]] = connection.execute(
             "SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]
-        ).fetchone() or ("",)
+        ).fetchall()
         yield Condition(sql.partition(" WHERE ")[2], tuple(uses), strict=False)
 
 

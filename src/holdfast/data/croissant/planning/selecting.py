@@ -51,7 +51,13 @@ def equal(left: Column, right: Column) -> str:
     if other == "VARCHAR":
         return f"{first} = {_read_as(right.sql, one)}"
     numbers = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), *_FLOATS)
-    if (one in numbers and other in numbers) or (_is_time(one) and _is_time(other)):
+    if one in numbers and other in numbers:
+        if (one in _FLOATS) == (other in _FLOATS):
+            return f"{first} = {second}"
+        # As DOUBLE, in which DuckDB compares them, integers from 2**53 on would be rounded.
+        whole = (f"TRY_CAST({value} AS HUGEINT)" for value in (first, second))
+        return f"({first} = {second} AND {' = '.join(whole)})"
+    if _is_time(one) and _is_time(other):
         return f"{first} = {second}"
     return f"CAST({left.sql} AS VARCHAR) = CAST({right.sql} AS VARCHAR)"
 

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 _TEXT_FORMATS = ("csv", "tsv", "text")
 
 
-def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Column:
-    """A column after the steps of the fields on the way to a value.
-
-    Args:
-        column: what stands in the table.
-        steps: first to last.
-        lenient: null instead of an error where a value does not fit its type.
-    """
+def apply(column: Column, steps: Sequence[Step]) -> Column:
+    """A column after the steps of the fields on the way to a value, first to last."""
     for field, source in steps:
         if not _passes(field, source):
-            column = value_sql(column, field, source, lenient=lenient)
+            column = value_sql(column, field, source)
     return column
+
+
+def as_text(field: Field) -> Field:
+    """A field whose values stay as its source and transforms give them, as text."""
+    plain = replace(field, data_types=("sc:Text",), inherited=False, array_shape=None)
+    return replace(plain, is_array=False, repeated=False)
 
 
 def apply_to(
@@ -58,8 +58,8 @@ def apply_to(
     # In lists, for a value that is missing fits both. What both share must not be computed outside of TRY.
     connection.execute("SET disabled_optimizers = 'common_subexpressions'")
     query = f"SELECT TRY([{plain.sql}]) IS NULL AS one, TRY([{zoned.sql}]) IS NULL AS other FROM {relation}"
-    row = connection.execute(f"SELECT one FROM ({query}) WHERE one <> other LIMIT 1").fetchone()
-    return zoned if row and row[0] else plain
+    rows = connection.execute(f"SELECT one FROM ({query}) WHERE one <> other LIMIT 1").fetchall()
+    return zoned if rows and rows[0][0] else plain
 
 
 def reads_bytes(origin: Origin) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,6 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
 )
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import Finding, Severity
-from holdfast.data.croissant.rules.namespaces import Misspelt, corrected
 from holdfast.data.croissant.rules.sarif import log
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Rule
 
@@ -50,8 +49,20 @@ class Validation:
 
     @property
     def valid(self) -> bool:
-        """Whether there are no errors."""
+        """Whether there are no errors; see `verdict`."""
         return not self.counts["error"]
+
+    @property
+    def unknown(self) -> tuple[Finding, ...]:
+        """What could not be checked, such as files that are not at hand: of that, nothing is known."""
+        return tuple(finding for finding in self.findings if finding.code == "CR905")
+
+    @property
+    def verdict(self) -> Literal["valid", "invalid", "unknown"]:
+        """Whether there are errors; "unknown" if there are none, but not all could be checked."""
+        if not self.valid:
+            return "invalid"
+        return "unknown" if self.unknown else "valid"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -65,7 +76,9 @@ class Validation:
             f"{severity.value}s": [f.to_dict() for f in self.findings if f.severity is severity]
             for severity in Severity
         }
-        return {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
+        unknown = [finding.message for finding in self.unknown]
+        made = {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
+        return {**made, "verdict": self.verdict, "unknown": unknown}
 
     def sarif(self) -> dict[str, Any]:
         """A log of SARIF 2.1.0, as code-scanning services read it."""
@@ -83,6 +96,8 @@ class Validation:
             if finding.hint:
                 lines.append(f"    {finding.hint}")
         named = [f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items()]
+        if self.unknown:
+            named.append(f"cannot tell: {len(self.unknown)} not checked")
         return "\n".join([*lines, f"{self.path}: {', '.join(named)}"])
 
 
@@ -117,10 +132,9 @@ def validate(
         InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
     """
     access = Access(cache, offline, timeout, public_only)
-    document, misspelt = corrected(read_anything(path, access))
-    findings = list(_static(document, misspelt, strict=strict))
-    readable = document.terms.dataset is not None and document.cut is None
-    if data and readable and not any(space.needed for space in misspelt):
+    document = read_anything(path, access)
+    findings = list(_static(document, strict=strict))
+    if data and document.terms.dataset is not None and document.cut is None:
         from holdfast.data.croissant.rules import on_data
 
         breaches = on_data.check(document, data, tuple(findings), mapping, access, encoding)
@@ -131,11 +145,9 @@ def validate(
     return Validation(document.path, tuple(findings), strict)
 
 
-def _static(
-    document: Document, misspelt: Collection[Misspelt], *, strict: bool
-) -> Iterator[Finding]:
+def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
     """What the rules find; the mistakes of the text alone where those cut the description short."""
-    context = Context(document, build(document), misspelt)
+    context = Context(document, build(document))
     cut = document.cut is not None
     rules = [rule for rule in RULES.values() if not cut or rule.code in on_terms.CODES]
     found = [(rule, breach) for rule in rules for breach in rule.check(context)]

@@ -17,7 +17,6 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Thing, Value, term_of
-from holdfast.data.croissant.rules import namespaces
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
 from holdfast.data.croissant.rules.spelling import NEEDED, Misspelt, misspelt
@@ -35,20 +34,13 @@ class Context:
     """A description and the look-ups that several rules need, each made once.
 
     Attributes:
-        document: the description, with the right namespaces in its @context.
+        document: the description.
         metadata: what it says.
-        namespaces: those that were misspelt.
     """
 
-    def __init__(
-        self,
-        document: Document,
-        metadata: Metadata,
-        namespaces: Collection[namespaces.Misspelt] = (),
-    ) -> None:
+    def __init__(self, document: Document, metadata: Metadata) -> None:
         self.document = document
         self.metadata = metadata
-        self.namespaces = namespaces
         self._compared = 0
 
     @property

@@ -137,7 +137,7 @@ class AtHand:
         for leaf in leaves(records):
             if leaf.references and leaf.source is not None:
                 with suppress(InputError):
-                    found[leaf.id] = self.dataset.fields.origin(records, referenced(leaf))
+                    found[leaf.id] = self.dataset.fields.origin(records, self._referenced(leaf))
         return found
 
     def foreign_texts(self) -> Iterator[tuple[Resource, str, Member, Path]]:
@@ -236,17 +236,22 @@ class AtHand:
 
     def referenced_values(self, records: RecordSet, field: Field) -> LazyRecordSet:
         """The values that a field references, as records with the one column ``v``; always all of them."""
-        return self._single(records, referenced(field), None)
+        return self._single(records, self._referenced(field), None)
 
     def _single(self, records: RecordSet, field: Field, limit: int | None) -> LazyRecordSet:
         made = RecordSet(id=records.id, at=records.at, fields=(field,), data=records.data)
         return LazyRecordSet(self.dataset, made, Asked(ordered=False, limit=limit))
 
+    def _referenced(self, field: Field) -> Field:
+        """A field that has the values that a field references, as joins read them.
 
-def referenced(field: Field) -> Field:
-    """The field whose values a field references, read as values of the same type.
-
-    Also of a field that holds lists: what they hold is referenced, and need not be in lists there.
-    """
-    alone = replace(field, source=field.references[0], references=(), key="v", short="v")
-    return replace(alone, is_array=False, repeated=False, array_shape=None)
+        Values of another field keep their own type. Of a field that holds lists, what they hold is
+        referenced, and need not be in lists there.
+        """
+        source = field.references[0]
+        types = field.data_types
+        if source.kind == "field":
+            _, target = self.dataset.fields.find(source.target)
+            types = target.data_types if source.transforms else ()
+        alone = replace(field, source=source, references=(), key="v", short="v", data_types=types)
+        return replace(alone, is_array=False, repeated=False, array_shape=None)

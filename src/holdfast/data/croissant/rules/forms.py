@@ -25,14 +25,8 @@ _WITH_HOST = {"http", "https", "ftp", "s3", "gs", "hf"}
 SCHEMES = frozenset(_WEB | _STORES | _REPOSITORIES)
 FILE_PROPERTIES = ("fullpath", "filename", "content", "lines", "lineNumbers")
 
-_SIZE = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgtpez]?i?b|bytes?|[kmgtp])?", re.IGNORECASE)
-_SEMVER = re.compile(
-    r"(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
-    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
-)
 _PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
 _LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
-_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
 _LIKE_A_REGEX = re.compile(r"^\^|\\\.|\(\?|\.\+|.\$$")
 
 
@@ -59,14 +53,6 @@ def date(value: str) -> str:
     return ""
 
 
-def interval(value: str) -> str:
-    """A date, or two with ``/`` between them, as ISO 8601 writes intervals."""
-    ends = value.split("/")
-    if len(ends) <= 2 and not any(date(end) for end in ends if end != ".."):
-        return ""
-    return "is neither a date nor an interval of ISO 8601, such as 2020/2022"
-
-
 def web_address(value: str) -> str:
     """An absolute URL that a browser can open."""
     parts = _split(value)
@@ -83,16 +69,6 @@ def absolute_address(value: str) -> str:
     return "is not an absolute URL"
 
 
-def semantic_version(value: str) -> str:
-    """MAJOR.MINOR.PATCH, as https://semver.org says."""
-    return "" if _SEMVER.fullmatch(value) else "is not MAJOR.MINOR.PATCH, such as 1.0.0"
-
-
-def content_size(value: str) -> str:
-    """A number, and a unit of bytes."""
-    return "" if _SIZE.fullmatch(value.strip()) else "is not a number of bytes, such as 117743 B"
-
-
 def licence(value: str) -> str:
     """A URL, or what may be an expression of SPDX identifiers."""
     placeholder = value.strip().casefold() in ("", "none", "unknown", "other", "public", "null")
@@ -102,13 +78,6 @@ def licence(value: str) -> str:
     ):
         return ""
     return "names no licence: neither a URL nor an SPDX identifier, such as CC-BY-4.0"
-
-
-def media_type(value: str) -> str:
-    """A media type, a URL, or one of the two words for repositories."""
-    if _MEDIA_TYPE.fullmatch(value) or not web_address(value) or value.startswith("git+"):
-        return ""
-    return "is neither a media type, such as text/csv, nor a URL"
 
 
 def array_shape(value: str) -> str:

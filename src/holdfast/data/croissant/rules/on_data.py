@@ -10,18 +10,20 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from holdfast.data.croissant.document.model import FileObject
+from holdfast.data.croissant.document.model import FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
+from holdfast.data.croissant.planning.selecting import comparable, equal
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
+from holdfast.data.croissant.scanning.columns import Column
 from holdfast.data.croissant.scanning.encodings import text_kind
 from holdfast.data.croissant.scanning.opening import compression, unpacked
 from holdfast.data.croissant.scanning.sql_text import identifier
@@ -30,6 +32,10 @@ from holdfast.numbers import counted
 
 SHOWN = 3
 """Values that a message gives as examples."""
+UNCHECKED = "CR905"
+"""The code of what could not be checked."""
+_UNREACHABLE = ("offline", "network")
+"""Codes of errors that say nothing about a file, only that it could not be looked at."""
 LOOKED_INTO = 25
 """Images of a field that a sample decodes."""
 
@@ -60,14 +66,16 @@ def check(
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
         for rule in DATA_RULES.values():
             for breach in rule.check(at_hand):
-                yield rule.code, breach
+                yield UNCHECKED if breach.unknown else rule.code, breach
 
 
 @data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
-        if not isinstance(error, WrongChecksum):
+        if error.code in _UNREACHABLE:
+            yield _not_checked(_named_at(part), error)
+        elif not isinstance(error, WrongChecksum):
             yield Breach(_named_at(part), _told(error), _remedy(error))
 
 
@@ -105,9 +113,9 @@ def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
 
 
-@data_rule("CR905", NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
-def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
-    """A sample looks at files that are on this machine."""
+@data_rule(UNCHECKED, NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
+def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
+    """Everything could be checked (a sample looks at files that are on this machine)."""
     for part in at_hand.dataset.metadata.file_objects:
         if at_hand.read.get(part.id, ()) is None and not part.contained_in:
             yield Breach(
@@ -202,29 +210,53 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(records.at, "there are no records", hint, WARNING)
 
 
+@data_rule("CR915", WARNING, clauses.EXTRACT, "Correct the files, or what is said of them.")
+def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
+    """Every column is there once, and in every file."""
+    for records in at_hand.record_sets:
+        if records.fields and records.id not in at_hand.broken:
+            with suppress(InputError):  # reported by CR914
+                for text in at_hand.dataset.records(records.id).remarks():
+                    yield Breach(records.at, text)
+
+
 @data_rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
         ids = {field.id for field in records.fields}
-        if not records.key or records.id in at_hand.broken or not ids.issuperset(records.key):
-            continue
-        keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
-        if at_hand.rows is not None:
-            keys = keys.head(at_hand.rows)
-        columns = list(map(identifier, keys.short_names()))
-        names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
-        at = records.where("cr:key")
-        [[missing]] = [
-            row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
-        ]
-        if missing:
-            yield Breach(at, f"{counted(missing, 'record')} without a whole key")
-        query = f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
-        repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
-        if repeated:
-            shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
-            yield Breach(at, f"the key is not unique: {shown}")
+        if records.key and records.id not in at_hand.broken and ids.issuperset(records.key):
+            at = records.where("cr:key")
+            try:
+                yield from _of_keys(at_hand, records, at)
+            except InputError as error:
+                yield _not_checked(at, error)
+
+
+def _of_keys(at_hand: AtHand, records: RecordSet, at: str) -> Iterator[Breach]:
+    """What is wrong with the keys of a record set."""
+    keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
+    if at_hand.rows is not None:
+        keys = keys.head(at_hand.rows)
+    columns = list(map(identifier, keys.short_names()))
+    names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
+    [[missing]] = [
+        row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
+    ]
+    if missing:
+        yield Breach(at, f"{counted(missing, 'record')} without a whole key")
+    query = (
+        f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
+    )
+    repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
+    if repeated:
+        shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
+        yield Breach(at, f"the key is not unique: {shown}")
+
+
+def _not_checked(at: str, error: InputError) -> Breach:
+    """That a rule could not be checked, and why."""
+    return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING, unknown=True)
 
 
 @data_rule(
@@ -235,12 +267,13 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
     for records, field in at_hand.sound_fields():
         if not field.references or field.source is None:
             continue
-        here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-        # The static rules report a join of types that cannot be compared.
-        with suppress(InputError):
-            [found] = _rows(
-                at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})
-            )
+        try:
+            here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
+            query = _orphans(here, there)
+            [found] = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
+        except InputError as error:
+            yield _not_checked(field.where("cr:references"), error)
+        else:
             if found["places"]:
                 places = counted(found["places"], "element" if field.is_list else "record")
                 values, target = counted(found["orphans"], "value"), field.references[0].target
@@ -250,10 +283,14 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
 
 
 def _orphans(here: LazyTable, there: LazyTable) -> str:
-    """The query for values of one table, also those in lists, that another one does not have."""
+    """The query for values of one table, also those in lists, that a join finds nowhere in another."""
     ours, theirs = (
         "unnest(v, recursive := true)" if pa.types.is_nested(table.schema.types[0]) else "v"
         for table in (here, there)
+    )
+    one, other = (
+        Column(f"{name}.v", table.duckdb_types()[0].partition("[")[0])
+        for name, table in (("here", here), ("there", there))
     )
     return f"""
         SELECT
@@ -262,8 +299,10 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
             list(v ORDER BY n DESC, v)[:{SHOWN}] AS shown
         FROM (
             SELECT v, count(*) AS n
-            FROM (SELECT {ours} AS v FROM records)
-            WHERE v NOT IN (SELECT v FROM (SELECT {theirs} AS v FROM known) WHERE v IS NOT NULL)
+            FROM (SELECT {ours} AS v FROM records) AS here
+            WHERE {comparable(one.sql, one.type)} IS NOT NULL AND NOT EXISTS (
+                FROM (SELECT {theirs} AS v FROM known) AS there WHERE {equal(one, other)}
+            )
             GROUP BY v
         )"""
 
@@ -273,17 +312,19 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
 )
 def images_decode(at_hand: AtHand) -> Iterator[Breach]:
     """Every image can be opened (of a sample, the first ones)."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return
     from io import BytesIO
 
     for records, field in at_hand.sound_fields():
         if "sc:ImageObject" not in field.data_types:
             continue
         bad, seen = 0, 0
-        for row in at_hand.values(records, field).head(LOOKED_INTO):
+        try:
+            Image = _pillow()
+            rows = _rows(at_hand.values(records, field).head(LOOKED_INTO))
+        except InputError as error:
+            yield _not_checked(field.where("cr:source"), error)
+            continue
+        for row in rows:
             images = row["v"] if isinstance(row["v"], list) else [row["v"]]
             for data in (data for data in images if data is not None):
                 seen += 1
@@ -294,6 +335,16 @@ def images_decode(at_hand: AtHand) -> Iterator[Breach]:
         if bad:
             message = f"{bad} of {counted(seen, 'image')} cannot be opened"
             yield Breach(field.where("cr:source"), message)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError(
+            "Pillow is not installed", code="unsupported", remedy="install pillow"
+        ) from error
+    return Image
 
 
 def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:
@@ -325,8 +376,8 @@ def _remedy(error: InputError) -> str:
 
 
 def _has(columns: Mapping[str, str], name: str) -> bool:
-    """Whether a table has a column, or one that the name leads into."""
-    return name in columns or any(
+    """Whether a table has a column (blanks around its name aside), or one that the name leads into."""
+    return name.strip() in map(str.strip, columns) or any(
         name.startswith((f"{column}.", f"{column}/")) for column in columns
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -13,7 +12,6 @@ from holdfast.data.croissant.rules.clauses import (
     NAMESPACES,
     RECOMMENDED,
     REQUIRED,
-    VERSION,
 )
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
@@ -31,7 +29,6 @@ _EXAMPLES = {
     "sc:datePublished": '"2024-05-31"',
 }
 _IDENTIFIED = frozenset({"@id", "name", "url", "identifier", "sameAs"})
-_OF_PEOPLE = frozenset({"email", "givenName", "familyName"})
 # Brought by version 1.1.
 _NEWER = {
     f"cr:{name}"
@@ -89,17 +86,6 @@ def no_version(context: Context) -> Iterator[Breach]:
         yield Breach(metadata.where("dct:conformsTo"), message, did_you_mean(stated, VERSIONS))
 
 
-@rule("CR105", WARNING, NAMESPACES, "Name a version that there is: 1.0 or 1.1.")
-def unknown_version(context: Context) -> Iterator[Breach]:
-    """The version of Croissant that a dataset conforms to is one that there is."""
-    for at, value in context.values(context.metadata, "dct:conformsTo"):
-        value = value.get("@id") if isinstance(value, dict) else value
-        if isinstance(value, str) and _of_croissant(value) and value.rstrip("/") not in VERSIONS:
-            yield Breach(
-                at, f"{quoted(value)} is not a known version", did_you_mean(value, VERSIONS)
-            )
-
-
 def _of_croissant(value: str) -> bool:
     return re.match(r"https?://mlcommons\.org/croissant/(?!RAI)", value) is not None
 
@@ -146,17 +132,6 @@ def bad_url(context: Context) -> Iterator[Breach]:
     yield from malformed(context, [context.metadata], forms.absolute_address, "sc:sameAs")
 
 
-@rule("CR112", WARNING, VERSION, "Write it like 1.0.0, in quotes.")
-def bad_version(context: Context) -> Iterator[Breach]:
-    """The dataset's version is MAJOR.MINOR.PATCH."""
-    for at, value in context.values(context.metadata, "sc:version"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        odd = isinstance(value, str) and forms.semantic_version(value)
-        if odd or (number and math.isfinite(value)):
-            wrong = "is not MAJOR.MINOR.PATCH, such as 1.0.0"
-            yield Breach(at, f"version {quoted(value)} {wrong}")
-
-
 @rule(
     "CR113",
     NOTE,
@@ -169,23 +144,6 @@ def bad_licence(context: Context) -> Iterator[Breach]:
     for at, value in context.values(context.metadata, "sc:license"):
         if isinstance(value, dict) and not _says(value, _IDENTIFIED):
             yield Breach(at, "a license has no name and no address")
-
-
-@rule(
-    "CR114",
-    WARNING,
-    REQUIRED,
-    'Write {"@type": "Person", "name": ...} or {"@type": "Organization", ...}.',
-)
-def unnamed_creator(context: Context) -> Iterator[Breach]:
-    """Creators and publishers are people or organisations with a name."""
-    for term in ("sc:creator", "sc:publisher"):
-        for at, value in context.values(context.metadata, term):
-            if isinstance(value, str):
-                wrong = "is a text, not a Person or an Organization"
-                yield Breach(at, f"{bare(term)} {quoted(value)} {wrong}")
-            elif isinstance(value, dict) and not _says(value, _IDENTIFIED | _OF_PEOPLE):
-                yield Breach(at, f"a {bare(term)} has no name")
 
 
 def _says(thing: Mapping[str, Any], names: Collection[str]) -> bool:

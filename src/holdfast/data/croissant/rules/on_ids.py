@@ -41,16 +41,6 @@ def id_twice(context: Context) -> Iterator[Breach]:
             yield Breach(at, message)
 
 
-@rule("CR023", WARNING, IDS, "Use letters, digits and - _ . / alone.")
-def odd_id(context: Context) -> Iterator[Breach]:
-    """An id has only letters that an IRI may have."""
-    for at, identity in _ids(context):
-        odd = [letter for letter in identity if letter in '<>"{}|\\^`' or ord(letter) < 32]
-        if odd and not any(letter.isspace() for letter in odd):
-            said = f"has a {quoted(odd[0])} in it, which no IRI may have"
-            yield Breach(at, f"the id {quoted(identity)} {said}")
-
-
 def _ids(context: Context) -> Iterator[tuple[str, str]]:
     """The ids of files, record sets and fields, each at its place; in version 0.8, made of names."""
     for part in _named(context):

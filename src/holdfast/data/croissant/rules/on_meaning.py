@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.data.croissant.document.model import Field, RecordSet
-from holdfast.data.croissant.document.slips import escaped
-from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import (
     CATEGORICAL,
     RAI,
@@ -15,9 +13,7 @@ from holdfast.data.croissant.rules.clauses import (
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import did_you_mean, quoted
-
-_SPLITS = ("cr:TrainingSplit", "cr:TrainSplit", "cr:ValidationSplit", "cr:TestSplit")
+from holdfast.data.croissant.rules.wording import quoted
 
 
 @rule("CR501", WARNING, CATEGORICAL, "Give key, the field that tells the items apart.", must=True)
@@ -51,18 +47,6 @@ def split_without_key(context: Context) -> Iterator[Breach]:
             yield Breach(records.at, f"the splits {quoted(records.id)} have no key")
 
 
-@rule("CR504", WARNING, SPLITS, "Write cr:TrainingSplit, cr:ValidationSplit or cr:TestSplit.")
-def unknown_split(context: Context) -> Iterator[Breach]:
-    """What a split is for is one of the purposes that Croissant names."""
-    for records in _enumerations(context, "cr:Split"):
-        for at, row in context.values(records, "cr:data"):
-            for key, value in row.items() if isinstance(row, dict) else ():
-                named = isinstance(value, str) and value.startswith("cr:")
-                if named and value not in _SPLITS:
-                    message = f"{quoted(value)} is not a split that Croissant knows"
-                    yield Breach(f"{at}/{escaped(key)}", message, did_you_mean(value, _SPLITS))
-
-
 def _enumerations(context: Context, data_type: str) -> Iterator[RecordSet]:
     for records in context.metadata.record_sets:
         is_enumeration = data_type == "sc:Enumeration" and records.is_enumeration
@@ -83,12 +67,3 @@ def rai_not_declared(context: Context) -> Iterator[Breach]:
     if used and not declared and not context.old:
         at = context.metadata.where(used[0])
         yield Breach(at, f"{used[0]} is used, and conformsTo does not name Croissant RAI", key=True)
-
-
-@rule("CR522", WARNING, RAI, "Write it like 2020-01-01/2022-12-31.")
-def rai_timeframe(context: Context) -> Iterator[Breach]:
-    """The time frame of the collection is made of dates of ISO 8601."""
-    term = "rai:dataCollectionTimeframe"
-    for at, value in context.values(context.metadata, term):
-        if isinstance(value, str) and (wrong := forms.interval(value)):
-            yield Breach(at, f"{quoted(value)} {wrong}")

@@ -12,9 +12,8 @@ from holdfast.data.croissant.planning.plan import Planner
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
 from holdfast.data.croissant.rules.context import Context, malformed
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.on_fields import source_cycle
-from holdfast.data.croissant.rules.on_resources import MEDIA, is_named_otherwise
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, bare, called, did_you_mean, quoted
@@ -29,6 +28,7 @@ _KINDS = {
 }
 _OF_FILES = ("fileObject", "fileSet", "distribution")
 _TABLES = frozenset({"csv", "tsv", "parquet", "arrow", "arff"})
+_MEDIA = ("image/", "audio/", "video/")
 _INSTEAD = "Take a column of the table; a transform follows a jsonPath into its values."
 
 
@@ -191,46 +191,18 @@ def bad_json_path(context: Context) -> Iterator[Breach]:
     return malformed(context, (*_extracts(context), *steps), forms.json_path, "cr:jsonPath")
 
 
-@rule("CR410", WARNING, EXTRACT, "Correct the extract, or encodingFormat.")
+@rule("CR410", ERROR, EXTRACT, _INSTEAD)
 def unfit_extract(context: Context) -> Iterator[Breach]:
-    """What is extracted fits the format of the file."""
-    unfit: dict[tuple[str, str], list[Breach]] = {}
+    """A JSONPath is taken of JSON."""
     for field, _, source in context.sources:
         resource, extract = context.resources.get(source.target), source.extract
-        if resource is None or extract is None or is_named_otherwise(resource):
+        if resource is None or extract is None or extract.json_path is None:
             continue
         formats = resource.encoding_formats
-        media = bool(formats) and all(one.startswith(MEDIA) for one in formats)
-        tables = bool(formats) and all(format_of(one) in _TABLES for one in formats)
-        if media and extract.column is not None:
-            term, severity = "cr:column", WARNING
-            taken, lacks = f"the column {quoted(extract.column)}", "columns"
-        elif (media or tables) and extract.json_path is not None:
-            term, severity = "cr:jsonPath", ERROR
-            taken, lacks = f"the JSONPath {quoted(extract.json_path)}", "JSON"
-        else:
-            continue
-        said = f"{called(field)} takes {taken} of {quoted(resource.id)}"
-        message = f"{said}, whose format {quoted(formats[0])} has no {lacks}"
-        hint = _INSTEAD if tables else ""
-        breach = Breach(extract.where(term), message, hint, severity)
-        unfit.setdefault((resource.id, term), []).append(breach)
-    for first, *others in unfit.values():
-        yield first._replace(message=first.message + and_others(len(others)))
-
-
-@rule("CR411", NOTE, JOINS, "Make the field the key of its record set, or reference the key.")
-def not_a_key(context: Context) -> Iterator[Breach]:
-    """What a field references is the key of its record set."""
-    for field, role, source in context.sources:
-        target = context.fields.get(source.target) if role == "references" else None
-        known = target and target[0].key and all(name in context.fields for name in target[0].key)
-        if target and known and target[1].id not in target[0].key:
-            yield Breach(
-                _place(source),
-                f"{called(field)} references {quoted(source.target)}, which is not the key of "
-                f"{quoted(target[0].id)}",
-            )
+        if formats and all(format_of(one) in _TABLES or one.startswith(_MEDIA) for one in formats):
+            taken = f"{called(field)} takes a JSONPath of {quoted(resource.id)}"
+            message = f"{taken}, whose format {quoted(formats[0])} has no JSON"
+            yield Breach(extract.where("cr:jsonPath"), message)
 
 
 @rule(

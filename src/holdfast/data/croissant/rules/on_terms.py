@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
+from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
-from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
+from holdfast.data.croissant.document.vocabulary import PREFIXES, canonical
 from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
 from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
-from holdfast.data.croissant.rules.namespaces import definitions
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import did_you_mean, quoted
+from holdfast.data.croissant.rules.wording import quoted
 
 # What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which
 # the standard explains and its own recommended context forgets.
@@ -123,11 +123,10 @@ def term_of_another(context: Context) -> Iterator[Breach]:
         first = entries[0]
         meaning = f"means {first.iri}" if first.iri else "means nothing"
         message = f"{quoted(first.key)} {meaning} in this @context, not {term}{_uses(entries)}"
-        hint = f'Add "{first.key}": "{term}" to @context.'
-        at = first.at
-        for defined_at, name, _ in definitions(context.document.value):
-            if name == first.key:
-                at, hint = defined_at, f'Let it be "{term}".'
+        hint, at = f'Add "{first.key}": "{term}" to @context.', first.at
+        own = context.document.value["@context"]
+        if isinstance(own, dict) and first.key in own:
+            hint, at = f'Let it be "{term}".', f"/@context/{escaped(first.key)}"
         yield Breach(at, message, hint, ERROR if term in _LOADED else WARNING, key=True)
 
 
@@ -166,35 +165,6 @@ def odd_context(context: Context) -> Iterator[Breach]:
         whole = slip.kind == "context" and slip.at == "/@context"
         if slip.kind in _CONTEXTS and not (bare and whole):
             yield Breach(slip.at, slip.message, key=True)
-    for space in context.namespaces:
-        hint = f"Did you mean {quoted(space.meant)}?"
-        yield Breach(
-            space.at, _odd_namespace(space.name, space.iri), hint, ERROR if space.needed else None
-        )
-    for at, name, iri in definitions(context.document.value):
-        if "://" not in iri or iri in NAMESPACES:
-            continue
-        near = did_you_mean(iri, _near_spaces(iri)) if iri.endswith(("/", "#")) else ""
-        if near or _missing_end(iri):
-            yield Breach(at, _odd_namespace(name, iri), near)
-
-
-def _odd_namespace(name: str, iri: str) -> str:
-    end, owner = _missing_end(iri), NAMESPACES.get(iri)
-    wrong = f"is the namespace of {owner}" if owner else "is not a known namespace"
-    wrong = f"lacks its last {quoted(end)}" if end else wrong
-    return f"{quoted(name)} stands for {quoted(iri)}, which {wrong}"
-
-
-def _missing_end(iri: str) -> str:
-    """What an address lacks at its end to be a known namespace."""
-    return next((end for end in "/#" if iri + end in NAMESPACES), "")
-
-
-def _near_spaces(iri: str) -> list[str]:
-    """Namespaces that an address of the same host may be a slip of."""
-    host = iri.partition("://")[2].partition("/")[0]
-    return [space for space in NAMESPACES if space.partition("://")[2].partition("/")[0] == host]
 
 
 @rule("CR014", WARNING, EXTERNAL, "Correct the name, or take the property out.")

@@ -33,19 +33,6 @@ def no_group(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"{said} has no capture group")
 
 
-@rule(
-    "CR433",
-    WARNING,
-    TRANSFORM,
-    "Make the other groups (?:...); the first that matches is the value.",
-)
-def many_groups(context: Context) -> Iterator[Breach]:
-    """A regular expression has one capture group."""
-    for at, said, _, groups in _regexes(context):
-        if groups > 1:
-            yield Breach(at, f"{said} has {groups} capture groups")
-
-
 @rule("CR434", ERROR, TRANSFORM, "Write it without look-around, back-references and atomic groups.")
 def not_linear(context: Context) -> Iterator[Breach]:
     """A regular expression runs in time that grows with the text alone."""

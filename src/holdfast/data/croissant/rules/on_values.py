@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.data.croissant.document.terms import Entry, Value
 from holdfast.data.croissant.rules.clauses import CONTEXT, FIELD, REQUIRED
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import Role
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
@@ -66,7 +66,6 @@ _WORDS = {
     "boolean": "true or false",
     "integer": "a whole number",
 }
-_LISTED = {"sc:distribution", "cr:recordSet", "cr:containedIn", "cr:key", "cr:transform"}
 # Objects of these stand for what their @id names; of those, for what they tell of it.
 _ADDRESSED = {"sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"}
 _TOLD = {"sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"}
@@ -195,16 +194,6 @@ def empty_value(context: Context) -> Iterator[Breach]:
     for part in context.parts:
         if part.thing.raw.get("@id") == "" and part.role != "other":
             yield Breach(f"{part.thing.at}/@id", '"@id" is empty', "Give it an id.")
-
-
-@rule("CR019", NOTE, REQUIRED, "Fill it, or take it out.")
-def empty_list(context: Context) -> Iterator[Breach]:
-    """Lists of files, record sets, containers, keys and transforms hold something where they are given."""
-    bare = context.lacks(context.metadata, "sc:distribution", "cr:recordSet")  # told as one
-    for role, entry in _entries(context):
-        if entry.term in _LISTED and entry.raw in ([], None) and not (bare and role == "dataset"):
-            message = f"{quoted(entry.key)} is {quoted(entry.raw)}, as if it were not there"
-            yield Breach(entry.at, message)
 
 
 def _entries(context: Context) -> Iterator[tuple[Role, Entry]]:

@@ -23,6 +23,7 @@ class Breach(NamedTuple):
     severity: Severity | None = None
     key: bool = False  # whether the name of the property is at fault, not its value
     offset: int | None = None  # in characters, where the pointer is not near enough
+    unknown: bool = False  # whether the rule could not be checked here
 
 
 Subject = TypeVar("Subject")

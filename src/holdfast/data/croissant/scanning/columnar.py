@@ -274,8 +274,24 @@ def _held(opening: Opening, place: int) -> dict[str, Column]:
 
         names = pq.read_schema(opening.paths[place]).names
         if len(names) == len(held):
+            _refuse_repeated(opening, names, place)
             return dict(zip(names, held.values(), strict=True))
     return held
+
+
+def _refuse_repeated(opening: Opening, names: Sequence[str], place: int) -> None:
+    """Refuse a wanted column if the file has several of that name: none of them can be addressed."""
+    for name in opening.named("column"):
+        if names.count(name) > 1:
+            raise InputError(
+                "the file has several columns of one name",
+                code="duplicate",
+                path=opening.members[place].fullpath,
+                place=f"column {name!r}",
+                found=f"{names.count(name)} columns",
+                expected="one",
+                remedy="rename the columns in the file",
+            )
 
 
 def _described(opening: Opening, relation: str, what: str) -> dict[str, Column]:
@@ -341,6 +357,7 @@ def _arrow_parts(opening: Opening) -> tuple[list[_Part], list[Callable[[], objec
                 batches = (batch.cast(schema) for batch in stream)
                 keep(opening, name, pa.RecordBatchReader.from_batches(schema, batches))
                 closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
+            _refuse_repeated(opening, schema.names, place)
             # Of two names that differ in nothing but case, the second one is another to DuckDB.
             described = _described(opening, name, "Arrow IPC").values()
             held = dict(zip(schema.names, described, strict=True))

@@ -57,6 +57,7 @@ class Scan:
         closers: what `close` calls, such as the dropping of a table of lines.
         kind: how files are read: csv, tsv, parquet, jsonl, json, arrow, lines; "" for whole files.
         paths: local copies of the members, where they were needed.
+        remarks: what a reader should know of the columns that were asked for; computed when called.
     """
 
     relation: str
@@ -66,6 +67,7 @@ class Scan:
     closers: list[Callable[[], object]] = field(default_factory=list, repr=False)
     kind: str = ""
     paths: list[Path] = field(default_factory=list, repr=False)
+    remarks: Callable[[], list[str]] = field(default=list, repr=False)
 
     def close(self) -> None:
         """Give back what the scan holds: tables of the connection, open files."""

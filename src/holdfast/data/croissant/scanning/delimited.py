@@ -11,8 +11,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -42,6 +44,7 @@ class Table:
         packed: "none", "gzip" or "zstd".
         empty_lines: lines before the names.
         line_end: of the names, where DuckDB would take the end of a line within one for it.
+        repeated: the names that the header has more than once, as it has them.
     """
 
     names: tuple[str, ...]
@@ -49,6 +52,7 @@ class Table:
     packed: str = "none"
     empty_lines: int = 0
     line_end: str = ""
+    repeated: tuple[str, ...] = ()
 
     def relation(self, paths: Sequence[Path]) -> str:
         """The files as a relation with columns c0, c1, ... of text."""
@@ -103,7 +107,22 @@ def scan(opening: Opening, kind: str) -> Scan:
         made["fileProperty", "lineNumbers"] = Column("line_number", "BIGINT")
         index = "member"
     made |= file_columns(opening.members, index)
-    return Scan(relation, made, opening.members, order="row_number() OVER ()")
+    remarks = partial(_remarks, opening, tables, wanted)
+    order = "row_number() OVER ()"
+    return Scan(relation, made, opening.members, order=order, remarks=remarks)
+
+
+def _remarks(opening: Opening, tables: Sequence[Table], wanted: Sequence[str]) -> list[str]:
+    """Wanted columns for which a header has several candidates; the first file that has them is named."""
+    found: dict[str, str] = {}
+    for member, table in zip(opening.members, tables, strict=True):
+        for name in wanted:
+            alike = [one for one in table.names if one.strip() == name.strip()]
+            if name in table.repeated or (name not in table.names and len(alike) > 1):
+                found.setdefault(name, member.fullpath)
+    return [
+        f"{path} has several columns {name!r}: the first is read" for name, path in found.items()
+    ]
 
 
 def tables_of(opening: Opening, kind: str, wanted: Sequence[str]) -> list[Table]:
@@ -164,7 +183,8 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     ]
     separator, row, lines = readings[min(lacking)[1]]
     empty, line_end = _line_ends(text, lines, member)
-    return Table(unique_names(row), separator, empty_lines=empty, line_end=line_end)
+    repeated = tuple(name for name, times in Counter(row).items() if times > 1 and name)
+    return Table(unique_names(row), separator, "none", empty, line_end, repeated)
 
 
 def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:

@@ -158,13 +158,15 @@ def _first_misfit(
     # A list with a null is not null, so TRY returns null only for a failure.
     tried = f"TRY([{value.sql}])"
     try:
-        return connection.execute(
+        # All of the result: one that is not fetched to its end keeps the connection busy.
+        rows = connection.execute(
             f"SELECT found, place, member FROM (SELECT CAST({raw.sql} AS VARCHAR) AS found, "
             f"{tried} AS kept, row_number() OVER () - 1 AS place, {scan.columns[MEMBER].sql} AS member "
             f"FROM {scan.relation}) WHERE kept IS NULL LIMIT 1"
-        ).fetchone()
+        ).fetchall()
     except duckdb.Error:
         return None
+    return rows[0] if rows else None
 
 
 def _misfit(
@@ -178,10 +180,10 @@ def _misfit(
     text, place, index = found
     member = scan.members[index]
     if len(scan.members) > 1:
-        counted = connection.execute(
+        [[before]] = connection.execute(
             f"SELECT count(*) FROM {scan.relation} WHERE {scan.columns[MEMBER].sql} < {index}"
-        ).fetchone()
-        place -= counted[0] if counted else 0
+        ).fetchall()
+        place -= before
     column = next(
         (name for (kind, name), made in scan.columns.items() if made == raw and name), None
     )

@@ -40,6 +40,7 @@ from holdfast.data.croissant.scanning.opening import (
 )
 from holdfast.data.croissant.scanning.sql_text import identifier, literal
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 
 _ORDER = "row_number() OVER ()"
 
@@ -90,7 +91,30 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
     made: dict[Key, Column] = {
         ("column", name): Column(identifier(name), kind) for name, kind in types.items()
     }
-    return _with_files(opening, relation, made, "file_index")
+    opened = _with_files(opening, relation, made, "file_index")
+    opened.remarks = partial(_remarks, opening, layout, {name: (name,) for name in wanted})
+    return opened
+
+
+def _remarks(opening: Opening, layout: str, ways: Mapping[str, tuple[Step, ...]]) -> list[str]:
+    """What no record of a file has, though records of other files do: null there (or misspelt)."""
+    if len(opening.members) < 2:
+        return []
+    query = (
+        f"SELECT file_index, {', '.join(f'bool_or({_finds(way)})' for way in ways.values())} "
+        f"FROM read_json_objects({options_of(opening, layout)}) GROUP BY ALL ORDER BY ALL"
+    )
+    lacking: dict[str, list[int]] = {}
+    with read_as("JSON", opening):
+        for place, *found in opening.connection.execute(query).fetchall():
+            for name, there in zip(ways, found, strict=True):
+                if not there:
+                    lacking.setdefault(name, []).append(place)
+    return [
+        f"{name!r} is in no record of {counted(len(places), 'file')}, such as "
+        f"{opening.members[places[0]].fullpath}: null there"
+        for name, places in lacking.items()
+    ]
 
 
 def _is_empty(opening: Opening, options: str) -> bool:
@@ -124,8 +148,9 @@ def _names(opening: Opening, options: str, wanted: Sequence[str] = ()) -> dict[s
             f"DESCRIBE SELECT * FROM read_json({options}, sample_size = 20480, "
             "union_by_name = true, convert_strings_to_integers = false, auto_detect = true)"
         ).fetchall()
-        held = {row[0]: row[1] for row in found}
-        for name in wanted:
+        # Records that are not objects come as one column `json`, which is a member of none.
+        held = {row[0]: row[1] for row in found if row[0] != "json" or len(found) > 1}
+        for name in (*wanted, *(["json"] if not held else [])):
             # Also where two names differ in nothing but case: one has another name in DuckDB.
             if (
                 name not in held
@@ -176,7 +201,11 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
             f"(SELECT {unique('record', [wanted[:1]])} AS record, croissant_file FROM {relation})"
         )
     made: dict[Key, Column] = {("column", name): _member(record, name) for name in wanted}
-    return _with_files(opening, relation, made, index)
+    opened = _with_files(opening, relation, made, index)
+    if record == "record":
+        ways = {name: (fitting[0], None, name) for name in wanted}
+        opened.remarks = partial(_remarks, opening, "unstructured", ways)
+    return opened
 
 
 def _member(record: str, name: str) -> Column:
@@ -227,7 +256,10 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
             relation = f"(SELECT {inner} AS record, croissant_file FROM {relation})"
         for path, way in steps.items():
             made["jsonPath", path] = Column(_in_record(way[len(stem) :]), "JSON")
-        return _with_files(opening, relation, made, "croissant_file")
+        opened = _with_files(opening, relation, made, "croissant_file")
+        if stem or layout != "unstructured":  # else each file is one record
+            opened.remarks = partial(_remarks, opening, layout, steps)
+        return opened
     lists = ", ".join(
         f"{all_matches('json', way)} AS l{place}" for place, way in enumerate(steps.values())
     )

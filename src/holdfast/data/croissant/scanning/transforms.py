@@ -37,14 +37,13 @@ def reads_content(field: Field, source: Source) -> bool:
     return steps or field.is_list or scalar_type(field) not in ("BLOB", "VARCHAR")
 
 
-def value_sql(column: Column, field: Field, source: Source, *, lenient: bool = False) -> Column:
+def value_sql(column: Column, field: Field, source: Source) -> Column:
     """The value of a field.
 
     Args:
         column: what `source.extract` gives: a column of a scan, or the value of another field.
         field: declares the type.
         source: its transforms are applied; its format is the field's.
-        lenient: values that do not fit become null, instead of failing when the query runs.
 
     Returns:
         An expression; of the type `duckdb_type` says, except where the file holds a date or time of a
@@ -57,8 +56,7 @@ def value_sql(column: Column, field: Field, source: Source, *, lenient: bool = F
         return Column(column.sql, scalar_type(field), late=True)
     for step in source.transforms:
         column = _transformed(column, step, field)
-    made = _array(column, shape(field), field)
-    return Column(f"TRY({made.sql})", made.type) if lenient else made
+    return _array(column, shape(field), field)
 
 
 def _transformed(column: Column, step: Transform, field: Field) -> Column:
