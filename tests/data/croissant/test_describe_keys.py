@@ -101,7 +101,7 @@ REFERENCES: dict[str, tuple[Tables, dict[str, str]]] = {
             "people": columns(name=["a", "b", "c"], sex=["male", "female", "male"]),
             "genders": columns(label=["male", "female"], url=["http://m.x", "http://f.x"]),
         },
-        {"people/sex": "genders/label"},
+        {},
     ),
     "a counter": ({"users": USERS, "t": columns(rank=["1", "2", "3"], v=["a", "b", "c"])}, {}),
     "an id of its own": (
@@ -161,14 +161,6 @@ def test_references(tmp_path: Path, case: str) -> None:
 def test_what_is_nearly_a_reference_is_noted(tmp_path: Path) -> None:
     write(tmp_path, REFERENCES["one value that is not there"][0])
     assert "1 of 3 values of 'user_id' are not in 'id' of 'users'" in notes(described(tmp_path))
-
-
-def test_a_small_table_that_names_its_keys_is_an_enumeration(tmp_path: Path) -> None:
-    write(tmp_path, REFERENCES["a lookup table"][0])
-    made = described(tmp_path)
-    assert record_sets(made)["enum_directions"]["dataType"] == "sc:Enumeration"
-    assert fields(made, "enum_directions")["label"]["equivalentProperty"] == "sc:name"
-    assert "dataType" not in record_sets(made)["enum"]
 
 
 def test_rows_that_were_not_looked_at_prove_nothing(tmp_path: Path) -> None:

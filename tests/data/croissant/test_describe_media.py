@@ -121,7 +121,7 @@ GROUPS = {
     "parts": (["00/a.png", "00/b.png", "01/c.png", "01/d.png"], {"images": (None, ())}),
     "deep": (["s1/c1/a.wav", "s1/c2/b.wav", "s2/c1/c.wav", "s2/c1/d.wav"], {"audio": (None, ())}),
     "splits below the kind": (
-        ["images/train/1.jpg", "images/val/2.jpg", "labels/train/1.txt", "labels/val/2.txt"],
+        ["images/train/1.jpg", "images/val/2.jpg", "labels/train/1.png", "labels/val/2.png"],
         {"images": (("train", "val"), ()), "labels": (("train", "val"), ())},
     ),
     "splits in names of folders": (
@@ -181,40 +181,6 @@ def test_names_of_tables(names: list[str], expected: dict[str, int]) -> None:
         group = table_group(candidates)
         found[group.name] = found.get(group.name, 0) + len(group.places)
     assert found == expected
-
-
-def test_texts(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "docs/pos/1.txt": b"good\n",
-            "docs/pos/2.txt": "sch\u00f6n".encode(),
-            "docs/neg/3.txt": b"bad",
-            "docs/neg/4.txt": b"",
-            "wiki.train.txt": b"one\ntwo\r\nthree",
-            "wiki.test.txt": b"four\n",
-            "README.txt": b"about",
-        },
-    )
-    made = described(tmp_path)
-    assert {row["filename"]: (row["text"], row["label"]) for row in loaded(made, "docs")} == {
-        "1.txt": ("good\n", "pos"),
-        "2.txt": ("sch\u00f6n", "pos"),
-        "3.txt": ("bad", "neg"),
-        "4.txt": ("", "neg"),
-    }
-    lines = [(row["line"], row["number"], row["split"]) for row in loaded(made, "texts")]
-    assert sorted(lines) == [
-        ("four", 0, "test"), ("one", 0, "train"), ("three", 2, "train"), ("two", 1, "train"),
-    ]  # fmt: skip
-    assert "described as a file only" in notes(made, "README.txt")
-
-
-def test_texts_that_are_no_utf8_are_files(tmp_path: Path) -> None:
-    write(tmp_path, {"a.txt": b"\xff\xfe\xfa", "b.txt": b"fine"})
-    made = described(tmp_path)
-    assert not record_sets(made)
-    assert "no UTF-8" in notes(made, "a.txt")
 
 
 def test_one_image_beside_tables_is_no_data(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ from described_files import refused
 from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.hub import HubDataset, hub_dataset
-from holdfast.data.croissant.fetching.repositories import list_repository
+from holdfast.data.croissant.fetching.hub import HubDataset, hub_dataset, list_repository
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.errors import InputError
 
@@ -160,106 +157,8 @@ def test_the_hub_refuses(hub: DataServer, tmp_path: Path) -> None:
             )
 
 
-# -- any other repository --------------------------------------------------------------------------
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
-    command = ["git", *identity, "-c", "commit.gpgsign=false", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    """A repository with a history, a pointer of Git LFS, a symbolic link, and a hook."""
-    folder = tmp_path / "work"
-    (folder / "data").mkdir(parents=True)
-    git(folder, "init", "--quiet")
-    (folder / "data" / "a.csv").write_bytes(b"old")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "old")
-    git(folder, "tag", "-a", "v1", "-m", "v1")
-    (folder / "data" / "a.csv").write_bytes(b"a,b\r\n1,2\n")
-    oid = hashlib.sha256(BIG).hexdigest()
-    (folder / "big.bin").write_text(
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(BIG)}\n"
-    )
-    (folder / ".gitattributes").write_text("big.bin filter=lfs diff=lfs merge=lfs -text\n")
-    (folder / "link").symlink_to("/etc/passwd")
-    git(folder, "-c", "filter.lfs.clean=cat", "-c", "filter.lfs.required=false", "add", ".")
-    git(folder, "commit", "--quiet", "-m", "new")
-    return folder
-
-
-def test_a_clone(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as inside of a hook
-    running = fetcher(tmp_path)
-    url = work.as_uri()
-    files = {file.path: file for file in list_repository(repository(url), running)}
-    assert list(files) == [".gitattributes", "big.bin", "data/a.csv", "link"]
-    table = files["data/a.csv"].location
-    assert isinstance(table, Path)
-    assert table.read_bytes() == b"a,b\r\n1,2\n"
-    assert (files["big.bin"].size, files["big.bin"].sha256) == (
-        len(BIG),
-        hashlib.sha256(BIG).hexdigest(),
-    )
-    link = files["link"].location
-    assert isinstance(link, Path)
-    assert not link.is_symlink()
-    assert link.read_text() == "/etc/passwd"
-    commit = (work / ".git" / "refs" / "heads" / "main").read_text().strip()
-    assert running.commits == {url: commit}
-    assert str(files["big.bin"].location) == f"{url}/raw/{commit}/big.bin"
-    shallow = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"],
-        cwd=table.parent,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        check=True,
-    )
-    assert shallow.stdout.strip() == b"1"
-
-
-def test_a_clone_follows_the_repository(work: Path, tmp_path: Path) -> None:
-    url = work.as_uri()
-    before = list_repository(repository(url), fetcher(tmp_path))
-    assert list_repository(repository(url), fetcher(tmp_path)) == before
-    (work / "new.txt").write_text("new")
-    git(work, "add", "new.txt")
-    git(work, "commit", "--quiet", "-m", "newer")
-    after = list_repository(repository(url), fetcher(tmp_path))
-    assert "new.txt" in {file.path for file in after}
-    offline = list_repository(repository(url), fetcher(tmp_path, offline=True))
-    assert offline == after
-
-
-@pytest.mark.parametrize("revision", ["v1", "main~1"])
-def test_a_revision(work: Path, tmp_path: Path, revision: str) -> None:
-    commit = git(work, "rev-parse", f"{revision}^{{commit}}").strip()
-    named = revision if revision == "v1" else commit
-    (file,) = list_repository(repository(f"{work.as_uri()}/tree/{named}"), fetcher(tmp_path))
-    assert isinstance(file.location, Path)
-    assert file.location.read_bytes() == b"old"
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("file:///nowhere/at/all", "network"),
-        ("--upload-pack=touch /tmp/x", "invalid-value"),
-        ("ext::sh -c touch% /tmp/x", "invalid-value"),
-    ],
-)
-def test_what_is_no_repository(tmp_path: Path, url: str, problem: str) -> None:
-    with refused(problem):
-        list_repository(repository(url), fetcher(tmp_path))
-    with pytest.raises(InputError):
-        list_repository(repository(url), fetcher(tmp_path, offline=True))
-
-
-def test_a_password_is_not_printed(tmp_path: Path) -> None:
-    url = "https://me:secret@127.0.0.1:9/x.git"
-    with refused("network") as caught:
+def test_other_repositories_are_refused(tmp_path: Path) -> None:
+    url = "https://me:secret@github.com/openai/gpt-3"
+    with refused("unsupported") as caught:
         list_repository(repository(url), fetcher(tmp_path))
     assert "secret" not in str(caught.value)

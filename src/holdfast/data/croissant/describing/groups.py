@@ -45,7 +45,6 @@ class Group:
         name: a name for the record set.
         split: the split; None if unknown.
         labels: classes named by the files' folders, sorted; empty if the folders are not classes.
-        numbered: file names contain a number other than a shard number, such as a year.
         partitions: columns from folders such as ``year=2024``, each with the values of the files.
         remark: what could not be determined about the folders; "" for nothing.
     """
@@ -55,7 +54,6 @@ class Group:
     name: str
     split: Split | None = None
     labels: tuple[str, ...] = ()
-    numbered: bool = False
     partitions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     remark: str = ""
 
@@ -102,13 +100,11 @@ def table_group(places: Sequence[Place]) -> Group:
         alone = first.stem
         own = len(places) == 1 and not _OF.search(alone) and not alone.isdigit()
         name = folders[-1] if folders else alone if own else "records"
-    numbered = len(places) > 1 and _numbers_mean(places)
     return Group(
         Kind.TABLE,
         tuple(places),
         name,
         find_split(places),
-        numbered=numbered,
         partitions=_partitions(places),
     )
 
@@ -132,7 +128,7 @@ def _partitions(places: Sequence[Place]) -> tuple[tuple[str, tuple[str, ...]], .
 
 
 def media_groups(places: Iterable[Place]) -> list[Group]:
-    """Images, audio, videos or texts (each kind for itself) as the trees that they stand in."""
+    """Images, audio or videos (each kind for itself) as the trees that they stand in."""
     trees: dict[tuple[Kind, str, str], list[Place]] = defaultdict(list)
     for place in sorted(places):
         trees[place.kind, _numberless(place.archive), place.charset].append(place)
@@ -176,7 +172,7 @@ def _media_group(
     kind: Kind, tree: Sequence[Place], name: str, labels: tuple[str, ...] = (), remark: str = ""
 ) -> Group:
     split = find_split(tree)
-    plain = {Kind.IMAGE: "images", Kind.AUDIO: "audio", Kind.VIDEO: "videos"}.get(kind, "texts")
+    plain = {Kind.IMAGE: "images", Kind.AUDIO: "audio", Kind.VIDEO: "videos"}[kind]
     bare = without_split(name).replace("{split}", "").strip("-_. ")
     return Group(kind, tuple(tree), bare or plain, split, labels, remark=remark)
 
@@ -211,14 +207,3 @@ def _no_classes(inside: dict[str, list[Place]], files: int) -> str:
 def _numberless(name: str) -> str:
     """A name with ``#`` for each of its numbers and random ids."""
     return _SHARD.sub("#", name)
-
-
-def _numbers_mean(places: Sequence[Place]) -> bool:
-    """Whether the numbers in file names say more than which shard a file is."""
-    if any(_OF.search(place.name) for place in places):
-        return False
-    found = (re.search(r"\d+", place.name) for place in places)
-    numbers = sorted({int(match[0]) for match in found if match})
-    return len(numbers) > 1 and numbers not in (
-        list(range(first, first + len(numbers))) for first in (0, 1)
-    )

@@ -60,8 +60,6 @@ class Fetcher:
         )
         self.history: list[Fetched] = []
         """Every file that was given, in the order in which each was first asked for."""
-        self.commits: dict[str, str] = {}
-        """URL of each repository that was cloned -> the commit."""
         self._seen: dict[tuple[str, Checksum | None], Fetched] = {}
         self._lock = threading.Lock()
 

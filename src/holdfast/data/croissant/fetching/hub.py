@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.errors import InputError
 from holdfast.files import write_whole
@@ -26,13 +26,13 @@ class RepositoryFile:
     Attributes:
         path: from the repository's root, with ``/``.
         size: its bytes; None where not known.
-        location: its URL, or the file in a clone.
+        location: its URL.
         sha256: as the repository states it (Git LFS does); hex.
     """
 
     path: str
     size: int | None
-    location: str | Path
+    location: str
     sha256: str | None = None
 
 
@@ -67,6 +67,24 @@ def hub_dataset(url: str) -> HubDataset | None:
         return None
     name, revision, folder = found.groups()
     return HubDataset(name, unquote(revision or "main"), unquote(folder or "").strip("/"))
+
+
+def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
+    """The files of a FileObject that is a repository of the hub, by path.
+
+    Raises:
+        InputError: it is none of the hub, or as `list_dataset`.
+    """
+    url = (file.content_url or "").removeprefix("git+")
+    dataset = hub_dataset(url)
+    if dataset is None:
+        raise InputError(
+            "only datasets of Hugging Face's hub can be fetched as repositories",
+            code="unsupported",
+            path=bare(url),
+            remedy=f"clone it with git, and name the folder: --map {file.id}=FOLDER",
+        )
+    return list_dataset(dataset, fetcher)
 
 
 def list_dataset(dataset: HubDataset, fetcher: Fetcher) -> list[RepositoryFile]:

@@ -192,8 +192,6 @@ def _fetched(
     files.fetcher.parallel = parallel
     files.fetcher.locked = locked.checksums if locked else {}
     whole = list({replace(member, inside=None, size=None): None for member in members})
-    if locked:
-        locked.check_commits(files.fetcher.commits)
     files.fetch(whole)
     by_url = {file.wanted.url: file for file in files.fetcher.history}
     found: dict[Path | str, DownloadedFile] = {}
@@ -228,5 +226,5 @@ def _ended(
             replace(file, wanted=replace(file.wanted, resource=owners.get(file.url, "")))
             for file in files.fetcher.history
         ]
-        write_lock(base.with_more(history, files.fetcher.commits), target, description)
+        write_lock(base.with_more(history), target, description)
     return Downloaded(files=tuple(found), seconds=time.perf_counter() - begun, lock=target)

@@ -265,15 +265,14 @@ class Listing:
         }
 
     def _repository(self, part: FileObject) -> Contents:
-        from holdfast.data.croissant.fetching.repositories import list_repository
+        from holdfast.data.croissant.fetching.hub import list_repository
 
         files = {file.path: file for file in list_repository(part, self._origins.fetcher)}
 
         def member(asking: str, name: str) -> Member:
             file = files[name]
-            if isinstance(file.location, str):
-                wanted = Wanted(url=file.location, sha256=file.sha256, size=file.size, name=name)
-                self._origins.expect(wanted)
+            wanted = Wanted(url=file.location, sha256=file.sha256, size=file.size, name=name)
+            self._origins.expect(wanted)
             return Member(asking, name, file.location, None, file.size)
 
         return Contents(files, member, part.content_url or part.id)

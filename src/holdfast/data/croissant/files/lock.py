@@ -16,7 +16,6 @@ from typing import Any
 from holdfast.data.croissant.fetching.wanted import Fetched
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
-from holdfast.remote import bare
 
 _FORMAT = 1
 _REMEDY = "if the change is intended, accept it with --update-lock"
@@ -49,12 +48,10 @@ class Lock:
     Attributes:
         description: the SHA-256 of the description's bytes; hex.
         files: by URL.
-        commits: URL of a cloned repository -> the commit.
     """
 
     description: str
     files: Mapping[str, LockedFile] = field(default_factory=dict)
-    commits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -78,24 +75,7 @@ class Lock:
                 remedy=_REMEDY,
             )
 
-    def check_commits(self, found: Mapping[str, str]) -> None:
-        """Compare what repositories stand at.
-
-        Raises:
-            InputError: if one has moved on.
-        """
-        for url, commit in found.items():
-            if self.commits.get(url, commit) != commit:
-                raise InputError(
-                    "the repository changed since the lock file was written",
-                    code="changed",
-                    path=url,
-                    found=f"commit {commit}",
-                    expected=f"commit {self.commits[url]}",
-                    remedy=_REMEDY,
-                )
-
-    def with_more(self, files: Iterable[Fetched], commits: Mapping[str, str]) -> Lock:
+    def with_more(self, files: Iterable[Fetched]) -> Lock:
         """The same with files that were fetched since."""
         more = {
             file.url: LockedFile(
@@ -110,7 +90,7 @@ class Lock:
             for file in files
         }
         # A file that is locked already keeps its entry: what it was fetched from may be gone.
-        return Lock(self.description, {**more, **self.files}, {**commits, **self.commits})
+        return Lock(self.description, {**more, **self.files})
 
 
 def description_sha256(path: Path) -> str:
@@ -146,7 +126,6 @@ def read_lock(path: Path) -> Lock | None:
         return Lock(
             str(told["description"]["sha256"]),
             {file.url: file for file in files},
-            {bare(url): str(commit) for url, commit in told["commits"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -168,6 +147,5 @@ def write_lock(lock: Lock, path: Path, description: Path) -> None:
         "format": _FORMAT,
         "description": {"file": description.name, "sha256": lock.description},
         "files": [asdict(lock.files[url]) for url in sorted(lock.files)],
-        "commits": dict(sorted(lock.commits.items())),
     }
     write_whole(path, (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode())

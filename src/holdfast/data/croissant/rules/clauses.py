@@ -21,16 +21,13 @@ def _section(name: str) -> Clause:
 
 
 JSON = Clause("RFC 8259, The JavaScript Object Notation", "https://www.rfc-editor.org/rfc/rfc8259")
-RAI = Clause("Croissant RAI", "https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html")
 
 NAMESPACES = _section("Namespaces")
 IDS = _section("ID and Reference Mechanism")
 REQUIRED = _section("Required")
 RECOMMENDED = _section("Recommended")
 MODIFIED = _section("Modified and Added Properties")
-VERSION = _section("Version")
 CHECKSUMS = _section("Checksums")
-LIVE = _section("Live Datasets")
 FILE_OBJECT = _section("FileObject")
 FILE_SET = _section("FileSet")
 RECORD_SET = _section("RecordSet")

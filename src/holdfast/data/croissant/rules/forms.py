@@ -26,8 +26,6 @@ SCHEMES = frozenset(_WEB | _STORES | _REPOSITORIES)
 FILE_PROPERTIES = ("fullpath", "filename", "content", "lines", "lineNumbers")
 
 _PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
-_LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
-_LIKE_A_REGEX = re.compile(r"^\^|\\\.|\(\?|\.\+|.\$$")
 
 
 def checksum(value: str, digits: int) -> str:
@@ -67,17 +65,6 @@ def absolute_address(value: str) -> str:
     if parts and parts.scheme and (parts.netloc or parts.path) and not re.search(r"\s", value):
         return ""
     return "is not an absolute URL"
-
-
-def licence(value: str) -> str:
-    """A URL, or what may be an expression of SPDX identifiers."""
-    placeholder = value.strip().casefold() in ("", "none", "unknown", "other", "public", "null")
-    words = re.split(r"(?<!\s)\s++(?:AND|OR|WITH)\s++", value.strip().strip("()"))
-    if not placeholder and (
-        not absolute_address(value) or all(_LICENCE_WORD.fullmatch(word) for word in words)
-    ):
-        return ""
-    return "names no licence: neither a URL nor an SPDX identifier, such as CC-BY-4.0"
 
 
 def array_shape(value: str) -> str:
@@ -120,24 +107,6 @@ def _escape(path: str) -> str:
 def pattern_escapes(value: str) -> str:
     """A glob pattern whose matches would lie outside the container."""
     return "leads out of its container" if ".." in re.split(r"[\\/]", value) else ""
-
-
-def pattern(value: str) -> str:
-    """A glob pattern that can match something; one that escapes is `pattern_escapes`'."""
-    if pattern_escapes(value):
-        return ""
-    if not value.strip():
-        return "is empty, and matches nothing"
-    if re.match(r"\[\s*['\"]", value):
-        return "looks like a list in the syntax of Python, and matches nothing as it stands"
-    if _LIKE_A_REGEX.search(value):
-        return "looks like a regular expression, and matches nothing as it stands"
-    if value.startswith("/"):
-        return "begins with a slash; paths in a container do not"
-    for opening, closing in ("[]", "{}"):
-        if value.count(opening) != value.count(closing):
-            return f"has {opening} and {closing} that do not pair"
-    return ""
 
 
 def python_regex(value: str) -> tuple[str, int]:

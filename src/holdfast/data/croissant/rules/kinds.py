@@ -22,20 +22,6 @@ def comparable(one: str, other: str) -> bool:
     return not one or not other or one == other or any({one, other} <= kinds for kinds in alike)
 
 
-def agree(one: str, other: str) -> bool:
-    """Whether one of two atomic types is the other, or a narrower form of it, as sc:URL is of sc:Text."""
-    made_of = {ATOMIC_TYPES[one], ATOMIC_TYPES[other]}
-    if "sc:Number" in (one, other):
-        return made_of <= {"integer", "float"}
-    both_sized = one.startswith("cr:") and other.startswith("cr:")
-    return one == other or (len(made_of) == 1 and not both_sized)
-
-
-def is_scalar(name: str) -> bool:
-    """Whether a data type is atomic: no bytes and no box, which may stand beside what they are made of."""
-    return ATOMIC_TYPES.get(name, "bytes") not in ("bytes", "box")
-
-
 def fits(value: Any, kind: str, *, many: bool) -> bool:
     """Whether a JSON value may stand for a value of a kind; null always may."""
     if value is None or kind in ("", "bytes"):

@@ -36,8 +36,6 @@ UNCHECKED = "CR905"
 """The code of what could not be checked."""
 _UNREACHABLE = ("offline", "network")
 """Codes of errors that say nothing about a file, only that it could not be looked at."""
-LOOKED_INTO = 25
-"""Images of a field that a sample decodes."""
 
 
 def check(
@@ -305,46 +303,6 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
             )
             GROUP BY v
         )"""
-
-
-@data_rule(
-    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are not images, or replace them."
-)
-def images_decode(at_hand: AtHand) -> Iterator[Breach]:
-    """Every image can be opened (of a sample, the first ones)."""
-    from io import BytesIO
-
-    for records, field in at_hand.sound_fields():
-        if "sc:ImageObject" not in field.data_types:
-            continue
-        bad, seen = 0, 0
-        try:
-            Image = _pillow()
-            rows = _rows(at_hand.values(records, field).head(LOOKED_INTO))
-        except InputError as error:
-            yield _not_checked(field.where("cr:source"), error)
-            continue
-        for row in rows:
-            images = row["v"] if isinstance(row["v"], list) else [row["v"]]
-            for data in (data for data in images if data is not None):
-                seen += 1
-                try:
-                    Image.open(BytesIO(data)).verify()
-                except Exception:  # whatever a decoder raises
-                    bad += 1
-        if bad:
-            message = f"{bad} of {counted(seen, 'image')} cannot be opened"
-            yield Breach(field.where("cr:source"), message)
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise InputError(
-            "Pillow is not installed", code="unsupported", remedy="install pillow"
-        ) from error
-    return Image
 
 
 def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:

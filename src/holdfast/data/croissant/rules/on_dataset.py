@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import (
-    MODIFIED,
     NAMESPACES,
     RECOMMENDED,
     REQUIRED,
@@ -28,14 +26,9 @@ _EXAMPLES = {
     "sc:creator": '{"@type": "Person", "name": "..."}, or "Organization"',
     "sc:datePublished": '"2024-05-31"',
 }
-_IDENTIFIED = frozenset({"@id", "name", "url", "identifier", "sameAs"})
+
+
 # Brought by version 1.1.
-_NEWER = {
-    f"cr:{name}"
-    for name in ("isArray", "arrayShape", "annotation", "readLines", "unArchive", "sdVersion")
-}
-
-
 @rule("CR102", ERROR, REQUIRED, "Give name and description.", must=True)
 def required(context: Context) -> Iterator[Breach]:
     """A dataset has a name and a description."""
@@ -90,23 +83,6 @@ def _of_croissant(value: str) -> bool:
     return re.match(r"https?://mlcommons\.org/croissant/(?!RAI)", value) is not None
 
 
-@rule("CR106", NOTE, NAMESPACES, 'Let conformsTo be "http://mlcommons.org/croissant/1.1".')
-def newer_terms(context: Context) -> Iterator[Breach]:
-    """A description of version 1.0 uses the terms of 1.0."""
-    stated = any(_of_croissant(value) for value in context.metadata.conforms_to)
-    if context.metadata.version != "1.0" or not stated:
-        return
-    used: dict[str, str] = {}
-    for thing in context.things.values():
-        for entry in thing.entries:
-            if entry.term in _NEWER:
-                used.setdefault(bare(entry.term), entry.at)
-    if used:
-        at = next(iter(used.values()))
-        message = f"version 1.1 brought {', '.join(used)}; this description is of 1.0"
-        yield Breach(at, message, key=True)
-
-
 @rule("CR107", NOTE, RECOMMENDED, "Add those that are known.")
 def recommended(context: Context) -> Iterator[Breach]:
     """A dataset has a version, keywords, a publisher and a citation."""
@@ -130,33 +106,3 @@ def bad_url(context: Context) -> Iterator[Breach]:
     """Addresses are absolute URLs."""
     yield from malformed(context, [context.metadata], forms.web_address, "sc:url")
     yield from malformed(context, [context.metadata], forms.absolute_address, "sc:sameAs")
-
-
-@rule(
-    "CR113",
-    NOTE,
-    REQUIRED,
-    "Give the URL of a licence of https://spdx.org/licenses/, or its identifier.",
-)
-def bad_licence(context: Context) -> Iterator[Breach]:
-    """A licence is given by a URL or an SPDX identifier."""
-    yield from malformed(context, [context.metadata], forms.licence, "sc:license")
-    for at, value in context.values(context.metadata, "sc:license"):
-        if isinstance(value, dict) and not _says(value, _IDENTIFIED):
-            yield Breach(at, "a license has no name and no address")
-
-
-def _says(thing: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether an object has, under one of some names, something that is not empty."""
-    return any(
-        bool(value.strip() if isinstance(value, str) else value)
-        for key, value in thing.items()
-        if key.rpartition(":")[2].rpartition("/")[2] in names
-    )
-
-
-@rule("CR115", NOTE, MODIFIED, "Add distribution and recordSet, so that programs can load it.")
-def no_resources(context: Context) -> Iterator[Breach]:
-    """A dataset describes its files or its records."""
-    if context.lacks(context.metadata, "sc:distribution", "cr:recordSet"):
-        yield Breach(context.metadata.at, "the dataset has neither distribution nor recordSet")

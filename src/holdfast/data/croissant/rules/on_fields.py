@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import DATA_TYPES
 from holdfast.data.croissant.rules import forms, kinds
-from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY, IDS
+from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY
 from holdfast.data.croissant.rules.context import Context, about, cycles, malformed, way_round
-from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import bare, called, did_you_mean, quoted
+from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
 
 _ORIGINS = ("cr:source", "cr:value", "cr:subField")
 
@@ -27,16 +27,6 @@ def no_source(context: Context) -> Iterator[Breach]:
 
 def _is_inline(records: RecordSet) -> bool:
     return records.data is not None or "cr:data" in records.written
-
-
-@rule("CR322", WARNING, FIELD, "Give it a source as well: the column that holds the key.")
-def only_references(context: Context) -> Iterator[Breach]:
-    """A field that references another one also has a source."""
-    for records in context.metadata.record_sets:
-        for field in context.fields_of(records) if records.data is None else ():
-            if field.references and context.lacks(field, *_ORIGINS):
-                said = "has references alone; its values are taken from there"
-                yield about(field, said, "cr:references")
 
 
 @rule("CR323", ERROR, FIELD, "Keep one of the two.")
@@ -130,22 +120,6 @@ def misfit_value(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the value {quoted(field.value)} does not fit {types}")
 
 
-@rule("CR331", NOTE, IDS, "Write the record set's id, a slash, and the field's name.")
-def unprefixed_id(context: Context) -> Iterator[Breach]:
-    """The id of a field begins with that of its record set."""
-    for records in () if context.old else context.metadata.record_sets:
-        start = f"{records.id}/"
-        wrong = [
-            field
-            for field in records.fields
-            if not field.id.startswith(start) and context.has_id(field)
-        ]
-        if wrong and records.id and context.has_id(records):
-            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            message = f"the id {quoted(wrong[0].id)} does not begin with {quoted(start)}{more}"
-            yield Breach(f"{wrong[0].at}/@id", message)
-
-
 @rule("CR332", ERROR, HIERARCHY, "Give parentField both a source and references.")
 def half_parent(context: Context) -> Iterator[Breach]:
     """A parentField has both sides of its join."""
@@ -181,17 +155,6 @@ def source_cycle(context: Context) -> Iterator[Breach]:
         ]
         at = places[0] if places else context.fields[circle[0]][1].at
         yield Breach(at, f"sources go round: {way_round(circle)}")
-
-
-@rule("CR334", WARNING, DATA_TYPE, "Keep the one that every value fits; semantic types may stay.")
-def contrary_types(context: Context) -> Iterator[Breach]:
-    """The atomic types of a field agree on what its values are made of."""
-    for field in context.all_fields:
-        types = [(at, name) for at, _, name in context.terms_at(field, "cr:dataType")]
-        atomic = [(at, name) for at, name in types if kinds.is_scalar(name)]
-        contrary = [(at, name) for at, name in atomic if not kinds.agree(atomic[0][1], name)]
-        for at, name in contrary[:1]:
-            yield Breach(at, f"{called(field)} is {atomic[0][1]} and {name} at once")
 
 
 def _named(field: Field) -> list[Source]:

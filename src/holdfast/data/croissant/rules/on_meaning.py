@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.rules.clauses import (
     CATEGORICAL,
-    RAI,
     SPLITS,
 )
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import NOTE, WARNING
+from holdfast.data.croissant.rules.findings import WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
 
@@ -57,13 +56,3 @@ def _enumerations(context: Context, data_type: str) -> Iterator[RecordSet]:
 def _is_name(field: Field) -> bool:
     names = {field.short.rpartition("/")[2], field.id.rpartition("/")[2]}
     return "name" in names or "sc:name" in (*field.data_types, *field.equivalent_properties)
-
-
-@rule("CR521", NOTE, RAI, 'Add "http://mlcommons.org/croissant/RAI/1.0" to conformsTo.')
-def rai_not_declared(context: Context) -> Iterator[Breach]:
-    """A description with responsible-AI properties says that it conforms to Croissant RAI."""
-    used = [term for term in context.metadata.properties if term.startswith("rai:")]
-    declared = any("/RAI/" in version for version in context.metadata.conforms_to)
-    if used and not declared and not context.old:
-        at = context.metadata.where(used[0])
-        yield Breach(at, f"{used[0]} is used, and conformsTo does not name Croissant RAI", key=True)

@@ -15,14 +15,6 @@ from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import called, quoted
 
 
-@rule("CR301", WARNING, RECORD_SET, "Give field, or take the record set out.")
-def no_fields(context: Context) -> Iterator[Breach]:
-    """A record set has fields."""
-    for records in context.metadata.record_sets:
-        if context.lacks(records, "cr:field"):
-            yield about(records, "has no fields", "cr:field")
-
-
 @rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
 def unknown_key(context: Context) -> Iterator[Breach]:
     """A key names fields of its record set."""

@@ -183,13 +183,6 @@ def escaping_pattern(context: Context) -> Iterator[Breach]:
     return malformed(context, context.metadata.file_sets, forms.pattern_escapes, *patterns)
 
 
-@rule("CR218", WARNING, FILE_SET, "Write a glob pattern, relative to the root of the container.")
-def odd_pattern(context: Context) -> Iterator[Breach]:
-    """Patterns can match something."""
-    patterns = ("cr:includes", "cr:excludes")
-    return malformed(context, context.metadata.file_sets, forms.pattern, *patterns)
-
-
 def _containers(context: Context) -> Iterator[tuple[FileObject | FileSet, Container]]:
     for part in context.resources_written:
         for container in part.contained_in:
