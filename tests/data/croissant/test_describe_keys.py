@@ -101,7 +101,7 @@ REFERENCES: dict[str, tuple[Tables, dict[str, str]]] = {
             "people": columns(name=["a", "b", "c"], sex=["male", "female", "male"]),
             "genders": columns(label=["male", "female"], url=["http://m.x", "http://f.x"]),
         },
-        {},
+        {"people/sex": "genders/label"},
     ),
     "a counter": ({"users": USERS, "t": columns(rank=["1", "2", "3"], v=["a", "b", "c"])}, {}),
     "an id of its own": (

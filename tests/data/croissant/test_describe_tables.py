@@ -336,27 +336,24 @@ def test_what_no_type_describes_is_left_out_and_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "split", "extra"),
+    ("names", "split"),
     [
-        (["part-00000.parquet", "part-00001.parquet"], False, ()),
-        (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], True, ()),
-        (["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"], True, ()),
-        (["train/0.parquet", "validation/0.parquet"], True, ()),
-        (["mnist_train.parquet", "mnist_test.parquet"], True, ()),
-        (["stock_2000.parquet", "stock_2001.parquet"], False, ("file",)),
-        (["x-1.parquet", "x-2.parquet", "x-10.parquet"], False, ("file",)),
+        (["part-00000.parquet", "part-00001.parquet"], False),
+        (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], True),
+        (["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"], True),
+        (["train/0.parquet", "validation/0.parquet"], True),
+        (["mnist_train.parquet", "mnist_test.parquet"], True),
+        (["x-1.parquet", "x-2.parquet", "x-10.parquet"], False),
     ],
 )
-def test_files_that_are_one_table(
-    tmp_path: Path, names: list[str], split: bool, extra: tuple[str, ...]
-) -> None:
+def test_files_that_are_one_table(tmp_path: Path, names: list[str], split: bool) -> None:
     for place, name in enumerate(names):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"a": [place, place + 10]}), tmp_path / name)
     made = described(tmp_path)
     (name,) = set(record_sets(made)) - {"splits"}
     rows = loaded(made, name)
-    assert set(types(made, name)) == {"a", *(["split"] if split else []), *extra}
+    assert set(types(made, name)) == {"a", *(["split"] if split else [])}
     assert sorted(row["a"] for row in rows) == sorted(
         value for place in range(len(names)) for value in (place, place + 10)
     )
@@ -364,8 +361,6 @@ def test_files_that_are_one_table(
         file = names[row["a"] % 10]
         if split:
             assert row["split"] in file
-        if extra:
-            assert row["file"] == Path(file).name
     objects = [each for each in made.metadata["distribution"] if each["@type"] == "cr:FileObject"]
     assert sorted(each["contentUrl"] for each in objects) == sorted(names)
     assert all(len(each["sha256"]) == 64 for each in objects)
@@ -557,7 +552,6 @@ def test_one_object_in_each_file(tmp_path: Path) -> None:
             "tags": row["tags"],
             "at": {"item/at/x": i},
             "late": row.get("late"),
-            "file": f"item_{3 * i:03d}.json",
         }
         for i, row in enumerate(rows)
     ]

@@ -242,14 +242,3 @@ def test_a_damaged_lock(server: DataServer, tmp_path: Path, text: str, problem: 
         download(path, cache=tmp_path / "cache")
     download(path, cache=tmp_path / "cache", update_lock=True)
     download(path, cache=tmp_path / "cache")
-
-
-def test_a_repository_that_moved_on(tmp_path: Path) -> None:
-    lock = read_lock(tmp_path / "none")
-    assert lock is None
-    from holdfast.data.croissant.files.lock import Lock
-
-    locked = Lock("0" * 64, {}, {"https://host/r": "abc"})
-    locked.check_commits({"https://host/r": "abc", "https://host/new": "def"})
-    with refused("changed"):
-        locked.check_commits({"https://host/r": "def"})

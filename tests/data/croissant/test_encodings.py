@@ -160,7 +160,7 @@ def test_whole_files_of_an_archive(tmp_path: Path, transform: dict[str, str]) ->
 
 @pytest.mark.parametrize("codec", ["windows-1252", "utf-16-le", "shift_jis"])
 def test_a_described_encoding_is_the_one_that_loads(tmp_path: Path, codec: str) -> None:
-    """Of two tables of one shape and a text in a zip; what is UTF-8 stays so."""
+    """Of two tables of one shape and one in a zip; what is UTF-8 stays so."""
     words = ["日本", "plain"] if codec == "shift_jis" else ["Ærø", "it’s"]
     table = "id,word\n" + "".join(f"{place},{word}\n" for place, word in enumerate(words))
     for name in ("one", "two"):
@@ -169,19 +169,18 @@ def test_a_described_encoding_is_the_one_that_loads(tmp_path: Path, codec: str) 
     (tmp_path / "two" / "two.csv.gz").write_bytes(gzip.compress(table.encode(codec)))
     (tmp_path / "eight.tsv").write_text("n\tname\n1\tÆrø\n2\tZoë\n")
     with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
-        for number, word in enumerate(words):
-            archive.writestr(f"texts/{number}.txt", word.encode(codec))
+        archive.writestr("three/three.csv", table.replace("word", "noun").encode(codec))
     done = invoke(app, ["croissant", "describe", str(tmp_path), "--encoding", codec])
     assert done.exit_code == 0, done.output
     dataset = Dataset(tmp_path / "croissant.json")
     loaded = {
         name: dataset.records(name).to_arrow().to_pylist()
-        for name in ("one", "two", "eight", "texts")
+        for name in ("one", "two", "eight", "three")
     }
     assert [row["one/word"] for row in loaded["one"]] == words
     assert [row["two/word"] for row in loaded["two"]] == words
     assert [row["eight/name"] for row in loaded["eight"]] == ["Ærø", "Zoë"]
-    assert sorted(row["texts/text"] for row in loaded["texts"]) == sorted(words)
+    assert [row["three/noun"] for row in loaded["three"]] == words
 
 
 def test_an_unknown_encoding_is_not_described(tmp_path: Path) -> None:

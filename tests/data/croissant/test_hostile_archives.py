@@ -183,9 +183,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
         "overlaps",
         "odd",
     ),
-    "wrong_crc_bzip2.zip": (
-        lambda: directory_field(zip_of(("odd", b"abc"), method=zipfile.ZIP_BZIP2), 16, "<L", 7),
-        "damaged",
+    "bzip2.zip": (
+        lambda: zip_of(("odd", b"abc"), method=zipfile.ZIP_BZIP2),
+        "not supported",
         "odd",
     ),
     "wrong_crc.zip": (
@@ -442,20 +442,15 @@ with resources(
 """
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        zipfile.ZIP_DEFLATED,
-        zipfile.ZIP_BZIP2,
-        pytest.param(zipfile.ZIP_LZMA, marks=pytest.mark.full),
-    ],
-)
-def test_a_zip_that_lies_about_its_size_takes_no_memory(method: int, tmp_path: Path) -> None:
-    """70 MiB that the directory calls 100 bytes; as bzip2, they are packed into 100."""
+def test_a_zip_that_lies_about_its_size_takes_no_memory(tmp_path: Path) -> None:
+    """70 MiB that the directory calls 100 bytes."""
     folder = tmp_path / "data"
     folder.mkdir()
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", method) as archive, archive.open("x", "w") as member:
+    with (
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x", "w") as member,
+    ):
         for _ in range(70):
             member.write(ZEROS)
     (folder / "x.zip").write_bytes(directory_field(out.getvalue(), 24, "<L", 100))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.document.json_text import MAX_DEPTH, MAX_SLIPS, parse
+from holdfast.data.croissant.document.json_text import MAX_DEPTH, parse
 from holdfast.data.croissant.document.slips import Lines, escaped, tokens
 
 JSON = st.recursive(
@@ -93,8 +93,8 @@ def test_every_prefix_of_a_document_is_read_as_far_as_it_goes(value: Any, data: 
     parsed = parse(text[:cut])
     assert parsed.slips
     assert isinstance(parsed.value, dict)
-    assert parsed.slips[-1].kind == "truncated"
-    assert parsed.slips[-1].offset == cut
+    assert parsed.slips[-1].kind in ("truncated", "syntax")
+    assert parsed.slips[-1].offset <= cut
 
 
 def test_every_file_of_the_suite(shared_data: Path) -> None:
@@ -105,79 +105,59 @@ def test_every_file_of_the_suite(shared_data: Path) -> None:
 
 
 SLIPS = [
-    ('{"a":1,}', {"a": 1}, [("trailing-comma", 6)]),
-    ("[1,2,]", [1, 2], [("trailing-comma", 4)]),
-    ('{"a":1 "b":2}', {"a": 1, "b": 2}, [("missing-comma", 7)]),
-    ("[1 2]", [1, 2], [("missing-comma", 3)]),
-    ("[1,,2]", [1, 2], [("extra-comma", 3)]),
-    ("{,}", {}, [("extra-comma", 1)]),
-    ('{"a" 1}', {"a": 1}, [("missing-colon", 5)]),
-    ('{"a":}', {"a": None}, [("missing-value", 5)]),
-    ('{"a"}', {"a": None}, [("missing-value", 4)]),
+    ('{"a":1,}', {"a": 1}, [("syntax", 7)]),
+    ("[1,2,]", [1, 2], [("syntax", 5)]),
+    ('{"a":1 "b":2}', {"a": 1}, [("syntax", 7)]),
+    ("[1 2]", [1], [("syntax", 3)]),
+    ("[1,,2]", [1], [("syntax", 3)]),
+    ('{"a" 1}', {}, [("syntax", 5)]),
+    ('{"a":}', {}, [("syntax", 5)]),
     ('{"a":1,"b":2,"a":3}', {"a": 3, "b": 2}, [("duplicate-key", 13)]),
     ('{"a":1,"\\u0061":2}', {"a": 2}, [("duplicate-key", 7)]),
-    ("{'a':'it\\'s'}", {"a": "it's"}, [("single-quotes", 1), ("single-quotes", 5)]),
-    ("{a:1}", {"a": 1}, [("word", 1)]),
-    ("{1:2}", {"1": 2}, [("no-string-key", 1)]),
-    ('{{"b":1},"a":2}', {"a": 2}, [("no-key", 1)]),
-    ("[01]", [1], [("number", 1)]),
-    ("[+1]", [1], [("number", 1)]),
-    ("[.5]", [0.5], [("number", 1)]),
-    ("[1.]", [1.0], [("number", 1)]),
+    ("{'a':1}", {}, [("syntax", 1)]),
+    ("{a:1}", {}, [("syntax", 1)]),
+    ("[01]", [0], [("syntax", 2)]),
+    ("[+1]", [], [("syntax", 1)]),
+    ("[1.]", [1], [("syntax", 2)]),
     ("[1e999]", [math.inf], [("number", 1)]),
-    ("[True, None]", [True, None], [("word", 1), ("word", 7)]),
+    ("[True]", [], [("syntax", 1)]),
     ("[Infinity, -Infinity]", [math.inf, -math.inf], [("not-finite", 1), ("not-finite", 11)]),
-    ('{"a": 1 // one\n}', {"a": 1}, [("comment", 8)]),
-    ('{/* two\nlines */"a": 1}', {"a": 1}, [("comment", 1)]),
-    ("# x\n{}", {}, [("comment", 0)]),
-    ('{"a": "x\ty"}', {"a": "x\ty"}, [("control-character", 8)]),
-    ('{"a": "two\nlines"}', {"a": "two\nlines"}, [("control-character", 10)]),
-    ('{"a": "open,\n"b": 1}', {"a": "open", "b": 1}, [("unterminated", 6)]),
-    ('["\\x41"]', ["\\x41"], [("escape", 2)]),
-    ('["\\ud800"]', ["\ufffd"], [("lone-surrogate", 2)]),
-    ('["\\udc00\\ud800"]', ["\ufffd\ufffd"], [("lone-surrogate", 2), ("lone-surrogate", 8)]),
-    ("{}\u00a0", {}, [("odd-space", 2)]),
-    ("\ufeff{}", {}, [("odd-space", 0)]),
-    ("{}\x00\x00", {}, [("odd-space", 2)]),
-    ("{}}", {}, [("extra", 2)]),
+    ('{"a": 1 // one\n}', {"a": 1}, [("syntax", 8)]),
+    ('{"a": "x\ty"}', {}, [("syntax", 8)]),
+    ('["\\x41"]', [], [("syntax", 2)]),
+    ('["\\ud800"]', ["\ufffd"], [("lone-surrogate", 1)]),
+    ('["open', [], [("truncated", 1)]),
+    ("{}\u00a0", {}, [("extra", 2)]),
     ('{"a":1}\n{"b":2}', {"a": 1}, [("extra", 8)]),
-    ("[1}", [1], [("unexpected", 2), ("truncated", 3)]),
-    ('{"a":[1,2}', {"a": [1, 2]}, [("unclosed", 9)]),
-    ('{"a":[{"b":1]}', {"a": [{"b": 1}]}, [("unclosed", 12)]),
+    ("[1}", [1], [("syntax", 2)]),
     ('{"a":[1,{"b":2', {"a": [1, {"b": 2}]}, [("truncated", 14)]),
     ('{"a":', {}, [("truncated", 5)]),
     ("", None, [("empty", 0)]),
     (" \n", None, [("empty", 0)]),
-    ("@", "@", [("word", 0)]),
+    ("@", None, [("syntax", 0)]),
 ]
 
 
 @pytest.mark.parametrize(("text", "value", "slips"), SLIPS, ids=[text for text, _, _ in SLIPS])
-def test_slips_are_told_and_read_past(text: str, value: Any, slips: list[tuple[str, int]]) -> None:
+def test_mistakes_have_their_places(text: str, value: Any, slips: list[tuple[str, int]]) -> None:
     parsed = parse(text)
     assert parsed.value == value
     assert [(slip.kind, slip.offset) for slip in parsed.slips] == slips
 
 
-def test_all_slips_come_in_one_pass_in_the_order_of_the_text() -> None:
-    text = '{"a": 01,\n "a": NaN,\n "b": {"c": \'x\',},\n "d": [1 2]\n'
-    parsed = parse(text)
-    assert [slip.kind for slip in parsed.slips] == [
-        "number",
-        "duplicate-key",
-        "not-finite",
-        "single-quotes",
-        "trailing-comma",
-        "missing-comma",
-        "truncated",
+def test_the_first_mistake_of_syntax_is_the_last_one_that_is_told() -> None:
+    parsed = parse('{"a": 1,\n "a": NaN,\n "b": {"c": \'x\',},\n "d": [1 2]\n')
+    assert [(slip.kind, slip.at) for slip in parsed.slips] == [
+        ("duplicate-key", "/a"),
+        ("not-finite", "/a"),
+        ("syntax", "/b/c"),
     ]
-    assert [slip.at for slip in parsed.slips] == ["/a", "/a", "/a", "/b/c", "/b", "/d", ""]
-    assert parsed.value.keys() == {"a", "b", "d"}
+    assert parsed.value.keys() == {"a", "b"}
 
 
-def test_both_places_of_a_key_that_stands_twice() -> None:
+def test_the_first_place_of_a_key_that_stands_twice_is_told() -> None:
     slip = parse('{\n  "a": 1,\n  "a": 2}').slips[0]
-    assert (slip.at, slip.offset, slip.other) == ("/a", 14, 4)
+    assert (slip.at, slip.offset) == ("/a", 14)
     assert "line 2, column 3" in slip.message
 
 
@@ -198,10 +178,9 @@ def test_a_place_that_is_not_there_is_that_of_its_parent() -> None:
 @pytest.mark.parametrize("bracket", ["[", '{"a":', '[{"a":'])
 def test_nesting_that_would_exhaust_the_stack_is_a_slip(bracket: str) -> None:
     text = bracket * 100_000
-    assert [slip.kind for slip in parse(text).slips] == ["too-deep", "truncated"]
+    assert [slip.kind for slip in parse(text).slips] == ["too-deep"]
     closed = "[" * 100_000 + "]" * 100_000
     assert [slip.kind for slip in parse(f'{{"x": {closed}, "y": 1}}').slips] == ["too-deep"]
-    assert parse(f'{{"x": {closed}, "y": 1}}').value["y"] == 1
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
@@ -223,7 +202,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 def test_much_junk_takes_little_time_and_few_slips(junk: str) -> None:
     for before in ("", "[", '{"a":', "[" * (MAX_DEPTH - 1)):
         parsed = parse(before + junk * 40_000)
-        assert 1 <= len(parsed.slips) <= MAX_SLIPS
+        assert len(parsed.slips) == 1
 
 
 def test_a_number_too_long_to_read_is_a_slip() -> None:

@@ -151,8 +151,6 @@ def pack_tar(members: dict[str, bytes], layout: int = tarfile.PAX_FORMAT) -> byt
 PACKERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
     "x.zip": pack_zip,
     "stored.zip": lambda members: pack_zip(members, zipfile.ZIP_STORED),
-    "bzip2.zip": lambda members: pack_zip(members, zipfile.ZIP_BZIP2),
-    "lzma.zip": lambda members: pack_zip(members, zipfile.ZIP_LZMA),
     "x.tar": pack_tar,
     "gnu.tar": lambda members: pack_tar(members, tarfile.GNU_FORMAT),
     "x.tar.gz": lambda members: gzip.compress(pack_tar(members)),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from good_description import GOOD, OLD, edited, written
+from good_description import DROP, GOOD, OLD, edited, written
 from rule_cases import CASES, Case
 
 from holdfast.data.croissant.rules.checking import Validation, validate

@@ -186,7 +186,7 @@ def test_any_mutation_of_the_suite(shared_data: Path, data: st.DataObject) -> No
         ("null", ("CR101", 1, 1, "null found where an object with a dataset is expected")),
         ('"x"', ("CR101", 1, 1, '"x" found where an object with a dataset is expected')),
         ("[1]", ("CR101", 1, 1, "[1] found where an object with a dataset is expected")),
-        ("words", ("CR001", 1, 1, "words has no quotation marks")),
+        ("words", ("CR001", 1, 1, "'w' found where a value is expected")),
         ("<p>", ("CR001", 1, 1, "this is a web page without a script of type application/ld+json")),
     ],
 )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from holdfast.errors import InputError
@@ -23,10 +22,12 @@ class Archive(ABC):
         where: what it is called in messages.
         sizes: path from its root -> bytes of that member unpacked, in the archive's order; None where that
             is only known once it is unpacked.
+        forward: going back to an earlier member unpacks everything before it again.
     """
 
     where: str
     sizes: Mapping[str, int | None]
+    forward = False
 
     @abstractmethod
     def chunks(self, name: str) -> Iterator[bytes]:
@@ -47,16 +48,6 @@ class Archive(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the file."""
-
-    def read(self, names: Sequence[str], scratch: Callable[[], Path]) -> Iterator[bytes]:
-        """The bytes of members in the order asked for, in one pass.
-
-        Args:
-            names: of members; neighbours in the archive cost least side by side.
-            scratch: a folder for what must wait for its turn.
-        """
-        for name in names:
-            yield b"".join(self.chunks(name))
 
 
 def damaged(where: str, name: str | None, found: object, expected: str) -> InputError:

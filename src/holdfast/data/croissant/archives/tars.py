@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import struct
 import tarfile
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import IO
 
 from holdfast.data.croissant.archives.archive import STEP, Archive, Opener, damaged
@@ -19,7 +17,6 @@ from holdfast.errors import InputError
 
 BLOCK = 512
 _CALLED_TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$", re.IGNORECASE)
-_IN_MEMORY = 1 << 26
 # Python before 3.11.10 takes quadratic time over a long run of digits in an extended header.
 _DIGITS = re.compile(rb"[0-9]{300}")
 _FAULTS = (
@@ -59,6 +56,7 @@ class Tar(Archive):
     ) -> None:
         self.where, self._limits, self._packed = where, limits, packed
         self._opener, self._compression = opener, compression
+        self.forward = compression is not None
         self._lock = threading.Lock()
         self._stream: IO[bytes] | Inflated | None = None
         self._spans: dict[str, tuple[int, int]] = {}  # name -> offset in the tar, size
@@ -151,38 +149,6 @@ class Tar(Archive):
         if stream.tell() != offset:
             stream.seek(offset)
         return stream
-
-    def read(self, names: Sequence[str], scratch: Callable[[], Path]) -> Iterator[bytes]:
-        """The bytes of members in the order asked for; a compressed tar is gone through once.
-
-        Members that stand before one that is asked for earlier wait on the disk.
-        """
-        if self._compression is None:
-            yield from super().read(names, scratch)
-            return
-        order = sorted(range(len(names)), key=lambda number: (self._spans[names[number]], number))
-        in_order = order == list(range(len(names)))
-        waiting: dict[int, tuple[int, int]] = {}  # number -> offset and size in the spool
-        due = 0
-        read: str | None = None
-        data = b""
-        with tempfile.SpooledTemporaryFile(
-            _IN_MEMORY, dir=None if in_order else str(scratch())
-        ) as spool:
-            for number in order:
-                if names[number] != read:
-                    read, data = names[number], b"".join(self.chunks(names[number]))
-                if number != due:
-                    waiting[number] = spool.seek(0, 2), len(data)
-                    spool.write(data)
-                    continue
-                yield data
-                due += 1
-                while due in waiting:
-                    start, size = waiting.pop(due)
-                    spool.seek(start)
-                    yield spool.read(size)
-                    due += 1
 
     def close(self) -> None:
         """Close the file."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
 import stat
 import struct
 import threading
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import copy
 from itertools import pairwise
 from typing import IO
 
@@ -23,7 +19,6 @@ from holdfast.errors import InputError
 _UNIX_SYSTEMS = (3, 19)  # whose directories say what kind of file a member is
 _ENCRYPTED = 0x1
 _LOCAL_HEADER = 30
-_SMALL_STEP = 1 << 12  # of LZMA, which `zipfile` unpacks without a bound: 4 KiB give 30 MiB
 _FAULTS = (
     *DAMAGE,
     zipfile.BadZipFile,
@@ -115,6 +110,17 @@ class Zip(Archive):
                     remedy="decrypt the archive with its password, and give the folder "
                     "by --map ID=FOLDER",
                 )
+            # What `zipfile` unpacks at a time of other methods has no bound.
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InputError(
+                    "a member of this archive is compressed by a method that is not supported",
+                    code="unsupported",
+                    path=self.where,
+                    place=f"member {raw!r}",
+                    found=f"method {entry.compress_type}",
+                    expected="stored or deflated",
+                    remedy="unpack the archive, and give the folder by --map ID=FOLDER",
+                )
             if not name:
                 raise refused("a member of this archive has no name", raw, self.where)
             if name in named:
@@ -130,34 +136,19 @@ class Zip(Archive):
         """The bytes of a member, piece by piece; their CRC is checked with the last."""
         entry = self._entries[name]
         self._limits.unpacked(entry.file_size, entry.compress_size, self.where, name)
-        step = _SMALL_STEP if entry.compress_type == zipfile.ZIP_LZMA else STEP
         done = 0
         try:
-            with self._opened(entry) as file:
-                while part := file.read(step):
+            with self._zip.open(entry) as file:
+                while part := file.read(STEP):
                     done += len(part)
                     if done > entry.file_size:
                         break
                     yield part
         except _FAULTS as error:
-            expected = "bytes as its directory says, in a method of zip that Python knows"
+            expected = "bytes as its directory says"
             raise damaged(self.where, name, error, expected) from error
         if done != entry.file_size:
             raise damaged(self.where, name, f"{done:,} bytes", f"{entry.file_size:,} bytes")
-
-    @contextmanager
-    def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes] | _Summed]:
-        """A member's bytes, of which no more are unpacked at a time than are read."""
-        if entry.compress_type != zipfile.ZIP_BZIP2:
-            with self._zip.open(entry) as file:
-                yield file
-            return
-        # `zipfile` would unpack whole blocks, of which 4 KiB can hold gigabytes: it gives the packed bytes.
-        packed = copy(entry)
-        packed.compress_type, packed.file_size = zipfile.ZIP_STORED, entry.compress_size
-        packed.CRC = None  # type: ignore[assignment]
-        with self._zip.open(packed) as raw, bz2.BZ2File(raw) as unpacked:
-            yield _Summed(unpacked, entry)
 
     def position(self, name: str) -> int:
         """Where a member stands."""
@@ -167,20 +158,6 @@ class Zip(Archive):
         """Close the file."""
         self._zip.close()
         self._window.file.close()
-
-
-class _Summed:
-    """A member whose CRC is checked at its end."""
-
-    def __init__(self, file: bz2.BZ2File, entry: zipfile.ZipInfo) -> None:
-        self._file, self._entry, self._sum = file, entry, 0
-
-    def read(self, size: int) -> bytes:
-        part = self._file.read(size)
-        self._sum = zlib.crc32(part, self._sum)
-        if not part and self._sum != self._entry.CRC:
-            raise zipfile.BadZipFile(f"CRC {self._sum:#010x}, not {self._entry.CRC:#010x}")
-        return part
 
 
 class _Window:

@@ -2,7 +2,7 @@
 
 Values alone prove nothing: in a small table many a column happens to have no value twice, and 1, 2, 3 are
 in every table of three rows. So a key's name must say that it is meant to be one; and a column that
-references another table must name it or its key.
+references another table must name it or its key, or hold exactly the texts that a small table explains.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _PLAIN = set(map(root, (
 _VAGUE = KEYLIKE | {
     "number", "no", "num", "date", "type", "value", "text", "description", "index", "",
 }  # fmt: skip
+_LARGEST_LOOKUP = 1_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Reference:
         key: its key column.
         values: distinct values of the column.
         of: values of the key.
-        closeness: 2 if the column's name names the other table, 1 if its key.
+        closeness: 2 if the column's name names the other table, 1 if its key, 0 if only its texts do.
     """
 
     target: str
@@ -144,20 +145,36 @@ def find_references(
     possible: dict[str, list[Reference]] = defaultdict(list)
     nearly: dict[str, list[str]] = defaultdict(list)
     targets = [(other, key[0]) for other, key in keys.items() if other != name and len(key) == 1]
+    about = None
     for target, key in targets if table.complete else ():
-        asked = _candidates(table, own, target, key, tables[target])
+        if about is None and _is_lookup(tables[target], key, table):
+            texts = {
+                one: table.sql[one] for one, kind in table.comparable.items() if kind == "text"
+            }
+            about = about_distinct(connection, table.relation, texts)
+        asked = _candidates(table, own, target, key, tables[target], about or {})
         columns = {column: table.sql[column] for column in asked}
         among = (tables[target].relation, tables[target].sql[key])
         for column, counted in count_values(connection, table.relation, columns, among).items():
             values, (found,), of = counted.distinct, counted.found, tables[target].rows
-            if 0 < values == found:
+            if asked[column]:
+                fits = 0 < values == found
+            else:
+                fits = 2 <= values == found == of
+            if fits:
                 possible[column].append(Reference(target, key, values, of, asked[column]))
-            elif found:
+            elif asked[column] and found:
                 nearly[column].append(
                     f"{values - found:,} of {values:,} values of {column!r} are not in {key!r} of "
                     f"{target!r}: no reference written"
                 )
     return _closest(table, possible, nearly)
+
+
+def _is_lookup(target: Table, key: str, table: Table) -> bool:
+    """Whether a table is small enough to explain the texts of a column of another."""
+    small = 2 <= target.rows <= min(_LARGEST_LOOKUP, table.rows - 1)
+    return small and target.comparable[key] == "text"
 
 
 def _candidates(
@@ -166,8 +183,12 @@ def _candidates(
     target: str,
     key: str,
     other: Table,
+    about: Mapping[str, int],
 ) -> dict[str, int]:
-    """The columns that may reference a table's key, each with its closeness."""
+    """The columns that may reference a table's key, each with its closeness.
+
+    `about` has the number of distinct values of each column of text, roughly.
+    """
     kind = other.comparable[key]
     alike = [column for column, each in table.comparable.items() if each == kind]
     names = {target, other.name}  # `images` is called so in its file, though its id may be longer
@@ -175,7 +196,12 @@ def _candidates(
         column: max(_closeness(column, each, key, own == (column,)) for each in names)
         for column in alike
     }
-    return {name: closeness for name, closeness in close.items() if closeness}
+    lookup = _is_lookup(other, key, table)
+    return {
+        name: close[name]
+        for name in alike
+        if close[name] or (lookup and own != (name,) and may_be(about[name], other.rows))
+    }
 
 
 def _closest(

@@ -93,6 +93,7 @@ def add_references(
         field["references"] = reference_to_field(key["@id"])
         evidence = (
             f"all {reference.values:,} values are among the {reference.of:,} of {reference.key!r}"
+            + ("" if reference.closeness else "; its name does not say so")
         )
         text = f"{column!r} references {reference.target!r}: {evidence}"
         records.notes.append(Note(name, "inferred", text))

@@ -1,25 +1,31 @@
-"""JSON reader that keeps positions, and continues after a mistake.
+"""JSON reader that keeps positions.
 
-`json.loads` drops positions and stops at the first mistake. This reader makes one pass over the text with
-an explicit stack, so that deep nesting cannot exhaust Python's; it returns the values that `json.loads`
-returns, the offset of every key and value, and all slips at once.
+`json.loads` drops positions, and keys that stand twice. This reader makes one pass over the text with an
+explicit stack, so that deep nesting cannot exhaust Python's; it returns the values that `json.loads`
+returns, the offset of every key and value, and what is wrong. It stops at the first mistake after which it
+is not known how to read on.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from re import DOTALL
+from json.decoder import JSONDecodeError, scanstring
+from re import Match
 from re import compile as pattern
 from typing import Any
 
-from holdfast.data.croissant.document.json_tokens import NOTHING, Tokens
 from holdfast.data.croissant.document.slips import Lines, Slip, escaped, tokens
 
 MAX_DEPTH = 100  # of real descriptions, none passes 20
-MAX_SLIPS = 1000
 
-_BRACKETS = pattern(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', DOTALL)
+_SPACE = pattern(r"[ \t\n\r]*")
 _KEY = pattern(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
+_NUMBER = pattern(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORD = pattern(r"-?[A-Za-z]+")
+_LONE = pattern(r"[\ud800-\udfff]")
+_WORDS = {"true": True, "false": False, "null": None}
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 # A spot is the offset of a value; of a container, (offset, spots of what it holds): a list of spots, or a
 # dict of key -> (offset of the key, spot).
@@ -35,8 +41,6 @@ class _Open:
     start: int
     key: str | int | None = None  # of the item that is being read
     key_at: int = -1
-    item_before: bool = False  # so a comma must come
-    comma_at: int = -1  # of the comma before what is read now
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Parsed:
     """What a text holds, where, and what is wrong with it.
 
     Attributes:
-        value: plain Python values, as `json.loads` gives them; None for an empty text.
+        value: plain Python values, as `json.loads` gives them, as far as they were read; None for nothing.
         slips: every mistake, in the order of the text.
     """
 
@@ -73,61 +77,63 @@ class Parsed:
         return found
 
 
-def parse(text: str, lines: Lines | None = None) -> Parsed:
-    """Read a text as JSON, past every mistake.
+class _Stop(Exception):
+    """A mistake after which it is not known how to read on: kind, offset, message."""
 
-    Time and memory grow in proportion to the text. Containers nested deeper than `MAX_DEPTH` are left out;
-    slips past `MAX_SLIPS` are not told.
+
+def parse(text: str, lines: Lines | None = None) -> Parsed:
+    """Read a text as JSON, up to a mistake that leaves open how to read on.
+
+    Time and memory grow in proportion to the text. Nothing may be nested deeper than `MAX_DEPTH`.
     """
     return _Reader(text, lines or Lines(text)).read()
 
 
 class _Reader:
     def __init__(self, text: str, lines: Lines) -> None:
-        self._text = text
-        self._lines = lines
+        self._text, self._lines = text, lines
         self._slips: list[Slip] = []
-        self._tokens = Tokens(text, self._slip)
-        self._stack = [
-            _Open([], [], 0)
-        ]  # the document is the one item of an array that is not there
+        # The document is the one item of an array that is not there.
+        self._stack = [_Open([], [], 0)]
 
     def read(self) -> Parsed:
         """The whole text."""
-        text, stack = self._text, self._stack
-        root, size = stack[0], len(text)
-        at = self._tokens.skip(0)
-        if at == size:
-            self._slip("empty", 0, "the text is empty")
-        while at < size and not root.value:
-            at = self._tokens.skip(self._item(root, at))
-        while len(stack) > 1:
-            at = self._tokens.skip(at)
-            if at == size:
-                self._truncated()
-                break
-            frame = stack[-1]
-            step = self._in_object if isinstance(frame.value, dict) else self._in_array
-            at = step(frame, at)
-        at = self._tokens.skip(at)
-        if at < size:
-            self._slip("extra", at, "more text follows the end of the description; it is not read")
-        self._slips.sort(key=lambda slip: slip.offset)
+        root = self._stack[0]
+        try:
+            self._document(root)
+        except _Stop as stop:
+            self._slip(*stop.args)
         items: Any = root.value or [None]
         return Parsed(items[0], tuple(self._slips), (root.spots or [0])[0])
 
+    def _document(self, root: _Open) -> None:
+        at = self._skip(0)
+        if at == len(self._text):
+            raise _Stop("empty", 0, "the text is empty")
+        at = self._item(root, at)
+        while len(self._stack) > 1:
+            at = self._next(self._stack[-1], self._skip(at))
+        at = self._skip(at)
+        if at < len(self._text):
+            raise _Stop("extra", at, "more text follows the end of the description")
+
+    def _skip(self, at: int) -> int:
+        return _SPACE.match(self._text, at).end()  # type: ignore[union-attr]  # matches the empty string
+
     # --- mistakes
 
-    def _slip(self, kind: str, offset: int, message: str, other: int | None = None) -> None:
-        if kind == "truncated":  # the last, and the gravest: it is never left out
-            del self._slips[MAX_SLIPS - 1 :]
-        if len(self._slips) < MAX_SLIPS:
-            self._slips.append(Slip(kind, self._pointer(), offset, message, other))
+    def _slip(self, kind: str, offset: int, message: str) -> None:
+        keys = (str(frame.key) for frame in self._stack[1:] if frame.key is not None)
+        pointer = "".join(f"/{escaped(key)}" for key in keys)
+        self._slips.append(Slip(kind, pointer, offset, message))
 
-    def _pointer(self) -> str:
-        return "".join(
-            "/" + escaped(str(frame.key)) for frame in self._stack[1:] if frame.key is not None
-        )
+    def _expected(self, at: int, what: str) -> _Stop:
+        if at < len(self._text):
+            return _Stop("syntax", at, f"{self._text[at]!r} found where {what} is expected")
+        inner = self._stack[-1]
+        kind = "object" if isinstance(inner.value, dict) else "array"
+        says = f"the text ends inside the {kind} that begins at {self._says(inner.start)}"
+        return _Stop("truncated", at, says)
 
     def _says(self, offset: int) -> str:
         line, column = self._lines.place(offset)
@@ -135,135 +141,51 @@ class _Reader:
 
     # --- structure
 
-    def _in_array(self, frame: _Open, at: int) -> int:
-        char = self._text[at]
-        if char in ",]}":
-            return self._comma_or_end(frame, at, char)
-        self._needs_comma(frame, at)
-        return self._item(frame, at)
-
-    def _in_object(self, frame: _Open, at: int) -> int:
-        text = self._text
-        char = text[at]
-        if char in ",]}":
-            return self._comma_or_end(frame, at, char)
-        self._needs_comma(frame, at)
-        frame.key_at = at
-        if char in "{[":
-            self._slip("no-key", at, "a value in an object has no key; it is not read")
-            return self._item(frame, at)
-        plain = _KEY.match(text, at)
-        if plain:  # nearly always
-            frame.key, end = plain[1], plain.end()
-            if frame.key in frame.value:
-                self._twice(frame)
-            if end < len(text) and text[end] not in ",]}/#":
-                return self._item(frame, end)
-            return self._value(frame, end)
-        key, at = self._tokens.string(at) if char == '"' else self._odd_key(at)
-        if key is None:
-            return at
-        frame.key = key
-        if key in frame.value:
-            self._twice(frame)
-        at = self._tokens.skip(at)
-        if text.startswith(":", at):
-            at += 1
-        elif at < len(text) and text[at] not in ",]}":
-            self._slip("missing-colon", at, "a colon is missing after the key")
-        return self._value(frame, at)
-
-    def _value(self, frame: _Open, at: int) -> int:
-        """What follows a key and its colon."""
-        at = self._tokens.skip(at)
-        if at == len(self._text):
-            return at
-        if self._text[at] in ",]}":
-            self._slip(
-                "missing-value", at, f"the key {str(frame.key)[:80]} has no value; null is read"
-            )
-            self._attach(frame, None, at)
-            frame.key = None
-            return at
-        return self._item(frame, at)
-
-    def _twice(self, frame: _Open) -> None:
-        first = frame.spots[frame.key][0]
-        self._slip(
-            "duplicate-key",
-            frame.key_at,
-            f"the key {str(frame.key)[:80]} appears twice in this object, first at {self._says(first)}; "
-            "the last one is read",
-            first,
-        )
-
-    def _odd_key(self, at: int) -> tuple[str | None, int]:
-        start = at
-        value, at = self._tokens.scalar(at)
-        if value is NOTHING:
-            return None, at
-        if isinstance(value, str):  # told already: single quotes, or none
-            return value, at
-        self._slip("no-string-key", start, "keys are strings in double quotation marks")
-        return self._text[start:at], at
-
-    def _needs_comma(self, frame: _Open, at: int) -> None:
-        if frame.item_before:
-            guess = (
-                "" if self._text[at] in '"{[' else ", or a quotation mark before it is not escaped"
-            )
-            self._slip("missing-comma", at, f"a comma is missing before this{guess}")
-        frame.item_before = True
-
-    def _comma_or_end(self, frame: _Open, at: int, char: str) -> int:
-        if char == ",":
-            if not frame.item_before:
-                self._slip("extra-comma", at, "there is nothing before this comma")
-            frame.comma_at = at if frame.item_before else -1
-            frame.item_before = False
+    def _next(self, frame: _Open, at: int) -> int:
+        """Read the next item of a container, with the comma before it, or the container's end."""
+        is_object = isinstance(frame.value, dict)
+        closing = "}" if is_object else "]"
+        if self._text.startswith(closing, at):
+            self._stack.pop()
+            self._stack[-1].key = None
             return at + 1
-        kind = dict if char == "}" else list
-        if not isinstance(frame.value, kind):
-            if not any(isinstance(outer.value, kind) for outer in self._stack[1:]):
-                self._slip("unexpected", at, f"{char} closes nothing")
-                return at + 1
-            while not isinstance(self._stack[-1].value, kind):
-                start = self._stack[-1].start
-                self._slip(
-                    "unclosed",
-                    at,
-                    f"what begins at {self._says(start)} is not closed before this",
-                    start,
-                )
-                self._close()
-            frame = self._stack[-1]
-        elif not frame.item_before and frame.comma_at >= 0:
-            self._slip("trailing-comma", frame.comma_at, "JSON allows no comma after the last item")
-        self._close()
-        return at + 1
+        if frame.value:
+            if not self._text.startswith(",", at):
+                raise self._expected(at, f"a comma or {closing}")
+            at = self._skip(at + 1)
+        return self._item(frame, self._key(frame, at) if is_object else at)
 
-    def _close(self) -> None:
-        self._stack.pop()
-        self._stack[-1].key = None
+    def _key(self, frame: _Open, at: int) -> int:
+        """Read a key and its colon."""
+        if plain := _KEY.match(self._text, at):  # nearly always
+            key, end = plain[1], plain.end()
+        else:
+            if not self._text.startswith('"', at):
+                raise self._expected(at, "a key in double quotation marks")
+            key, end = self._string(at)
+            end = self._skip(end)
+            if not self._text.startswith(":", end):
+                raise self._expected(end, "a colon")
+            end = self._skip(end + 1)
+        frame.key, frame.key_at = key, at
+        if key in frame.spots:
+            first = self._says(frame.spots[key][0])
+            said = f"the key {key[:80]} appears twice in this object, first at {first}"
+            self._slip("duplicate-key", at, f"{said}; the last one is read")
+        return end
 
     def _item(self, frame: _Open, at: int) -> int:
         """Read a scalar, or begin a container; it is attached to what holds it at once."""
-        char = self._text[at]
+        char = self._text[at : at + 1]
         if isinstance(frame.value, list):
             frame.key = len(frame.value)
-        if char not in "{[":
-            value, end = self._tokens.scalar(at)
-            if value is not NOTHING or isinstance(frame.value, dict):
-                self._attach(frame, None if value is NOTHING else value, at)
+        if char not in ("{", "["):
+            value, end = self._string(at) if char == '"' else self._scalar(at)
+            self._attach(frame, value, at)
             frame.key = None
             return end
         if len(self._stack) > MAX_DEPTH:
-            self._slip(
-                "too-deep", at, f"nested deeper than {MAX_DEPTH}; what is in here is not read"
-            )
-            self._attach(frame, None, at)
-            frame.key = None
-            return self._past(at)
+            raise _Stop("too-deep", at, f"nested deeper than {MAX_DEPTH}")
         inner = _Open({}, {}, at) if char == "{" else _Open([], [], at)
         self._attach(frame, inner.value, (at, inner.spots))
         self._stack.append(inner)
@@ -278,24 +200,42 @@ class _Reader:
             frame.value[frame.key] = value
             frame.spots[frame.key] = (frame.key_at, spot)
 
-    def _past(self, at: int) -> int:
-        """The end of the container that begins at a place."""
-        depth = 0
-        for token in _BRACKETS.finditer(self._text, at):
-            if token[0][0] in "{[":
-                depth += 1
-            elif token[0][0] in "}]":
-                depth -= 1
-                if not depth:
-                    return token.end()
-        return len(self._text)
+    # --- scalars
 
-    def _truncated(self) -> None:
-        inner = self._stack[-1]
-        what = "object" if isinstance(inner.value, dict) else "array"
-        self._slip(
-            "truncated",
-            len(self._text),
-            f"the text ends inside the {what} that begins at {self._says(inner.start)}",
-            inner.start,
-        )
+    def _string(self, at: int) -> tuple[str, int]:
+        try:
+            value, end = scanstring(self._text, at + 1, True)
+        except JSONDecodeError as error:
+            says = f"{error.msg[0].lower()}{error.msg[1:].removesuffix(' at')}"
+            kind = "truncated" if error.msg.startswith("Unterminated") else "syntax"
+            raise _Stop(kind, error.pos, says) from None
+        if _LONE.search(value):
+            self._slip("lone-surrogate", at, "a \\u escape in this string is half of a character")
+            value = _LONE.sub("\ufffd", value)
+        return value, end
+
+    def _scalar(self, at: int) -> tuple[Any, int]:
+        if number := _NUMBER.match(self._text, at):
+            return self._number(number), number.end()
+        word = _WORD.match(self._text, at)
+        if word and word[0] in _WORDS:
+            return _WORDS[word[0]], word.end()
+        if word and word[0] in _NOT_FINITE:
+            self._slip("not-finite", at, f"JSON has no {word[0]}")
+            return _NOT_FINITE[word[0]], word.end()
+        raise self._expected(at, "a value")
+
+    def _number(self, number: Match[str]) -> Any:
+        whole, fraction, exponent = number.groups()
+        if fraction or exponent:
+            value = float(number[0])
+            if math.isinf(value):
+                said = f"{number[0][:40]} is too large; infinity is read"
+                self._slip("number", number.start(), said)
+            return value
+        try:
+            return int(whole)
+        except ValueError:  # Python refuses thousands of digits
+            said = f"a number of {len(whole)} digits is too long to be read"
+            self._slip("number", number.start(), said)
+            return None

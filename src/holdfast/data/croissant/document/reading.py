@@ -34,9 +34,7 @@ DescriptionSource: TypeAlias = Union[str, Path, Mapping[str, Any], "Document"]
 """A file, a folder with one, a URL, ``"-"`` (stdin), the JSON as a dict, or an opened description."""
 
 # After these slips it is not known what else the description says.
-_CUTS = frozenset(
-    {"empty", "truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"}
-)
+_CUTS = frozenset({"empty", "truncated", "syntax", "extra", "too-deep", "no-json-ld"})
 _BAD_BYTES = pattern(r"[\udc80-\udcff]+")
 _SCRIPT = pattern(r"<!--|<script\b([^<>]*)>", IGNORECASE)
 _SCRIPT_END = pattern(r"</script\b", IGNORECASE)

@@ -18,14 +18,12 @@ class Slip:
         at: RFC 6901 pointer of the value in question, or of the nearest one around it.
         offset: where, in characters from the start of the text.
         message: what is wrong, and how it was read.
-        other: a second place, such as that of the first of two equal keys; None if there is none.
     """
 
     kind: str
     at: str
     offset: int
     message: str
-    other: int | None = None
 
 
 class Lines:

@@ -284,7 +284,12 @@ class Resources:
         self._prove(members[0])
         with self._archives.of(members[0]) as archive:
             names = [member.inside[-1] for member in members if member.inside]
-            yield from archive.read(names, self._scratch.folder)
+            if archive.forward and names != sorted(names, key=archive.position):
+                for path in self.paths(members):
+                    yield path.read_bytes()
+            else:
+                for name in names:
+                    yield b"".join(archive.chunks(name))
 
     def _prove(self, member: Member) -> None:
         """Check the file that holds a member, where it is of this machine."""

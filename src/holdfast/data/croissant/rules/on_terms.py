@@ -26,7 +26,7 @@ _FEW = 3  # terms that are reported one by one
 CODES = frozenset({"CR001", "CR002", "CR003"})
 
 _TWICE = ("duplicate-key",)
-_BYTES = ("bom", "encoding", "odd-space")
+_BYTES = ("bom", "encoding")
 _CONTEXTS = ("context", "remote-context")
 
 
@@ -51,7 +51,7 @@ def key_twice(context: Context) -> Iterator[Breach]:
 
 @rule("CR003", WARNING, JSON, "Save it as UTF-8 without a byte order mark.", must=True)
 def odd_bytes(context: Context) -> Iterator[Breach]:
-    """The text is UTF-8 without a byte order mark, with no spaces but JSON's."""
+    """The text is UTF-8 without a byte order mark."""
     return _slips(context, _BYTES)
 
 
