@@ -499,7 +499,6 @@ CASES = [
         f"{IMAGES}/field/0/source/extract/regex",
         {f"{IMAGES}/field/0/source/extract": {"regex": "(a)"}},
     ),
-    Case("CR408", f"{RATINGS}/field/1/source", {f"{RATINGS}/field/1/source/extract": DROP}),
     Case(
         "CR409",
         f"{RATINGS}/field/4/source/transform/1/jsonPath",
@@ -533,12 +532,6 @@ CASES = [
         f"{RATINGS}/field/2/source",  # and once for all that comes from there
         {f"{RATINGS}/field/0/references": DROP, f"{RATINGS}/field/-": BORN_AGAIN},
         {f"{RATINGS}/field/-": BORN_AGAIN},
-    ),
-    Case(
-        "CR422",
-        f"{RATINGS}/field/0/dataType",
-        {f"{RATINGS}/field/0/dataType": "sc:Text"},
-        {f"{RATINGS}/field/0/dataType": "cr:Int64"},
     ),
     Case(
         "CR423",

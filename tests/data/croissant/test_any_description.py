@@ -24,7 +24,7 @@ from holdfast.errors import HoldfastError
 LONGEST_S = 60
 """For one description of a few kilobytes; a hundred times what it takes."""
 # What keeps no record from being loaded: checksums and sizes, keys, references, files that nothing reads.
-NOT_OF_LOADING = {"CR901", "CR902", "CR903", "CR904", "CR921", "CR931"}
+NOT_OF_LOADING = {"CR901", "CR902", "CR904", "CR921", "CR931"}
 
 ROWS = [
     {"k": 1, "t": "x", "f": 1.5, "d": "2024-01-02", "l": [1, 2], "s": {"a": 1, "b": "y"}},

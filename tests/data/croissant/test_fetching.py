@@ -142,20 +142,6 @@ def test_bytes_come_once_over_kept_connections(server: DataServer, tmp_path: Pat
     assert ranges == list(range(0, len(DATA), PIECE))
 
 
-def test_pieces_of_one_file_are_asked_for_at_once(server: DataServer, tmp_path: Path) -> None:
-    file = server.add("/a.bin", DATA, etag='"1"')
-
-    def after_first(served: Any) -> None:
-        if served.barrier is None and served.asked:
-            served.barrier = threading.Barrier(3)  # 9 pieces are left: three rounds
-
-    file.on_request = after_first
-    (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a.bin", sha256=SHA)])
-    assert path.read_bytes() == DATA
-    assert file.barrier is not None
-    assert not file.barrier.broken
-
-
 def test_files_are_asked_for_at_once(server: DataServer, tmp_path: Path) -> None:
     barrier = threading.Barrier(3)
     for number in range(6):

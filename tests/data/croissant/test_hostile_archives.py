@@ -200,7 +200,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "unknown_method.zip": (
         lambda: directory_field(zip_of(("odd", b"abc")), 10, "<H", 97),
-        "damaged",
+        "not supported",
         "odd",
     ),
     "no_directory.zip": (lambda: zip_of(("odd", RANDOM))[:-40], "damaged", ""),

@@ -222,11 +222,6 @@ CASES: dict[str, tuple[str, Edit, Edit]] = {
         replace_file("planets.csv", PLANETS.replace("Mars", "Ares").encode()),
         replace_file("planets.csv", PLANETS.encode()),
     ),
-    "CR903": (
-        "/distribution/1/contentSize",
-        put("/distribution/1/contentSize", f"{len(MOONS) + 1} B"),
-        put("/distribution/1/contentSize", str(len(MOONS))),
-    ),
     "CR904": (
         "/distribution/2/includes",
         put("/distribution/2/includes", "pictures/*.jpg"),

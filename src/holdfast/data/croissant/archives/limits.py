@@ -18,7 +18,6 @@ class Limits:
         ratio: unpacked bytes for each packed one, beyond `free` bytes. Tables and logs reach 20 to 50,
             repetitive JSON 100; zeros in deflate 1,032.
         free: bytes that may be unpacked whatever the ratio: any disk has them to spare.
-        directory: bytes of a zip's directory.
         header: bytes of one header of a tar, long names and attributes included.
     """
 
@@ -27,7 +26,6 @@ class Limits:
     total: int = 1 << 40
     ratio: float = 200
     free: int = 1 << 28
-    directory: int = 1 << 30
     header: int = 1 << 20
 
     def unpacked(self, size: int, packed: int, where: str, member: str | None = None) -> None:

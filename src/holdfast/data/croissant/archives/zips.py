@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import struct
-import threading
 import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
@@ -51,9 +50,9 @@ class Zip(Archive):
         self, file: IO[bytes], where: str, limits: Limits, packed: int, *, remote: bool = False
     ) -> None:
         self.where, self._limits, self.remote, self.size = where, limits, remote, packed
-        self._window = _Window(file, where, limits)
+        self._file = file
         try:
-            self._zip = zipfile.ZipFile(self._window)
+            self._zip = zipfile.ZipFile(file)
         except InputError:
             file.close()
             raise
@@ -61,7 +60,6 @@ class Zip(Archive):
             file.close()
             raise damaged(where, None, error, "a zip with its directory at the end") from error
         try:
-            self._window.most = None
             entries = self._zip.infolist()
             self._check(entries, packed)
             self._entries = self._named(entries)
@@ -157,54 +155,4 @@ class Zip(Archive):
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
-        self._window.file.close()
-
-
-class _Window:
-    """A file of which nobody reads too much at once."""
-
-    def __init__(self, file: IO[bytes], where: str, limits: Limits) -> None:
-        self.file, self._where = file, where
-        self.most: int | None = limits.directory
-        self._size = file.seek(0, 2)
-        self._position = 0
-        self._lock = threading.Lock()
-
-    def _at(self, start: int, size: int) -> bytes:
-        with self._lock:
-            self.file.seek(start)
-            return _whole(self.file, size)
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._position, self._size)[whence]
-        if base + offset < 0:
-            raise OSError("before the start of the file")
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        size = min(size if size >= 0 else self._size, max(0, self._size - self._position))
-        if self.most is not None and size > self.most:
-            found, most = f"a directory of {size:,} bytes", f"at most {self.most:,}"
-            raise too_much("directory", found, most, self._where)
-        part = self._at(self._position, size)
-        self._position += len(part)
-        return part
-
-
-def _whole(file: IO[bytes], size: int) -> bytes:
-    """So many bytes of a file that may give fewer at a time; fewer only at its end."""
-    first = file.read(size)
-    if len(first) == size or not first:
-        return first
-    parts, left = [first], size - len(first)
-    while left and (part := file.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+        self._file.close()

@@ -14,21 +14,7 @@ if TYPE_CHECKING:
 
 PARQUET = "application/x-parquet"
 ARROW = "application/vnd.apache.arrow.file"
-_SAMPLED = 64  # rows in which a value of raw bytes is looked for
 _MEDIA = {"Image": "sc:ImageObject", "Audio": "sc:AudioObject", "Video": "sc:VideoObject"}
-_MAGIC = {
-    "sc:ImageObject": (
-        b"\xff\xd8\xff",
-        b"\x89PNG\r\n\x1a\n",
-        b"GIF8",
-        b"BM",
-        b"II*\x00",
-        b"MM\x00*",
-    ),
-    "sc:AudioObject": (b"fLaC", b"OggS", b"ID3", b"\xff\xfb"),
-    "sc:VideoObject": (b"\x1a\x45\xdf\xa3",),
-}
-_RIFF = {b"WEBP": "sc:ImageObject", b"WAVE": "sc:AudioObject", b"AVI ": "sc:VideoObject"}
 
 
 def read_schema(encoding: str, path: Path) -> pa.Schema:
@@ -46,88 +32,24 @@ def read_schema(encoding: str, path: Path) -> pa.Schema:
             return pa.ipc.open_stream(file).schema
 
 
-def first_bytes(encoding: str, path: Path, schema: pa.Schema) -> dict[tuple[str, ...], bytes]:
-    """The start of a value of each column or member of raw bytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    wanted = _byte_columns(schema)
-    if not wanted:
-        return {}
-    names = sorted({column for column, *_ in wanted})
-    if encoding == PARQUET:
-        batches = pq.ParquetFile(path).iter_batches(_SAMPLED, columns=names)
-        first = next(batches, None)
-    else:
-        with pa.memory_map(str(path)) as file:
-            try:
-                reader = pa.ipc.open_file(file)
-                first = reader.get_batch(0) if reader.num_record_batches else None
-            except pa.ArrowInvalid:
-                file.seek(0)
-                first = next(iter(pa.ipc.open_stream(file)), None)
-            first = first and first.slice(0, _SAMPLED)
-    if first is None:
-        return {}
-    found = {}
-    for column, *inner in wanted:
-        for value in first.column(column):
-            value = value.as_py()
-            for key in inner:
-                value = value and value.get(key)
-            if value:
-                found[column, *inner] = bytes(value[:16])
-                break
-    return found
-
-
-def media_type(start: bytes) -> str | None:
-    """The data type of a file's content, by its first bytes; None if they are of no known kind."""
-    if start[:4] == b"RIFF":
-        return _RIFF.get(start[8:12])
-    if start[4:8] == b"ftyp":
-        return "sc:VideoObject"
-    return next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), None)
-
-
-def arrow_shapes(
-    schema: pa.Schema, first_bytes: Mapping[tuple[str, ...], bytes]
-) -> tuple[tuple[Shape, ...], list[str]]:
+def arrow_shapes(schema: pa.Schema) -> tuple[tuple[Shape, ...], list[str]]:
     """The columns of an Arrow schema.
 
-    Args:
-        schema: of a file.
-        first_bytes: path to a column or member of raw bytes -> the start of a value of it.
+    Raw bytes have a data type only where the `datasets` library wrote one into the schema.
 
     Returns:
         The columns, and a sentence about each part that no data type can describe.
     """
-    reader = _Reader(_features(schema), first_bytes)
+    reader = _Reader(_features(schema))
     shapes = [reader.read(field, (), reader.features.get(field.name)) for field in schema]
     return tuple(shape for shape in shapes if shape is not None), reader.remarks
-
-
-def _byte_columns(schema: pa.Schema) -> list[tuple[str, ...]]:
-    """Paths to the columns and members that hold raw bytes."""
-    import pyarrow as pa
-
-    def below(kind: pa.DataType, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-        if _is_binary(kind):
-            return [path]
-        if pa.types.is_struct(kind):
-            return [found for part in kind for found in below(part.type, (*path, part.name))]
-        return []
-
-    return [found for field in schema for found in below(field.type, (field.name,))]
 
 
 class _Reader:
     """Reads one schema; what it could not describe gathers in `remarks`."""
 
-    def __init__(
-        self, features: Mapping[str, Any], first_bytes: Mapping[tuple[str, ...], bytes]
-    ) -> None:
-        self.features, self.first_bytes = features, first_bytes
+    def __init__(self, features: Mapping[str, Any]) -> None:
+        self.features = features
         self.remarks: list[str] = []
 
     def read(
@@ -156,9 +78,7 @@ class _Reader:
         declared = feature.get("_type") if isinstance(feature, dict) else None
         if pa.types.is_struct(kind):
             names = {part.name for part in kind}
-            media = _MEDIA.get(declared or "") or media_type(
-                self.first_bytes.get((column, *rest, "bytes"), b"")
-            )
+            media = _MEDIA.get(declared or "")
             if names == {"bytes", "path"} and media:
                 return Shape(**given, data_types=(media,), content="bytes")
             if sizes and len(sizes) + listed > 1:
@@ -171,10 +91,7 @@ class _Reader:
             parts = tuple(shape for shape in read if shape)
             return Shape(**given, parts=parts) if parts else None
         if _is_binary(kind):
-            found = _MEDIA.get(declared or "") or media_type(
-                self.first_bytes.get((column, *rest), b"")
-            )
-            if found:
+            if found := _MEDIA.get(declared or ""):
                 return Shape(**given, data_types=(found,))
         else:
             found, remark = _scalar(kind)

@@ -16,7 +16,6 @@ from holdfast.data.croissant.describing.arrow_shapes import (
     ARROW,
     PARQUET,
     arrow_shapes,
-    first_bytes,
     read_schema,
 )
 from holdfast.data.croissant.describing.description import Note
@@ -32,7 +31,7 @@ from holdfast.data.croissant.describing.json_shapes import (
 )
 from holdfast.data.croissant.describing.long_numbers import exact, read_through
 from holdfast.data.croissant.describing.places import Place
-from holdfast.data.croissant.describing.querying import in_turn, one_row, stacked
+from holdfast.data.croissant.describing.querying import one_row
 from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.data.croissant.describing.text_columns import header_of, text_types
 from holdfast.data.croissant.describing.walking import Files
@@ -169,8 +168,7 @@ class Tables:
         paths = self._files.paths(places)
         encoding = self.encoding(places[0])
         if encoding in _TYPED:
-            schema = read_schema(encoding, paths[0])
-            shapes, remarks = arrow_shapes(schema, first_bytes(encoding, paths[0], schema))
+            shapes, remarks = arrow_shapes(read_schema(encoding, paths[0]))
             yield self._table(group, group.name, shapes, remarks)
         elif encoding in (JSON, LINES):
             lists = find_records(json_structure(encoding, paths), several=len(paths) > 1)
@@ -222,8 +220,6 @@ class Tables:
         elif encoding in _TYPED:
             shapes = exact(self._connection, relation, shapes, columns)
         complete = self._sample is None or rows < self._sample
-        if complete and rows > 1:
-            shapes = self._sized(relation, shapes, columns)
         return Table(
             group=group,
             name=name,
@@ -267,39 +263,6 @@ class Tables:
             else shape
             for shape in shapes
         )
-
-    def _sized(
-        self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
-    ) -> tuple[Shape, ...]:
-        """Arrays with the sizes that their lists have in all rows."""
-        shortest, longest, at = [], [], []
-        for position, shape in enumerate(shapes):
-            if -1 in shape.sizes and columns[shape.name].type.endswith("]"):
-                for depth, (least, most) in enumerate(_lengths(columns[shape.name].sql, shape)):
-                    shortest.append(least)
-                    longest.append(most)
-                    at.append((position, depth))
-        sizes = [list(shape.sizes) for shape in shapes]
-        for some in in_turn(range(len(at))):
-            lengths = stacked(relation, *([each[i] for i in some] for each in (shortest, longest)))
-            query = f"SELECT place, min(v0), max(v1) FROM {lengths} GROUP BY place"
-            for place, least, most in self._connection.execute(query).fetchall():
-                position, depth = at[some[place]]
-                if sizes[position][depth] == -1 and least == most and least:
-                    sizes[position][depth] = least
-        sized = zip(shapes, sizes, strict=True)
-        return tuple(replace(shape, sizes=tuple(found)) for shape, found in sized)
-
-
-def _lengths(lists: str, shape: Shape) -> Iterator[tuple[str, str]]:
-    """For each dimension of an array, the lengths of a row's shortest and longest list, as SQL."""
-    for depth, size in enumerate(shape.sizes):
-        if depth:
-            lengths = f"list_transform({lists}, lambda x: len(x))"
-            yield f"list_min({lengths})", f"list_max({lengths})"
-            lists = f"flatten({lists})" if size == -1 else lists
-        else:
-            yield f"len({lists})", f"len({lists})"
 
 
 def _are_values(names: Iterable[str]) -> bool:

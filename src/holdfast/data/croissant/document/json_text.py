@@ -206,9 +206,10 @@ class _Reader:
         try:
             value, end = scanstring(self._text, at + 1, True)
         except JSONDecodeError as error:
-            says = f"{error.msg[0].lower()}{error.msg[1:].removesuffix(' at')}"
-            kind = "truncated" if error.msg.startswith("Unterminated") else "syntax"
-            raise _Stop(kind, error.pos, says) from None
+            if error.msg.startswith("Unterminated"):
+                raise _Stop("truncated", at, "this string has no closing quotation mark") from None
+            says = f"{error.msg.removesuffix(' at')} in a string"
+            raise _Stop("syntax", error.pos, says) from None
         if _LONE.search(value):
             self._slip("lone-surrogate", at, "a \\u escape in this string is half of a character")
             value = _LONE.sub("\ufffd", value)

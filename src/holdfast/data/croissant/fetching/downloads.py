@@ -1,8 +1,7 @@
-"""Files fetched into the cache: several at a time, several pieces of a large one, resumed and verified.
+"""Files fetched into the cache: several at a time, resumed and verified.
 
-A file is begun by one thread. A response that is a part shows that the server has ranges: other threads
-then fetch other pieces, as many over all files as the fetcher allows. A server that sends the whole is
-read from its start. A file of another version than the bytes that are here is begun anew.
+A file is asked for piece by piece. A server that sends the whole is read from its start. A file of another
+version than the bytes that are here is begun anew.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -37,14 +36,13 @@ from holdfast.remote import (
     TransientError,
     Version,
     bare,
-    read_span,
 )
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.fetching.fetcher import Fetcher
 
-PIECE = 4 << 20
-"""Bytes of a request. Those under way are held in memory, and are lost when the process is killed."""
+PIECE = 16 << 20
+"""Bytes of a request."""
 SAVE_EVERY = 16 << 20
 """Further bytes that a killed process may lose."""
 MOST_UNSIZED = 64 << 30
@@ -59,11 +57,10 @@ _PACKED = (".gz", ".tgz", ".bgz", ".z", ".zst", ".br")
 
 
 class _Crew:
-    """The downloads of one call: their threads share the requests that may be under way at once."""
+    """The downloads of one call."""
 
     def __init__(self, fetcher: Fetcher, bar: Tracker) -> None:
         self.fetcher, self.bar = fetcher, bar
-        self.requests = threading.Semaphore(fetcher.parallel)
         self.active: list[_Download] = []
         self.stopped = threading.Event()
 
@@ -132,57 +129,6 @@ def _fetch(crew: _Crew, wanted: Wanted) -> None:
                 crew.active.remove(job)
         assert held is not None
         fetcher.remember(held)
-
-
-class _Ahead:
-    """The bytes of spans in order; as many threads as there are spans under way fetch them ahead.
-
-    They are daemons: none that waits for a silent server keeps a process from ending.
-    """
-
-    def __init__(self, read: Callable[[Span], Buffer], spans: Sequence[Span], threads: int) -> None:
-        self._read, self._spans, self._threads = read, spans, threads
-        self._results: dict[int, Buffer | BaseException] = {}
-        self._begun, self._wanted = 0, 0
-        self._change = threading.Condition()
-        for _ in range(min(threads, len(spans))):
-            threading.Thread(target=self._work, daemon=True).start()
-
-    def _work(self) -> None:
-        while True:
-            with self._change:
-                while self._wanted + self._threads <= self._begun < len(self._spans):
-                    self._change.wait()
-                number = self._begun
-                self._begun += 1
-            if number >= len(self._spans):
-                return
-            result: Buffer | BaseException
-            try:
-                result = self._read(self._spans[number])
-            except BaseException as error:  # raised again where it is taken
-                result = error
-            with self._change:
-                self._results[number] = result
-                self._change.notify_all()
-
-    def __iter__(self) -> Iterator[Buffer]:
-        for number in range(len(self._spans)):
-            with self._change:
-                self._wanted = number
-                self._change.notify_all()
-                while number not in self._results:
-                    self._change.wait()
-                result = self._results.pop(number)
-            if isinstance(result, BaseException):
-                raise result
-            yield result
-
-    def close(self) -> None:
-        """Begin no further span."""
-        with self._change:
-            self._begun = len(self._spans)
-            self._change.notify_all()
 
 
 class _Download:
@@ -275,7 +221,7 @@ class _Download:
                     if not self._understood(response):
                         continue
                     if response.kind == "part":
-                        self._share(response)
+                        self._append_body(response, self._piece_end())
                     else:
                         self._append_body(response, draft.version.size)
                         draft.version = replace(draft.version, size=draft.have)
@@ -318,45 +264,21 @@ class _Download:
             self._begin(version)
         return True
 
-    def _share(self, response: Response) -> None:
-        """Append the body of a part; meanwhile other threads fetch the parts behind it."""
-        draft, step = self._draft, self._fetcher.piece
-        size, end = draft.version.size or 0, self._piece_end()
-        spans = [(start, min(start + step, size)) for start in range(end, size, step)]
-        ahead = _Ahead(self._read_piece, spans, self._fetcher.parallel)
-        try:
-            with suppress(TransientError):
-                self._append_body(response, end)
-            response.close()
-            if draft.have < end:
-                self._append(self._read_piece((draft.have, end)))
-            for data in ahead:
-                self._append(data)
-        finally:
-            ahead.close()
-
-    def _read_piece(self, span: Span) -> Buffer:
-        return read_span(self._source, span, self._retry(), self._draft.version)[0]
-
     def _piece_end(self) -> int:
         """Where the request for the next bytes ends."""
         end, size = self._draft.have + self._fetcher.piece, self._draft.version.size
         return end if size is None else min(end, size)
 
-    def _retry(self) -> Retry:
-        wait = self._fetcher.wait
-        return Retry(self._url, sleep=self._crew.stopped.wait if wait is None else wait)
-
     def _source(self, span: Span | None, **how: Any) -> Response:
-        """A response that counts as under way until it is closed, and whose bytes are shown."""
-        with ExitStack() as stack:
-            stack.enter_context(self._crew.requests)
-            response = self._file(span, decode=self._plain and not self._packed, **how)
-            stack.callback(response.close)
-            response.close = stack.pop_all().close
+        """A response whose bytes are shown."""
+        response = self._file(span, decode=self._plain and not self._packed, **how)
         response.encoding = "" if self._packed else response.encoding
         response.chunks = partial(self._shown_chunks, response.chunks)
         return response
+
+    def _retry(self) -> Retry:
+        wait = self._fetcher.wait
+        return Retry(self._url, sleep=self._crew.stopped.wait if wait is None else wait)
 
     def _shown_chunks(self, chunks: Callable[[], Iterable[Buffer]]) -> Iterator[Buffer]:
         for chunk in chunks():

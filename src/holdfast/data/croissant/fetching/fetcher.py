@@ -30,7 +30,7 @@ class Fetcher:
 
     Args:
         access: the cache, and how the network may be used.
-        parallel: requests at a time, over all files and within large ones.
+        parallel: files that are fetched at a time.
         locked: URL -> the SHA-256 (hex) that it must have, as a lock file says; it goes before what a
             description says.
         piece: bytes of a request.

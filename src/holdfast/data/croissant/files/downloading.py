@@ -108,7 +108,7 @@ def download(
         cache: its folder; None for the user's.
         lock: write a lock file, or add to the one that is there.
         update_lock: accept what has changed since it was written, and write it anew.
-        parallel: requests at a time.
+        parallel: files at a time.
         offline: fetch nothing: only say what is in the cache.
         timeout: seconds to wait for a connection, and for more bytes of a response.
         public_only: refuse servers whose address is not public, also after redirects.

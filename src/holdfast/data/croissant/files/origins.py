@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import (
     WrongChecksum,
@@ -19,7 +18,6 @@ from holdfast.data.croissant.files.hashing import (
     parse_size,
 )
 from holdfast.data.croissant.files.local_files import LocalFolder
-from holdfast.data.croissant.files.proofs import Proofs
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +54,6 @@ class Origins:
         self._wanted: dict[str, Wanted] = {}
         self._fetched: dict[str, Path] = {}
         self._proved: dict[tuple[str, Path], tuple[int, int]] = {}
-        self._proofs = Proofs(Cache(access.cache).folder)
 
     @cached_property
     def fetcher(self) -> Fetcher:
@@ -117,8 +114,6 @@ class Origins:
     def prove(self, path: Path, owner: str, *, partly: bool = False) -> None:
         """Check a local file's place and, once while it stays as it is, its FileObject's checksum.
 
-        Of a large file, the cache remembers it.
-
         Local files of version 0.8 keep no promise: there checksums were written by hand, and never checked.
 
         Args:
@@ -139,11 +134,10 @@ class Origins:
         if partly and not (stated and stated.exact and stated.bytes != status.st_size):
             return
         expected = checksum_of(part.sha256, part.md5)
-        if expected is not None and not self._proofs.hold(path, status, expected):
+        if expected is not None:
             found = file_checksum(path, expected.algorithm)
             if found != expected:
                 raise wrong_checksum(str(path), part, str(found), str(expected))
-            self._proofs.note(path, status, expected)
         self._proved[owner, path] = stamp
 
     def check(self, path: Path) -> os.stat_result:

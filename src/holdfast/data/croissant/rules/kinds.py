@@ -16,12 +16,6 @@ def kind(types: Iterable[str]) -> str:
     return next((ATOMIC_TYPES[name] for name in types if name in ATOMIC_TYPES), "")
 
 
-def comparable(one: str, other: str) -> bool:
-    """Whether values of two kinds can be equal."""
-    alike = ({"float", "integer"}, {"date", "datetime"})
-    return not one or not other or one == other or any({one, other} <= kinds for kinds in alike)
-
-
 def fits(value: Any, kind: str, *, many: bool) -> bool:
     """Whether a JSON value may stand for a value of a kind; null always may."""
     if value is None or kind in ("", "bytes"):

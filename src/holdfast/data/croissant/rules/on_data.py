@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.data.croissant.document.model import FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
+from holdfast.data.croissant.files.hashing import WrongChecksum
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.selecting import comparable, equal
@@ -86,20 +86,6 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
                 (term for term in ("sc:sha256", "cr:md5", "sc:md5") if term in part.written), ""
             )
             yield Breach(part.where(stated), _told(error))
-
-
-@data_rule("CR903", WARNING, clauses.FILE_OBJECT, "State the size that the file has.")
-def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
-    """Every file has the size that is stated."""
-    for part in at_hand.dataset.metadata.file_objects:
-        stated = parse_size(part.content_size or "")
-        for member in at_hand.members(part.id)[:1]:
-            size = member.size
-            if isinstance(member.location, Path) and member.inside is None:
-                size = member.location.stat().st_size
-            if stated is not None and stated.exact and size is not None and size != stated.bytes:
-                message = f"the file has {size:,} bytes, not {stated.bytes:,}"
-                yield Breach(part.where("sc:contentSize"), message)
 
 
 @data_rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")

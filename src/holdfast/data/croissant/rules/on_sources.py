@@ -9,7 +9,7 @@ from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.planning.joins import AMBIGUOUS, NOT_JOINED
 from holdfast.data.croissant.planning.origins import CIRCULAR, Fields
 from holdfast.data.croissant.planning.plan import Planner
-from holdfast.data.croissant.rules import forms, kinds
+from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
@@ -171,19 +171,6 @@ def no_extract(context: Context) -> Iterator[Breach]:
             yield Breach(at, message, key=slip is not None)
 
 
-@rule(
-    "CR408", WARNING, EXTRACT, "Say what of the file: a column, a property of files, or a JSONPath."
-)
-def whole_file(context: Context) -> Iterator[Breach]:
-    """A field that is taken from a file says what of the file."""
-    for field, role, source in context.sources:
-        files = source.kind in ("file_object", "file_set")
-        computed = source.transforms or field.sub_fields
-        if files and not computed and context.lacks(source, "cr:extract"):
-            message = f"the {role} of {called(field)} is a whole file, with no extract"
-            yield Breach(source.at, message)
-
-
 @rule("CR409", ERROR, EXTRACT, "Correct the path.", must=True)
 def bad_json_path(context: Context) -> Iterator[Breach]:
     """A JSONPath is one."""
@@ -250,22 +237,6 @@ def _leads_nowhere(context: Context, field: Field) -> bool:
         or any(end is None or end.kind == "unknown" or end.target == field.id for end in ends)
         or any(end.kind == "record_set" for end in field.references)
     )
-
-
-@rule("CR422", WARNING, JOINS, "Give both fields the same type; else no values are equal.")
-def type_mismatch(context: Context) -> Iterator[Breach]:
-    """A field has the type of the field that it references."""
-    for field, role, source in context.sources:
-        target = context.fields.get(source.target) if role == "references" else None
-        if target is None or field.parent_field or field.inherited:
-            continue
-        one, other = kinds.kind(field.data_types), kinds.kind(target[1].data_types)
-        if not kinds.comparable(one, other):
-            yield Breach(
-                field.where("cr:dataType"),
-                f"{called(field)} is {' and '.join(field.data_types)}, and "
-                f"{quoted(source.target)}, which it references, is {' and '.join(target[1].data_types)}",
-            )
 
 
 @rule("CR423", ERROR, JOINS, "Reference a field of another record set.")
