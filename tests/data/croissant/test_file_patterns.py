@@ -89,7 +89,6 @@ def test_any_folders_as_glob(tree_of_files: Path, folders: list[str], name: str)
     expected = glob.glob(pattern, root_dir=tree_of_files, recursive=True)  # noqa: PTH207
     patterns = Patterns([pattern])
     assert sorted(patterns.choose(TREE)) == sorted(set(expected))
-    assert all(path.startswith(patterns.starts) for path in expected)
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +98,6 @@ def tree_of_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     return root
-
-
-@given(st.text("ab/.*?{,}[]", max_size=10), PATHS)
-def test_starts_hold_everything_chosen(pattern: str, path: str) -> None:
-    patterns = Patterns([pattern])
-    if patterns(path) and not path.startswith("./") and "/./" not in path:
-        assert path.startswith(patterns.starts)
-
-
-def test_starts() -> None:
-    assert Patterns(["data/a/*.csv", "data/a/b/*.csv", "x.csv"]).starts == ("",)
-    assert Patterns(["data/a/*.csv", "data/a/b/*.csv"]).starts == ("data/a/",)
-    assert Patterns(["{a,b}/*.csv"]).starts == ("a/", "b/", "{a,b}/")
-    assert Patterns(["/data/*.csv", "./data/x"]).starts == ("data/",)
-    assert Patterns([]).starts == ("",)
 
 
 def test_hostile_patterns_end() -> None:

@@ -300,7 +300,6 @@ def test_the_limits_can_be_raised(tmp_path: Path) -> None:
         (Limits(members=1), "Limits(members=...)"),
         (Limits(total=1 << 20), "Limits(total=...)"),
         (Limits(free=1000, ratio=10), "Limits(ratio=...)"),
-        (Limits(directory=10), "Limits(directory=...)"),
         (Limits(depth=0), "Limits(depth=...)"),
     ]
     for limits, remedy in cases:

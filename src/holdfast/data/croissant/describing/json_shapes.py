@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import duckdb
 
 from holdfast.data.croissant.describing.shapes import NESTED, Shape, can_be_step, step
 from holdfast.data.croissant.describing.walking import opened
-from holdfast.data.croissant.scanning.local_paths import engine_path, paths_sql
+from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.errors import InputError
 
 JSON = "application/json"
@@ -58,20 +57,6 @@ def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
     (form,) = forms
     ((found,),) = _ask(f"SELECT json_group_structure(json) FROM {_objects(form, paths)}")
     return _structure(form, found)
-
-
-def json_structures(encoding: str, paths: Sequence[Path]) -> list[Any]:
-    """The structure of each of many JSON files, as `json_structure` gives it, of one question."""
-    by_form: dict[str, list[Path]] = defaultdict(list)
-    for path in paths:
-        by_form[_form(encoding, path)].append(path)
-    found: dict[Path, Any] = {}
-    for form, alike in by_form.items():
-        objects = _objects(form, alike, "filename = true")
-        query = f"SELECT filename, json_group_structure(json) FROM {objects} GROUP BY filename"
-        structures = dict(_ask(query))
-        found |= {path: _structure(form, structures.get(str(engine_path(path)))) for path in alike}
-    return [found[path] for path in paths]
 
 
 def _form(encoding: str, path: Path) -> str:

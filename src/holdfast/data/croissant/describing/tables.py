@@ -27,7 +27,6 @@ from holdfast.data.croissant.describing.json_shapes import (
     holds_lines,
     json_shapes,
     json_structure,
-    json_structures,
 )
 from holdfast.data.croissant.describing.long_numbers import exact, read_through
 from holdfast.data.croissant.describing.places import Place
@@ -69,7 +68,6 @@ class Tables:
         self._room, self._kept = _KEPT, count()
         self.notes: list[Note] = []
         self._encodings: dict[Place, str] = {}
-        self._structures: dict[Place, Any] = {}
 
     def read(self, places: Sequence[Place]) -> Iterator[Table]:
         """The tables in files, each as one or with others of the same columns."""
@@ -95,7 +93,6 @@ class Tables:
     def _of_one_kind(self, candidates: Sequence[Place]) -> list[list[Place]]:
         """Files parted by their columns; those that cannot be read are noted."""
         kinds: dict[Any, list[Place]] = defaultdict(list)
-        self._structures = self._json_structures(candidates)
         for place in candidates:
             try:
                 path = self._files.paths([place])[0]
@@ -104,26 +101,13 @@ class Tables:
                 self._unreadable(place, error)
         return list(kinds.values())
 
-    def _json_structures(self, places: Sequence[Place]) -> dict[Place, Any]:
-        """The structure of each of many JSON files; of none where one of them makes trouble."""
-        if len(places) == 1 or places[0].encoding not in (JSON, LINES):
-            return {}
-        try:
-            encoding, *others = {self.encoding(place) for place in places}
-            if others:
-                return {}
-            structures = json_structures(encoding, self._files.paths(list(places)))
-            return dict(zip(places, structures, strict=True))
-        except (duckdb.Error, InputError, OSError, ValueError):
-            return {}  # each alone will tell which
-
     def _columns(self, place: Place, path: Path) -> Any:
         """What two files must agree in to be one table."""
         encoding = self.encoding(place)
         if encoding in _TYPED:
             return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
         if encoding in (JSON, LINES):
-            structure = self._structures.pop(place, None) or json_structure(encoding, [path])
+            structure = json_structure(encoding, [path])
             return encoding, tuple(
                 (records.path, tuple(sorted(records.structure)) if records.path else ())
                 for records in find_records(structure)

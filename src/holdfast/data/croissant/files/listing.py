@@ -241,10 +241,7 @@ class Listing:
 
     def _folder(self, folder: LocalFolder, patterns: Patterns | None) -> Contents:
         hidden = patterns.shows_hidden if patterns else True
-        starts = patterns.starts if patterns else ("",)
-        names = dict.fromkeys(
-            name for start in starts for name in folder.walk(start, hidden=hidden)
-        )
+        names = dict.fromkeys(folder.walk(hidden=hidden))
 
         def member(asking: str, name: str) -> Member:
             path = folder.check(folder.root / name)

@@ -108,18 +108,17 @@ class LocalFolder:
             remedy="put the file into the folder, or give it by --map ID=PATH",
         )
 
-    def walk(self, start: str = "", *, hidden: bool = False) -> Iterator[str]:
+    def walk(self, *, hidden: bool = False) -> Iterator[str]:
         """The paths of all files below the folder, with ``/``; links to folders are not followed.
 
         Args:
-            start: where to look, a relative path that ends with ``/``, or nothing.
             hidden: look into ``.name`` too.
 
         Raises:
-            InputError: if `start` leads out of the folder, or a folder cannot be read.
+            InputError: if there is no folder, or one cannot be read.
         """
-        self.below(start, "a pattern")
-        todo = [start]
+        self.below("", "a pattern")
+        todo = [""]
         while todo:
             prefix = todo.pop()
             try:

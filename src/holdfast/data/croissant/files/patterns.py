@@ -20,8 +20,6 @@ from holdfast.errors import InputError
 
 _MOST_ALTERNATIVES = 1000
 _GROUP = re.compile(r"\{([^{},]*+,[^{}]*+)\}|\(([^()|]*+\|[^()]*+)\)")
-_SPECIAL = re.compile(r"[*?\[]")
-_UNTIDY = re.compile(r"(?:^|/)\.?/")
 _ANY_FOLDERS = re.compile(r"(?:(?<=/)|^)\*\*/")
 _HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?/)[^/]|__MACOSX(?:/|$))")
 
@@ -61,17 +59,6 @@ class Patterns:
         """Whether hidden folders need to be looked into."""
         return any(_HIDDEN.search(text) for text in self.includes)
 
-    @property
-    def starts(self) -> tuple[str, ...]:
-        """The folders, each with a ``/`` behind it, below which everything that is chosen lies."""
-        every = {_start(each) for text in self.includes or ("*",) for each in alternatives_of(text)}
-        return tuple(
-            start
-            for start in sorted(every)
-            if not _UNTIDY.search(start)  # no path is written so
-            and not any(start != other and start.startswith(other) for other in every)
-        )
-
     def names(self, path: str) -> bool:
         """Whether a path is written out among the includes."""
         return path in self.includes
@@ -107,12 +94,6 @@ def alternatives_of(pattern: str) -> list[str]:
                 remedy="write several patterns, or one with * where the alternatives differ",
             )
     return list(found)
-
-
-def _start(pattern: str) -> str:
-    """The folders with which everything begins that an `fnmatch` pattern matches."""
-    plain = _SPECIAL.split(pattern, maxsplit=1)[0]
-    return plain[: plain.rfind("/") + 1]
 
 
 def _one_step(pattern: str) -> list[str]:
