@@ -54,7 +54,7 @@ def test_every_rule_says_what_it_is() -> None:
         assert code == rule.code
         assert len(code) == 5
         assert rule.title
-        assert rule.hint or code in ("CR012", "CR016", "CR026", "CR303", "CR404")
+        assert rule.hint or code in ("CR012", "CR016", "CR026", "CR404")
         assert len(rule.title) < 100
         assert rule.clause.url.startswith("https://")
 
@@ -87,7 +87,6 @@ def test_one_defect_in_many_places_is_one_finding(tmp_path: Path) -> None:
     [
         ("users/nmae", ["users/name", "users/age"], "users/name"),
         ("USERS", ["users"], "users"),
-        ("name", ["users/name"], "users/name"),
         ("elephant", ["users"], None),
         ("users", ["users"], None),
         ("", ["users"], None),

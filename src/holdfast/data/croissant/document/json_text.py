@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from json.decoder import JSONDecodeError, scanstring
+from json import JSONDecodeError, JSONDecoder
 from re import Match
 from re import compile as pattern
 from typing import Any
@@ -24,6 +24,7 @@ _KEY = pattern(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
 _NUMBER = pattern(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = pattern(r"-?[A-Za-z]+")
 _LONE = pattern(r"[\ud800-\udfff]")
+_DECODER = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -204,7 +205,7 @@ class _Reader:
 
     def _string(self, at: int) -> tuple[str, int]:
         try:
-            value, end = scanstring(self._text, at + 1, True)
+            value, end = _DECODER.raw_decode(self._text, at)
         except JSONDecodeError as error:
             if error.msg.startswith("Unterminated"):
                 raise _Stop("truncated", at, "this string has no closing quotation mark") from None

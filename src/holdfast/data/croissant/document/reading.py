@@ -298,21 +298,13 @@ def _decoded(data: bytes) -> tuple[str, tuple[Slip, ...]]:
     if not encoding.startswith("utf-8"):
         return data.decode(encoding, errors="replace"), tuple(slips)
     text = data.decode(encoding, errors="surrogateescape")
-    bad = list(_BAD_BYTES.finditer(text))
+    bad = _BAD_BYTES.search(text)
     if not bad:
         return text, tuple(slips)
-    first = len(text[: bad[0].start()].encode()) + (3 if slips else 0)
-    slips += [
-        Slip(
-            "not-utf-8",
-            "",
-            run.start(),
-            "these bytes are not UTF-8: "
-            + run[0][:8].encode(errors="surrogateescape").hex(" ")
-            + (f" (byte {first} of the file)" if run is bad[0] else ""),
-        )
-        for run in bad[:100]
-    ]
+    first = len(text[: bad.start()].encode()) + (3 if slips else 0)
+    shown = bad[0][:8].encode(errors="surrogateescape").hex(" ")
+    said = f"these bytes are not UTF-8: {shown} (byte {first} of the file)"
+    slips.append(Slip("not-utf-8", "", bad.start(), said))
     return _BAD_BYTES.sub(lambda run: "\ufffd" * len(run[0]), text), tuple(slips)
 
 

@@ -15,7 +15,6 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
     on_dataset,
     on_fields,
     on_ids,
-    on_meaning,
     on_records,
     on_resources,
     on_sources,

@@ -178,17 +178,6 @@ class Context:
         """The object that a node of the model was made of; None for one made of a text."""
         return self.things.get(node.at)
 
-    def is_id(self, node: Node, name: str, identity: str) -> bool:
-        """Whether a name that stands in a node is an id, in this or another spelling."""
-        thing = self.thing(node)
-        here = thing.context.identity if thing else str
-        return here(name) == here(identity)
-
-    def has_id(self, node: Node) -> bool:
-        """Whether a node was written with an ``@id``."""
-        thing = self.thing(node)
-        return thing is not None and thing.id is not None
-
     def lacks(self, node: Node | Thing, *terms: str) -> bool:
         """Whether an object has none of some properties, under no spelling that was reported already."""
         thing = node if isinstance(node, Thing) else self.thing(node)

@@ -59,14 +59,6 @@ def web_address(value: str) -> str:
     return "is not an absolute URL, such as https://example.org/data"
 
 
-def absolute_address(value: str) -> str:
-    """An absolute IRI of any scheme."""
-    parts = _split(value)
-    if parts and parts.scheme and (parts.netloc or parts.path) and not re.search(r"\s", value):
-        return ""
-    return "is not an absolute URL"
-
-
 def array_shape(value: str) -> str:
     """Sizes with commas between them; -1 where a size varies."""
     inner = value.strip().removeprefix("(").removesuffix(")").strip().removesuffix(",")

@@ -99,10 +99,3 @@ def recommended(context: Context) -> Iterator[Breach]:
 def bad_date(context: Context) -> Iterator[Breach]:
     """Dates are written as ISO 8601 says."""
     return malformed(context, [context.metadata], forms.date, *_DATES)
-
-
-@rule("CR111", WARNING, REQUIRED, "Give the whole address, with https://.", must=True)
-def bad_url(context: Context) -> Iterator[Breach]:
-    """Addresses are absolute URLs."""
-    yield from malformed(context, [context.metadata], forms.web_address, "sc:url")
-    yield from malformed(context, [context.metadata], forms.absolute_address, "sc:sameAs")

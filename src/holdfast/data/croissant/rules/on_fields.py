@@ -62,19 +62,6 @@ def unknown_type(context: Context) -> Iterator[Breach]:
                     yield Breach(at, f"{quoted(value)} is not a data type of its vocabulary", near)
 
 
-@rule("CR326", WARNING, DATA_TYPE, "Add an atomic type, such as sc:Text or sc:Integer.", must=True)
-def no_atomic_type(context: Context) -> Iterator[Breach]:
-    """At least one of a field's types is a data type for its values."""
-    for field in context.all_fields:
-        stated = bool(field.data_types) and "cr:dataType" in field.written
-        foreign = not any(
-            name in DATA_TYPES or name.startswith(("sc:", "cr:")) for name in field.data_types
-        )
-        if stated and foreign and not field.sub_fields and not field.has_value:
-            types = ", ".join(field.data_types)
-            yield about(field, f"has no atomic type, only {types}", "cr:dataType")
-
-
 @rule("CR327", ERROR, FIELD, 'Add "isArray": true, or take out arrayShape.', must=True)
 def shape_of_no_array(context: Context) -> Iterator[Breach]:
     """Only an array has a shape."""

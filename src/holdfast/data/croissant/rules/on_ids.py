@@ -57,21 +57,6 @@ def _named(context: Context) -> Iterator[Part]:
     return (part for part in context.parts if part.role in _CLASSES and part.role != "dataset")
 
 
-@rule("CR024", WARNING, IDS, "Give it an @id.", must=True)
-def no_id(context: Context) -> Iterator[Breach]:
-    """Files, record sets and fields have an id."""
-    without: dict[tuple[str, str], list[Part]] = {}
-    for part in () if context.old else _named(context):
-        lacks = "@id" not in part.thing.raw and part.thing.id is None
-        if lacks and part.role != "annotation" and not context.is_meant(part.thing, "@id"):
-            parent = part.parent.at if part.parent else ""
-            without.setdefault((_noun(part), parent), []).append(part)
-    for (noun, _), parts in without.items():
-        more = f" (and {len(parts) - 1} more here)" if len(parts) > 1 else ""
-        message = f"the {noun} has no @id: nothing can refer to it{more}"
-        yield Breach(parts[0].thing.at, message)
-
-
 def _noun(part: Part) -> str:
     return part.role.replace("_", " ")
 

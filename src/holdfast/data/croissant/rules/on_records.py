@@ -27,15 +27,6 @@ def unknown_key(context: Context) -> Iterator[Breach]:
             yield Breach(at, message, context.did_you_mean(name, ids))
 
 
-@rule("CR303", WARNING, RECORD_SET, must=True)
-def short_key(context: Context) -> Iterator[Breach]:
-    """A key names its fields by their whole ids."""
-    for records, at, name, field in _keys(context):
-        if field and not context.is_id(records, name, field.id) and not context.old:
-            message = f"{quoted(name)} is not an @id; it was read as the field {quoted(field.id)}"
-            yield Breach(at, message, f"Write {quoted(field.id)}.")
-
-
 def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str, Field | None]]:
     """Keys: the record set, a pointer, what is written there, the field that it means."""
     for records in context.metadata.record_sets:

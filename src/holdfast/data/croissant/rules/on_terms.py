@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sized
-from typing import Any
 
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
-from holdfast.data.croissant.document.vocabulary import PREFIXES, canonical
+from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
 from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
 from holdfast.data.croissant.rules.context import Context
@@ -63,47 +62,8 @@ def no_context(context: Context) -> Iterator[Breach]:
         yield Breach("", "the description has no @context: no program knows what its keys mean")
 
 
-@rule("CR011", WARNING, EXTERNAL, "Declare the prefix in @context.", must=True)
-def undeclared_prefix(context: Context) -> Iterator[Breach]:
-    """Every prefix is declared in @context."""
-    if not context.document.terms.declared or _has_remote_context(context):
-        return
-    bare = len(_foreign(context)) > _FEW  # then the context is reported as lacking Croissant
-    places: dict[str, list[tuple[str, bool]]] = {}
-    for at, text, key in _compact(context):
-        places.setdefault(text.partition(":")[0], []).append((at, key))
-    for prefix, found in places.items():
-        (at, key), iri = found[0], PREFIXES.get(prefix)
-        if not (bare and iri):
-            message = f"the prefix {quoted(prefix)} is not declared in @context{_uses(found)}"
-            hint = f'Add "{prefix}": "{iri}" to @context.' if iri else ""
-            yield Breach(at, message, hint, key=key)
-
-
 def _uses(found: Sized) -> str:
     return f" ({len(found)} uses)" if len(found) > 1 else ""
-
-
-def _compact(context: Context) -> Iterator[tuple[str, str, bool]]:
-    """Keys, types and data types with a prefix that nothing declares: pointer, text, whether a key."""
-    for thing in context.things.values():
-        known = thing.context.definitions
-
-        def unknown(text: Any, known: Any = known) -> bool:
-            if not isinstance(text, str) or text in known:
-                return False
-            prefix, _, rest = text.partition(":")
-            no_prefix = ":" not in text or rest.startswith("//")
-            return not (no_prefix or prefix in known or prefix in ("", "_", "urn", "mailto"))
-
-        for name in thing.types_written:
-            if unknown(name):
-                yield thing.types_at or thing.at, name, False
-        for entry in thing.entries:
-            if unknown(entry.key):
-                yield entry.at, entry.key, True
-            if entry.term in ("cr:dataType", "cr:equivalentProperty"):
-                yield from ((v.at, v.value, False) for v in entry.values if unknown(v.value))
 
 
 @rule("CR012", ERROR, CONTEXT, must=True)

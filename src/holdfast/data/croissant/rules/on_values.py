@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.data.croissant.document.terms import Entry, Value
 from holdfast.data.croissant.rules.clauses import CONTEXT, FIELD, REQUIRED
 from holdfast.data.croissant.rules.context import Context
-from holdfast.data.croissant.rules.findings import ERROR, WARNING
+from holdfast.data.croissant.rules.findings import ERROR
 from holdfast.data.croissant.rules.roles import Role
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
@@ -20,19 +20,19 @@ class Takes(NamedTuple):
     Attributes:
         kind: of value: text, object, ...; "named" is an object, or a text that names one; ``""`` for any.
         one: a thing has one value of it.
-        filled: "needed": an empty value is an error; "useful": a warning; ``""``: no matter.
+        needed: whether it must not be empty.
     """
 
     kind: str = ""
     one: bool = False
-    filled: str = ""
+    needed: bool = False
 
 
 def _takes(table: str) -> dict[str, Takes]:
     """Terms with what they take, from lines ``kind | one or many | filled | terms``."""
     cells = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
     return {
-        term: Takes(kind, number == "one", filled)
+        term: Takes(kind, number == "one", filled == "needed")
         for kind, number, filled, terms in cells
         for term in terms.split()
     }
@@ -43,9 +43,9 @@ TAKES = _takes("""
     text           | one  | needed | cr:regex cr:format cr:arrayShape
     text           | one  |        | sc:sha256 cr:md5 cr:separator cr:replace
     text           | many | needed | sc:name sc:description sc:encodingFormat cr:includes
-    text           | many | useful | cr:citeAs
+    text           | many |        | cr:citeAs
     text           | many |        | cr:excludes sc:dateCreated sc:dateModified
-    text or number | one  | useful | sc:contentSize
+    text or number | one  |        | sc:contentSize
     text or number | one  |        | sc:version
     text or number | many |        | cr:sdVersion
     boolean        | one  |        | cr:isArray cr:repeated cr:isLiveDataset
@@ -57,7 +57,7 @@ TAKES = _takes("""
     named          | one  | needed | sc:url cr:source cr:fileObject cr:fileSet
     named          | many | needed | sc:license dct:conformsTo cr:dataType cr:field cr:references
     named          | many | needed | cr:key cr:containedIn
-    named          | many | useful | sc:creator sc:publisher sc:keywords sc:usageInfo
+    named          | many |        | sc:creator sc:publisher sc:keywords sc:usageInfo
     named          | many |        | sc:sameAs cr:equivalentProperty
 """)
 _ANY = Takes()
@@ -68,7 +68,6 @@ _WORDS = {
 }
 # Objects of these stand for what their @id names; of those, for what they tell of it.
 _ADDRESSED = {"sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"}
-_TOLD = {"sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"}
 
 
 @rule("CR016", ERROR, FIELD, must=True)
@@ -167,14 +166,6 @@ def several_values(context: Context) -> Iterator[Breach]:
         )
         if role in ("file_set", "file_object") and entry.term == "sc:url":
             one = False
-        if entry.term in ("sc:name", "sc:description"):
-            texts = [value for value in entry.values if isinstance(value.value, str)]
-            if isinstance(entry.raw, list) and len(texts) > 1 and texts == list(entry.values):
-                yield Breach(
-                    entry.at,
-                    f"{quoted(entry.key)} has {len(texts)} texts of one language",
-                    severity=WARNING,
-                )
         if one and len(entry.values) > 1:
             yield Breach(entry.at, f"{quoted(entry.key)} has {len(entry.values)} values")
 
@@ -183,14 +174,13 @@ def several_values(context: Context) -> Iterator[Breach]:
 def empty_value(context: Context) -> Iterator[Breach]:
     """No value that is needed is empty."""
     for role, entry in _entries(context):
-        filled = TAKES.get(entry.term, _ANY).filled
+        needed = TAKES.get(entry.term, _ANY).needed
         if entry.term == "sc:description" and role != "dataset":
-            filled = "useful"
-        for value in entry.values if filled else ():
+            needed = False
+        for value in entry.values if needed else ():
             blank = isinstance(value.value, str) and not value.value.strip()
-            if blank or (entry.term in _TOLD and value.value == {}):
-                severity = WARNING if filled == "useful" else None
-                yield Breach(value.at, f"{quoted(entry.key)} is empty", severity=severity)
+            if blank or (entry.term == "sc:license" and value.value == {}):
+                yield Breach(value.at, f"{quoted(entry.key)} is empty")
     for part in context.parts:
         if part.thing.raw.get("@id") == "" and part.role != "other":
             yield Breach(f"{part.thing.at}/@id", '"@id" is empty', "Give it an id.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
 
 _MOST = 2000  # options that are looked through
+_ALIKE = 0.72
 
 
 def quoted(value: Any) -> str:
@@ -44,30 +46,7 @@ def question(meant: str) -> str:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """The option that is nearest to a word, or ``""``.
-
-    First the same in another case, then the most alike of those that are the same up to the last slash,
-    then the same after it, then the most alike of all.
-    """
-    folded: dict[str, str] = {}
-    ends: dict[str, str] = {}
-    for option in options:
-        if option and len(folded) < _MOST:
-            folded.setdefault(option.casefold(), option)
-            ends.setdefault(option.rpartition("/")[2].casefold(), option)
-    head, slash, end = word.casefold()[:200].rpartition("/")
-    beside = {
-        option.rpartition("/")[2]: meant
-        for option, meant in folded.items()
-        if slash and option.rpartition("/")[0] == head and meant != word
-    }
-    meant = folded.get(word.casefold()) or _alike(end, beside, 0.6) or ends.get(end)
-    if meant is None or meant == word:
-        meant = _alike(word.casefold()[:200], folded, 0.72)
-    return "" if meant == word else meant or ""
-
-
-def _alike(word: str, options: dict[str, str], cutoff: float) -> str | None:
-    """What stands under the key that is most like a word."""
-    close = difflib.get_close_matches(word, options, n=1, cutoff=cutoff)
-    return options[close[0]] if close else None
+    """The option that is most like a word, whatever their case; ``""`` if none is."""
+    folded = {option.casefold(): option for option in islice(filter(None, options), _MOST)}
+    close = difflib.get_close_matches(word.casefold()[:200], folded, n=1, cutoff=_ALIKE)
+    return folded[close[0]] if close and folded[close[0]] != word else ""
