@@ -46,7 +46,7 @@ def write(
     record_size: Positive = 64,
     groups: Annotated[tuple[int, ...], Integers] = (1, 2, 5, 6, 10),
     form: Annotated[
-        Literal["auto", "folder", "webdataset", "mds", "tfrecord", "croissant"], option("--format")
+        Literal["auto", "folder", "webdataset", "croissant"], option("--format")
     ] = "auto",
     columns: Annotated[Path | None, option(metavar="FILE")] = None,
     image: Annotated[str | None, option(metavar="NAME")] = None,
@@ -63,14 +63,13 @@ def write(
     """Convert images to progressive records, losslessly; an interrupted run is resumed by a rerun.
 
     Args:
-        source: Folder of images, WebDataset tars, MDS folder, TFRecords, or Croissant description; it is
-            only read.
+        source: Folder of images, WebDataset tars, or Croissant description; it is only read.
         out: Output folder of the dataset.
         record_size: Number of images per record.
         groups: Last scan of each group, out of the ten scans of a color image.
         form: Format of the source; auto detects it.
         columns: Table of additional columns (CSV, JSON lines, Parquet), joined by id or file_name.
-        image: Suffix, column, feature or field that contains the image.
+        image: Suffix or field that contains the image.
         label: Column to store as `label`.
         identity: Column of the image ids.
         drop: Column to leave out; repeatable.
