@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from holdfast.data.records.tuning.mixture import Mixture
     from holdfast.data.records.tuning.policies import Fixed, GradientCosine, LossPlateau, MsSsim
     from holdfast.data.records.tuning.scores import Score
-    from holdfast.data.records.tuning.tuned import Tuned, tune
     from holdfast.data.records.tuning.tuner import Choice, Tuner
     from holdfast.data.records.writing.settings import Settings
     from holdfast.data.records.writing.writer import Written, write
@@ -79,7 +78,6 @@ _HOMES = {
         "tuning.mixture": "Mixture",
         "tuning.policies": "Fixed GradientCosine LossPlateau MsSsim",
         "tuning.scores": "Score",
-        "tuning.tuned": "Tuned tune",
         "tuning.tuner": "Choice Tuner",
         "writing.settings": "Settings",
         "writing.writer": "Written write",
@@ -125,7 +123,6 @@ __all__ = [
     "Speed",
     "Store",
     "Traffic",
-    "Tuned",
     "Tuner",
     "Verified",
     "Written",
@@ -143,7 +140,6 @@ __all__ = [
     "repair",
     "samples",
     "ssim",
-    "tune",
     "verify",
     "write",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.command import Answer, Count, Integers, Positive, Printed, Share, option, room
-from holdfast.data.records.measuring.cli import bench, quality, tune
+from holdfast.data.records.measuring.cli import bench, quality
 from holdfast.data.records.options import (
     Dataset,
     Fidelity,
@@ -322,5 +322,5 @@ def _extracted(found: Extracted) -> str:
     return "\n".join(told)
 
 
-for command in (quality, tune, bench):
+for command in (quality, bench):
     app.command(command)
