@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.loading.resuming import merge_states
     from holdfast.data.records.loading.traffic import Traffic
     from holdfast.data.records.measuring.quality import GroupQuality, Quality, quality
-    from holdfast.data.records.measuring.similarity import msssim, ssim
+    from holdfast.data.records.measuring.similarity import msssim
     from holdfast.data.records.measuring.speed import Bench, Speed, bench
     from holdfast.data.records.reading.caching import Cache
     from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix
@@ -66,7 +66,7 @@ _HOMES = {
         "loading.resuming": "merge_states",
         "loading.traffic": "Traffic",
         "measuring.quality": "GroupQuality Quality quality",
-        "measuring.similarity": "msssim ssim",
+        "measuring.similarity": "msssim",
         "measuring.speed": "Bench Speed bench",
         "reading.caching": "Cache",
         "reading.prefixes": "Damaged Fault Prefix",
@@ -139,7 +139,6 @@ __all__ = [
     "quality",
     "repair",
     "samples",
-    "ssim",
     "verify",
     "write",
 ]

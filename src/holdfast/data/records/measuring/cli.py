@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from holdfast.command import Answer, Integers, Positive, Printed, Share, common, option
+from holdfast.command import Answer, Integers, Positive, Printed, Share, option
 from holdfast.data.records.options import Dataset, Threads, reporting
-from holdfast.numbers import counted, interval, percent, size
+from holdfast.numbers import percent, size
 from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
-    from holdfast.answer import Page
-    from holdfast.data.records.measuring.quality import Quality
     from holdfast.data.records.measuring.speed import Bench
 
 
@@ -27,7 +24,7 @@ def quality(
     threshold: Share = 0.95,
     threads: Threads = None,
 ) -> Answer:
-    """Measure MS-SSIM and bytes per fidelity; --html adds sample images.
+    """Measure MS-SSIM and bytes per fidelity.
 
     Args:
         images: Number of images to measure.
@@ -36,61 +33,9 @@ def quality(
     """
     from holdfast.data.records.measuring import quality as measuring
 
-    found = measuring.quality(
-        dataset,
-        images=images,
-        seed=seed,
-        threshold=threshold,
-        strips=6 if common().html else 0,
-        threads=threads,
+    return measuring.quality(
+        dataset, images=images, seed=seed, threshold=threshold, threads=threads
     )
-
-    def page() -> Page:
-        from holdfast.data.records.measuring.pages import quality_page
-
-        return quality_page(found)
-
-    return Printed(found, _quality, page=page)
-
-
-def _quality(found: Quality) -> list[RenderableType]:
-    from holdfast.data.records.measuring.quality import unmeasured_text
-
-    advice = (
-        f"MS-SSIM of {found.threshold:g} is reached at fidelity {found.suggested}"
-        if found.suggested
-        else f"nothing measured: {unmeasured_text(found)}"
-    )
-    rows = [
-        (
-            group.group,
-            group.scans_end,
-            size(group.bytes_per_image),
-            percent(group.cumulative_fraction),
-            "–" if group.msssim is None else f"{group.msssim:.3f}",
-            "–"
-            if group.msssim_low == group.msssim_high
-            else interval(group.msssim_low, group.msssim_high, 3),
-            "–" if group.worst is None else f"{group.worst:.3f}",
-            "–" if group.ssim_luma is None else f"{group.ssim_luma:.3f}",
-        )
-        for group in found.groups
-    ]
-    measured = table(
-        {
-            "fidelity": "right",
-            "to scan": "right",
-            "per image": "right",
-            "of full": "right",
-            "MS-SSIM": "right",
-            "95 %": "right",
-            "worst": "right",
-            "SSIM of luma": "right",
-        },
-        rows,
-        caption=f"{counted(found.measured, 'image')} of {found.images:,} measured",
-    )
-    return [advice, measured]
 
 
 def bench(
