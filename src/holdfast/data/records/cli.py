@@ -282,7 +282,7 @@ def extract(
     shard_images: Positive = 1000,
     on_fault: Literal["raise", "skip", "degrade"] = "raise",
 ) -> Answer:
-    """Extract images at a fidelity as files or tars; an interrupted run is resumed by a rerun.
+    """Extract images at a fidelity as files or tars.
 
     Args:
         out: Output folder.
@@ -310,8 +310,6 @@ def _extracted(found: Extracted) -> str:
         f"{counted(found.images, 'image')} at fidelity {found.fidelity} in "
         f"{counted(found.files, 'file')}: {size(found.bytes_written)}"
     ]
-    if found.resumed:
-        told.append(f"{counted(found.resumed, 'image')} were written by an earlier run")
     if found.renamed:
         told.append(
             f"{counted(found.renamed, 'image')} were renamed: the id is not a usable file name"
