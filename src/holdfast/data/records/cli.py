@@ -161,7 +161,7 @@ def verify(
     against: Annotated[str | None, option(metavar="SOURCE")] = None,
     threads: Threads = None,
 ) -> Answer:
-    """Check every byte; report damage by record, image and group. Exit code 1 if anything is damaged.
+    """Check every byte; report damage by record, image and group. Exit code 1 unless all is well.
 
     Args:
         against: Source to compare the DCT coefficients of every image with.
@@ -175,7 +175,8 @@ def verify(
 
 def _verified(found: Verified) -> list[RenderableType]:
     checked = f"{counted(found.images, 'image')} in {counted(found.records, 'record')}, {size(found.bytes)}"
-    lines: list[RenderableType] = [f"{'OK' if found.ok else 'damaged'}: {checked}"]
+    verdict = "damaged" if found.errors else "cannot tell" if found.unknown else "OK"
+    lines: list[RenderableType] = [f"{verdict}: {checked}"]
     if found.compared:
         lines.append(
             f"{counted(found.compared, 'image')} compared with the source, by coefficients"
@@ -185,7 +186,11 @@ def _verified(found: Verified) -> list[RenderableType]:
         return [*lines]
     more = found.error_count - len(found.errors)
     caption = f"and {more:,} more" if more else ""
-    return [*lines, _findings(found.errors, caption)]
+    if found.errors:
+        lines.append(_findings(found.errors, caption))
+    if found.unknown:
+        lines.append(_findings(found.unknown, "", "not compared with the source"))
+    return lines
 
 
 @app.command

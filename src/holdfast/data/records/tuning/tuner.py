@@ -80,7 +80,7 @@ class Tuner:
     last_full: int = 1
     patience: int = 2
     candidates: Iterable[int] | None = None
-    storage_bound: Callable[[], bool] | None = None
+    storage_bound: Callable[[], bool | None] | None = None
     process_group: Any = None
     history: list[Choice] = field(default_factory=list, init=False)
     """A choice for each epoch, in order."""
@@ -141,7 +141,7 @@ class Tuner:
         return choice.fidelity
 
     def _choose(self, epoch: int, loss: float | None) -> Choice:
-        loss, bound = self._circumstances(loss)
+        loss, bound, told = self._circumstances(loss)
         if loss is not None:
             self._losses.append(loss)
         if epoch >= self.epochs - self.last_full:
@@ -151,22 +151,26 @@ class Tuner:
         present = self._current or self.groups
         if self.policy.probes and (epoch - self.warmup) % self.every:
             return Choice(epoch, present, "no probe is due")
-        told = bound if self.storage_bound else None
         if not bound and present == self.groups:
             # It could only be lowered, which must wait: the probe is spared.
             self._falling = []
-            return Choice(epoch, present, "storage does not hold the job up", (), told)
+            reason = "storage does not hold the job up"
+            if told is None:
+                reason = "whether storage holds the job up is not known yet"
+            return Choice(epoch, present, reason, (), told)
         scores = self._scores() if self.policy.probes else ()
         wish = self.policy.wish(Evidence(self.groups, self._current, scores, tuple(self._losses)))
         reason = self._follow(wish.needed, wish.allowed, wish.reason, bound)
         return Choice(epoch, self._current or self.groups, reason, scores, told)
 
-    def _circumstances(self, loss: float | None) -> tuple[float | None, bool]:
-        """The loss, and whether storage binds, on all ranks together."""
-        bound = self.storage_bound() if self.storage_bound else True
+    def _circumstances(self, loss: float | None) -> tuple[float | None, bool, bool | None]:
+        """The loss, whether the fidelity may fall for storage, and what was measured of that."""
+        told = self.storage_bound() if self.storage_bound else None
+        bound = bool(told) if self.storage_bound else True
         if ranks.together(self.process_group):
             _, loss, bound = ranks.agree((), (), loss, bound, group=self.process_group)
-        return loss, bound
+            told = bound if self.storage_bound else None
+        return loss, bound, told
 
     def _scores(self) -> tuple[Score, ...]:
         """Scores of the candidates, on all ranks together."""
