@@ -101,7 +101,7 @@ def test_without_pillow_an_image_that_needs_it_is_left_out(
     found = quality(tmp_path / "out")
     assert found.measured == 1
     assert [one.id for one in found.unmeasured] == ["odd.jpg"]
-    assert "Pillow" in found.unmeasured[0].reason
+    assert "PIL" in found.unmeasured[0].reason
 
 
 def test_of_a_large_image_the_middle_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

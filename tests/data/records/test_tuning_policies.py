@@ -216,8 +216,6 @@ def test_a_fixed_fidelity_stays_unless_it_does_not_exist():
         {"every": 0},
         {"patience": 0},
         {"warmup": -1},
-        {"candidates": [0, 2]},
-        {"candidates": [5]},
         {"probe": None},
     ],
 )

@@ -219,7 +219,6 @@ def _repaired(found: Repaired) -> list[RenderableType]:
     lines: list[RenderableType] = [
         f"{one.file}: {size(one.bytes)} restored from the {one.by}" for one in found.repaired
     ]
-    lines += found.remarks
     if found.remaining:
         lines.append(_findings(found.remaining, "", "still damaged"))
     elif not found.repaired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import google_crc32c
@@ -48,10 +48,6 @@ class Finding:
     group: int | None
     """1..G; None: the metadata, the footer, or an image as a whole."""
     reason: str
-
-    def to_dict(self) -> dict[str, str | int | None]:
-        """The JSON of it."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.data.records.extracting.names import FileNames, Keys
-from holdfast.data.records.extracting.samples import Samples, groups_of, image_bytes, samples
+from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
 from holdfast.data.records.extracting.values import LABEL, class_of, json_line, json_row
 from holdfast.data.records.reading.ahead import in_order
 from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix, damaged
-from holdfast.data.records.reading.records import Records, open_records
+from holdfast.data.records.reading.records import Records, checked_fidelity, open_records
 from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
 from holdfast.errors import InputError, StoreError
@@ -111,7 +111,7 @@ def extract(
         )
     target = local_folder(out)
     with open_records(url, store=store) as records:
-        groups = groups_of(records, fidelity)
+        groups = checked_fidelity(fidelity, records.groups, records.url)
         export = _Folder if format == "folder" else _Tars
         images = 1 if format == "folder" else shard_images
         with _writing(target) as folder:

@@ -1,4 +1,7 @@
-"""The windowed terms of SSIM, compiled by Numba: float32 planes in, one thread, no GIL."""
+"""The windowed terms of SSIM, compiled by Numba: float32 planes in, one thread, no GIL.
+
+Without `fastmath`, so that every processor gives the same bits: records hold what comes of them.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ _C2 = np.float32((0.03 * 255) ** 2)
 _TWO = np.float32(2)  # a Python number would make a product float64
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add(total: Plane, row: Plane, weight: np.float32) -> None:
     """Add a weighted row: the loop that the compiler vectorizes."""
     for column in range(total.size):
         total[column] += weight * row[column]
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@njit(nogil=True, cache=True)
 def _mean(x: Plane) -> Plane:
     """The Gaussian mean of each window that fits into the plane: [H - 10, W - 10]."""
     height, width = x.shape
@@ -42,7 +45,7 @@ def _mean(x: Plane) -> Plane:
     return means
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@njit(nogil=True, cache=True)
 def terms(x: Plane, y: Plane) -> tuple[Plane, Plane]:
     """The contrast-structure term and SSIM at each window: [H - 10, W - 10] each."""
     mx, my = _mean(x), _mean(y)

@@ -100,7 +100,7 @@ class Quality(Answer):
 
     def findings(self) -> Sequence[Finding]:
         """Which fidelity is enough."""
-        return sections.findings(self)
+        return [sections.finding(self)]
 
     def sections(self) -> Sequence[Section]:
         """What each fidelity costs, and what it shows."""
@@ -255,12 +255,8 @@ def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasure
         likeness = compare(pieces)
     except Damaged as error:
         return Unmeasured(name, "; ".join(fault.reason for fault in error.faults))
-    except DecodeError as error:
-        return Unmeasured(name, f"it does not decode: {error.reason}")
-    except LimitError as error:
-        return Unmeasured(name, error.problem)
-    except MissingExtraError as error:
-        return Unmeasured(name, f"it needs Pillow: {error.remedy}")
+    except (DecodeError, LimitError, MissingExtraError) as error:
+        return Unmeasured(name, f"it does not decode: {error}")
     sizes = np.cumsum([len(piece) for piece in pieces]).tolist()
     return _Measured(record, image, name, sizes, likeness)
 

@@ -58,41 +58,26 @@ _HOW = How(
 )
 
 
-def findings(found: Quality) -> list[Finding]:
-    """Which fidelity is enough, and what the one below it would cost."""
+def finding(found: Quality) -> Finding:
+    """Which fidelity is enough."""
     full = found.groups[-1]
     if found.suggested is None:
-        return [
-            Finding(
-                f"{found.opaque} of {found.sampled} sampled images are stored unchanged (the same at "
-                f"every fidelity), {len(found.unmeasured)} are damaged or cannot be decoded.",
-                "bytes",
-                lead="Nothing measured:",
-            )
-        ]
-    chosen = found.groups[found.suggested - 1]
-    made = [
-        Finding(
-            f"mean MS-SSIM {_likeness(chosen)} (required: {found.threshold:g}) for "
-            f"{percent(chosen.cumulative_fraction)} of the bytes, {size(chosen.bytes_per_image)} instead "
-            f"of {size(full.bytes_per_image)} per image.",
+        return Finding(
+            f"{found.opaque} of {found.sampled} sampled images are stored unchanged (the same at "
+            f"every fidelity), {len(found.unmeasured)} are damaged or cannot be decoded.",
             "bytes",
-            lead=f"Fidelity {chosen.group} is sufficient:"
-            if chosen is not full
-            else "Only full fidelity is sufficient:",
+            lead="Nothing measured:",
         )
-    ]
-    if chosen.group > 1:
-        below = found.groups[chosen.group - 2]
-        saved = chosen.cumulative_fraction - below.cumulative_fraction
-        made.append(
-            Finding(
-                f"One fidelity lower would save another {percent(saved)} of the bytes, at a mean MS-SSIM "
-                f"of {_likeness(below)}.",
-                "bytes",
-            )
-        )
-    return made
+    chosen = found.groups[found.suggested - 1]
+    return Finding(
+        f"mean MS-SSIM {_likeness(chosen)} (required: {found.threshold:g}) for "
+        f"{percent(chosen.cumulative_fraction)} of the bytes, {size(chosen.bytes_per_image)} instead "
+        f"of {size(full.bytes_per_image)} per image.",
+        "bytes",
+        lead=f"Fidelity {chosen.group} is sufficient:"
+        if chosen is not full
+        else "Only full fidelity is sufficient:",
+    )
 
 
 def section(found: Quality) -> Section:
@@ -116,7 +101,7 @@ def section(found: Quality) -> Section:
     return Section(
         "bytes",
         "Bytes and similarity per fidelity",
-        " ".join((findings(found)[0].lead, findings(found)[0].text)),
+        f"{finding(found).lead} {finding(found).text}",
         figures=[_figure(found)] if found.measured else [],
         tables=[Table(pa.Table.from_pylist(rows, schema=_SCHEMA), _COLUMNS, caption)],
         how=_HOW,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ class Tuner:
         warmup: first epochs at full fidelity: gradients of a fresh model say little.
         last_full: last epochs at full fidelity.
         patience: probes in a row that must allow a lower fidelity.
-        candidates: fidelities that are probed; by default all.
         storage_bound: tells whether this rank waits for storage, for example `Dataset.storage_bound`;
             without it the job is taken to be.
         process_group: of `torch.distributed`, whose ranks choose together; by default all.
@@ -79,7 +78,6 @@ class Tuner:
     warmup: int = 0
     last_full: int = 1
     patience: int = 2
-    candidates: Iterable[int] | None = None
     storage_bound: Callable[[], bool | None] | None = None
     process_group: Any = None
     history: list[Choice] = field(default_factory=list, init=False)
@@ -106,16 +104,7 @@ class Tuner:
                 place="probe",
                 remedy="give probe=Probe(model, loss, batches), or a policy such as MsSsim",
             )
-        wanted = range(1, self.groups + 1) if self.candidates is None else self.candidates
-        self._candidates = tuple(sorted({*wanted, self.groups}))
-        if not 1 <= self._candidates[0] <= self._candidates[-1] <= self.groups:
-            raise InputError(
-                "the dataset does not have a candidate fidelity",
-                code="out-of-range",
-                place="candidates",
-                found=", ".join(map(str, self._candidates)),
-                expected=f"1 to {self.groups}",
-            )
+        self._candidates = tuple(range(1, self.groups + 1))
 
     def fidelity(self, epoch: int, loss: float | None = None) -> int:
         """Choose the fidelity of an epoch; all ranks call this at its start, and get the same.

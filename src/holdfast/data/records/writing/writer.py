@@ -88,7 +88,7 @@ class Written:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return asdict(self) | {"groups": [asdict(group) for group in self.groups]}
+        return asdict(self)
 
 
 def write(
