@@ -214,7 +214,7 @@ def test_one_flip_is_one_error(folder: Path) -> None:
     index = decode_footer(path.read_bytes(), path.stat().st_size)
     flip(path, index.ends[2])
     (error,) = verify(folder).errors
-    assert error.to_dict() == {
+    assert dataclasses.asdict(error) == {
         "record": "records-00/000001.pcr",
         "image": "0002.jpg",
         "group": 3,
