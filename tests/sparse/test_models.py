@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_packing import pruned
 from torch import nn
 from torch.nn.utils import rnn
 
 from holdfast import sparse
 from holdfast.errors import InputError
 from holdfast.sparse import Narang, Pruner
+from sparse.test_packing import pruned
 
 
 def equal(found: Any, expected: Any) -> None:

@@ -92,7 +92,7 @@ def prunable(
     """Name -> layer type and weight, of all matrices of linear and recurrent layers.
 
     Args:
-        state: a model, whose modules say what a weight is, or a state dict, in which a matrix ``weight`` with
+        state: a model, whose modules say what a weight is, or a state dict, where a matrix ``weight`` with
             a bias of its height is of a linear layer.
         include: patterns of names in a state dict that are weights of linear layers.
         exclude: patterns of names that are not, such as those of embeddings.
