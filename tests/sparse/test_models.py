@@ -15,6 +15,7 @@ from torch.nn.utils import rnn
 from holdfast import sparse
 from holdfast.errors import InputError
 from holdfast.sparse import Narang, Pruner
+from holdfast.sparse.layers import pack_state
 from sparse.test_packing import pruned
 
 
@@ -181,6 +182,10 @@ def test_layers_without_a_packed_form_stay_dense_and_are_named() -> None:
         ),
     }
     assert all(each.reason for each in decisions)
+    # A state dict has no modules, but names and shapes of cells and projections.
+    by_name = {each.weight: each.layout for each in pack_state(model.state_dict(), "csr")[1]}
+    for name in ("cell.weight_ih", "cell.weight_hh", "out.weight_ih_l0", "out.weight_hh_l0"):
+        assert by_name[f"decoder.{name}"] == "dense"
     frames, memory = torch.randn(2, 5, 16), torch.randn(2, 6, 64)
     equal(packed["decoder"](frames, memory), model["decoder"](frames, memory))
     for name in ("scaled", "hooked"):

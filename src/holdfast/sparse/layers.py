@@ -243,11 +243,8 @@ class PackedRNN(_Packed):
         from holdfast.sparse import _kernels
 
         mode = getattr(_kernels, self.nonlinearity.upper() or self.mode)
-        directions, threads, width = (
-            1 + self.bidirectional,
-            torch.get_num_threads(),
-            self.hidden_size,
-        )
+        directions, width = 1 + self.bidirectional, self.hidden_size
+        threads = torch.get_num_threads()
         hidden, cell = states[0], states[-1]  # only an LSTM looks at the second
         for layer in range(self.num_layers):
             outputs = np.empty((len(x), directions * width), np.float32)
@@ -296,12 +293,10 @@ def matrices_in(state: Mapping[str, Tensor]) -> dict[str, SparseMatrix]:
 
 def why_dense(layer: nn.Module) -> str:
     """Why the weights of a layer stay dense, or nothing."""
-    if isinstance(layer, _Unknown):
-        return "cells and projections have no packed form"
+    if type(layer) is nn.Module or getattr(layer, "proj_size", 0):
+        return "cells and projections (proj_size) have no packed form"
     if type(layer) not in REPLACED:
         return f"{type(layer).__name__} has no packed form"
-    if getattr(layer, "proj_size", 0):
-        return "projections (proj_size) have no packed form"
     if layer._forward_hooks or layer._forward_pre_hooks:
         return "the layer has hooks, such as of torch.nn.utils.prune: remove them first"
     return ""
@@ -362,11 +357,11 @@ class _Packing:
             return {}, "packed would be larger", {}
         if self.layout != "auto":
             return matrices[self.layout], "as requested", {}
-        shape = (self.batch, layer.in_features) if isinstance(layer, nn.Linear) else None
-        if shape is None:
-            shape = (STEPS, self.batch, layer.input_size)
-            shape = (self.batch, STEPS, shape[2]) if layer.batch_first else shape
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        width = layer.in_features if isinstance(layer, nn.Linear) else layer.input_size
+        steps = 1 if isinstance(layer, nn.Linear) else STEPS
+        x = torch.randn(steps, self.batch, width, generator=torch.Generator().manual_seed(0))
+        if getattr(layer, "batch_first", False):
+            x = x.transpose(0, 1)
         layers = {each: packed_layer(layer, matrices[each]) for each in smaller} | {"dense": layer}
         with torch.no_grad():
             seconds = fastest({each: partial(made, x) for each, made in layers.items()})
@@ -443,31 +438,21 @@ def _layers_of(state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
             found[start] = nn.Linear(*reversed(weight.shape), bias=False, device="meta")
             found[start].weight = nn.Parameter(weight, requires_grad=False)
         elif kind == "recurrent" and start not in found:
-            found[start] = _recurrent_layer(start, state) or _Unknown(start, state)
+            found[start] = _recurrent_layer(start, state)
     return found
 
 
-class _Unknown(nn.Module):  # type: ignore[misc]
-    """Recurrent weights that are not those of an RNN, GRU or LSTM: of cells, or with projections."""
-
-    def __init__(self, start: str, state: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        for name, weight in state.items():
-            if name.startswith(start) and kind_of(name, weight.ndim) == "recurrent":
-                self.register_parameter(name.removeprefix(start), nn.Parameter(weight, False))
-
-
-def _recurrent_layer(start: str, state: Mapping[str, Tensor]) -> nn.Module | None:
+def _recurrent_layer(start: str, state: Mapping[str, Tensor]) -> nn.Module:
+    """An RNN, GRU or LSTM, or a plain module with the weights of cells or projections."""
     own = {
         name.removeprefix(start): tensor
         for name, tensor in state.items()
         if re.fullmatch(rf"{re.escape(start)}(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?", name)
     }
-    inner, outer = own.get("weight_hh_l0"), own.get("weight_ih_l0")
-    if inner is None or outer is None or not inner.numel():
-        return None
+    none = torch.empty(0, 1)
+    inner, outer = own.get("weight_hh_l0", none), own.get("weight_ih_l0", none)
     for kind, gates in RECURRENT.items():
-        if inner.shape[0] == gates * inner.shape[1]:
+        if inner.numel() and inner.shape[0] == gates * inner.shape[1]:
             layers = sum(name.startswith("weight_ih") for name in own)
             both = "weight_ih_l0_reverse" in own
             with torch.device("meta"):
@@ -481,9 +466,11 @@ def _recurrent_layer(start: str, state: Mapping[str, Tensor]) -> nn.Module | Non
             expected = {name: each.shape for name, each in layer.state_dict().items()}
             if {name: each.shape for name, each in own.items()} == expected:
                 layer.load_state_dict(own, assign=True)
-                layer.requires_grad_(False)
-                return layer
-    return None
+                return layer.requires_grad_(False)
+    other = nn.Module()
+    for name, weight in own.items():
+        other.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+    return other
 
 
 def decision(

@@ -12,6 +12,7 @@ from holdfast.errors import InputError
 from holdfast.sparse.schedules import Cubic, Narang, kind_of, matches
 
 PRUNED = (nn.Linear, nn.RNNBase, nn.RNNCellBase)
+FAR = 4  # times the largest magnitude at the first update
 
 
 class Pruner:
@@ -90,8 +91,8 @@ class Pruner:
         """Apply the masks after an optimizer step, and update them where the schedule says so.
 
         Raises:
-            InputError: if an update, or at the first one the last threshold, would remove every weight of a
-                matrix; then no mask changes.
+            InputError: if an update would remove every weight of a matrix, or if q is over four times its
+                largest magnitude at the first one; then no mask changes.
         """
         self.step_count += 1
         kept: dict[str, torch.Tensor] = {}
@@ -114,11 +115,10 @@ class Pruner:
         kept = schedule.keep(magnitudes, self.step_count)
         kept = kept.repeat_interleave(schedule.block, dim=0)[: len(source)] & self.masks[name]
         largest = float(magnitudes.max())
-        # A threshold that would end above all weights is of another model, or of other layers: refuse it
+        # Weights grow while they train, but a q so far above all of them is of other layers: refuse it
         # before the first weight is gone.
-        last = schedule.updates[-1]
-        first = self.step_count == schedule.updates[0] and isinstance(schedule, Narang)
-        if not kept.any() or (first and largest <= schedule.threshold(last)):
+        first = isinstance(schedule, Narang) and self.step_count == schedule.updates[0]
+        if not kept.any() or (first and schedule.q > FAR * largest):
             raise InputError(
                 "the schedule would remove every weight",
                 code="empty-layer",
