@@ -7,9 +7,10 @@ dense one, a small dense one with as many weights as the sparse one has non-zero
 one's width, single weights or 16x1 blocks of them, and a wide sparse one with at most a quarter of the
 dense one's parameters. The sparse ones follow the published schedule, with q from the dense run; the wide
 one the cubic schedule, which fixes its share of parameters. The blocks have a small dense one of their own.
-Of every run the checkpoint with the best perplexity on validation text counts (of pruned ones after the last
-update), on test text that decided nothing. The wide one is then packed into a file, loaded and asked for its
-perplexity again. Writes `benchmarks/results/sparse_language_model.json`, of which `render.py` makes the page.
+Of every run the checkpoint with the best perplexity on validation text counts (of pruned ones after the
+last update), on test text that decided nothing. The wide one is then packed into a file, loaded and asked
+for its perplexity again. Writes `benchmarks/results/sparse_language_model.json`, of which `render.py` makes
+the page.
 """
 
 from __future__ import annotations
