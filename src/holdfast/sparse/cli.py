@@ -11,6 +11,8 @@ from holdfast.errors import InputError
 
 app = room("sparse", "Pruned networks that are smaller and faster: schedules, packing, kernels.")
 
+Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN", negative="")]
+
 
 @app.command
 def plan(
@@ -22,8 +24,8 @@ def plan(
     freq: Positive = 100,
     percentile: Share = 0.9,
     layout: Literal["csr", "bsr16x1"] = "csr",
-    include: tuple[str, ...] = (),
-    exclude: tuple[str, ...] = (),
+    include: Patterns = (),
+    exclude: Patterns = (),
 ) -> Answer:
     """Show the published pruning schedule for a model, and the sparsity that it would give.
 
