@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.errors import InputError
 from holdfast.numbers import counted
 
 _CHUNK = 1 << 20
+_NO_FORMS: Mapping[str, str] = {}
 _MOST_CLASSES = 2_000  # that stand in the description itself
 
 
@@ -105,13 +106,16 @@ def _chunks(files: Files, place: Place) -> Iterator[bytes]:
             yield chunk
 
 
-def add_media(records: RecordSets, name: str, media: Media) -> None:
+def add_media(
+    records: RecordSets, name: str, media: Media, forms: Mapping[str, str] = _NO_FORMS
+) -> None:
     """Make the record set of files whose content is a value.
 
     Args:
         records: where it goes.
         name: its id.
         media: the files.
+        forms: of names that tables give them: a field, and the expression that takes it out of a path.
     """
     group = media.group
     resource = records.distribution.files(group.places, name)
@@ -139,6 +143,9 @@ def add_media(records: RecordSets, name: str, media: Media) -> None:
         key = "filename" if media.names_differ else "fullpath"
         if key == "fullpath":
             add("fullpath", "The path of the file.", "sc:Text", FULLPATH)
+        for form, regex in forms.items():
+            if (name, form) not in records.fields:
+                add(form, "What a table calls the file.", "sc:Text", FULLPATH, regex)
         if group.labels:
             more = {}
             if len(group.labels) <= _MOST_CLASSES:
