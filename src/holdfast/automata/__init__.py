@@ -5,7 +5,7 @@
     best = fa.shortest_path(lattice, n=10)
 
 `Fst` is the data structure, `fst.py`; the packages are what is done with it. Names are imported when they
-are first used; nothing here needs torch but `TensorFst` and `compose(..., device=...)`.
+are first used; nothing here needs torch but the functions of `TensorFst`.
 """
 
 from __future__ import annotations

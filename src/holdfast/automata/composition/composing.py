@@ -45,7 +45,6 @@ def compose(
     return_arc_map: Literal[False] = False,
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> Fst: ...
 @overload
 def compose(
@@ -58,7 +57,6 @@ def compose(
     return_arc_map: Literal[True],
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> tuple[Fst, ArcMap]: ...
 def compose(
     a: Fst,
@@ -70,7 +68,6 @@ def compose(
     return_arc_map: bool = False,
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> Fst | tuple[Fst, ArcMap]:
     """The composition: it maps x to z with weight w times v if A maps x to y with w and B y to z with v.
 
@@ -85,7 +82,6 @@ def compose(
         max_states: stop when more states than these are found, before those that are not co-accessible
             are left out.
         memory_bytes: stop before the result and the tables take more; the memory available, if not given.
-        device: a device of torch, such as "cuda", that does the work; see `on_device`.
 
     Returns:
         The composition, with A's input symbols and B's output symbols; with `return_arc_map` also where
@@ -98,14 +94,6 @@ def compose(
     check_composable(a, b)
     if threads < 1:
         raise invalid("number of threads", threads, "1 or more")
-    if device is not None:
-        from holdfast.automata.composition.on_device import compose_on_device
-
-        if return_arc_map:
-            return compose_on_device(
-                a, b, connect, filter, device, return_arc_map=True, max_states=max_states
-            )
-        return compose_on_device(a, b, connect, filter, device, max_states=max_states)
     memory = available_bytes() if memory_bytes is None else memory_bytes
     try:
         with Workers(threads) as workers:
