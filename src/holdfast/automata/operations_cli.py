@@ -94,7 +94,7 @@ def compose(
     """Compose A with B: outputs of A are inputs of B.
 
     Args:
-        threads: Number of threads; same result for any. Two are often slower than one.
+        threads: Accepted for earlier scripts; a composition takes one thread.
     """
     return _apply(
         fa.compose,

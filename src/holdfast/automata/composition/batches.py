@@ -146,7 +146,8 @@ def _composed(
     ends = found.offsets[found.bounds].tolist()
     made: list[Any] = []
     for k, (left, right) in enumerate(zip(a.machines, b.machines, strict=True)):
-        arcs = Arcs(*(array[ends[k] : ends[k + 1]] for array in found.arcs))
+        columns: list[Any] = [array[ends[k] : ends[k + 1]] for array in found.arcs]
+        arcs = Arcs(*columns)
         own = slice(states[k], states[k + 1])
         machine = machine_of(
             left, right, offsets[own.start + k : own.stop + k + 1], found.final[own], arcs

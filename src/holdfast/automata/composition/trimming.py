@@ -58,9 +58,9 @@ def _compacted(found: Found, alive: npt.NDArray[np.bool_]) -> Found:
     offsets = np.zeros(kept + 1, np.int64)
     if kept:
         compacting.compact(found.offsets, found.arcs, renumbered, 0, len(alive), offsets)
-    bounds = np.array([0, kept])
+    bounds: I64 = np.array([0, kept], np.int64)
     if len(found.bounds) > 2:
-        bounds = np.concatenate([bounds[:1], np.cumsum(alive)])[found.bounds]
+        bounds = np.append(0, np.cumsum(alive, dtype=np.int64))[found.bounds]
     return Found(bounds, offsets, found.final[alive], found.arcs)
 
 
