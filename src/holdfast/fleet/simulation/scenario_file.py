@@ -67,7 +67,7 @@ def fitted(kind: Any, values: Mapping[str, Any]) -> Any:
     try:
         return read_config(values, kind, "the scenario")
     except InputError as error:
-        keys = {"place": re.sub(r"_s\b", "", error.place or "") or None}
+        keys = {"place": re.sub(r"_s\b", "", error.place)} if error.place else {}
         raise InputError(**vars(error) | keys) from None
 
 
