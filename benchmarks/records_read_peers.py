@@ -11,17 +11,13 @@ one line of JSON with the images and the seconds from the first request to the l
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import resource
 import shutil
-import sys
 import tempfile
 import time
-import urllib.request
 from functools import partial
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,19 +28,6 @@ import torch
 from torch.utils.data import DataLoader
 
 BATCH = 16
-LIBRARIES = {"webdataset": "webdataset", "mds": "streaming", "litdata": "litdata"}
-
-
-def _without_torchvision() -> None:
-    """Stand in for what `streaming` imports of torchvision, which it needs for vision classes alone.
-
-    torchvision's wheels want a torch with CUDA, or one of exactly their version.
-    """
-    names = ("torchvision", "torchvision.datasets", "torchvision.transforms")
-    for name in (*names, "torchvision.transforms.functional"):
-        sys.modules[name] = importlib.util.module_from_spec(ModuleSpec(name, None))
-    sys.modules["torchvision.datasets"].VisionDataset = object  # type: ignore[attr-defined]
-    sys.modules["torchvision.transforms.functional"].to_tensor = None  # type: ignore[attr-defined]
 
 
 def decoded(data: bytes, at_least: int) -> np.ndarray:
@@ -72,15 +55,6 @@ def write(kind: str, images: Path, out: Path, shard: int) -> None:
                 tar.write(
                     {"__key__": f"{number:06d}", "jpg": file.read_bytes(), "cls": number % 10}
                 )
-    elif kind == "mds":
-        _without_torchvision()
-        from streaming import MDSWriter
-
-        size = shard * sum(file.stat().st_size for file in files) // len(files)
-        columns = {"image": "bytes", "label": "int"}
-        with MDSWriter(out=str(out), columns=columns, size_limit=size) as mds:
-            for number, file in enumerate(files):
-                mds.write({"image": file.read_bytes(), "label": number % 10})
     else:
         from litdata.streaming.writer import BinaryWriter
 
@@ -102,14 +76,6 @@ def reader(kind: str, place: str, cache: Path) -> Any:
             .to_tuple("jpg", "cls")
             .map(lambda pair: {"image": pair[0], "label": int(pair[1])})
         )
-    if kind == "mds":
-        from streaming import StreamingDataset
-        from streaming.base.util import clean_stale_shared_memory
-
-        clean_stale_shared_memory()
-        _download_mds_by_http()
-        remote = {"remote": place, "local": str(cache)} if "://" in place else {"local": place}
-        return StreamingDataset(**remote, shuffle=False, batch_size=BATCH)
     from litdata import StreamingDataset
     from litdata.streaming import downloader
 
@@ -123,32 +89,6 @@ def reader(kind: str, place: str, cache: Path) -> Any:
     return StreamingDataset(place, shuffle=False, drop_last=False, **options)
 
 
-def _download_mds_by_http() -> None:
-    """Teach `streaming` to fetch a shard over HTTP: one request, and a name once it is whole.
-
-    Through its S3 downloader a second worker finds shards that are still being written.
-    """
-    from streaming.base.storage import download
-
-    class Http(download.CloudDownloader):
-        @staticmethod
-        def _client_identifier() -> str:
-            return "http"
-
-        def _validate_remote_path(self, remote: str) -> None:
-            pass
-
-        def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-            with urllib.request.urlopen(remote, timeout=timeout) as answer:
-                Path(f"{local}.part").write_bytes(answer.read())
-            Path(f"{local}.part").replace(local)
-
-        def clean_up(self) -> None:
-            pass
-
-    download.DOWNLOADER_MAPPINGS["http"] = Http
-
-
 def _sizes(samples: list[dict[str, Any]], at_least: int | None) -> int:
     if at_least is None:
         return sum(len(sample["image"]) for sample in samples)
@@ -158,8 +98,7 @@ def _sizes(samples: list[dict[str, Any]], at_least: int | None) -> int:
 def read(kind: str, place: str, at_least: int | None, workers: int) -> dict[str, float]:
     """One pass over the data set, all images decoded in the workers; with None, none of them."""
     torch.set_num_threads(1)
-    _without_torchvision()
-    import_module(LIBRARIES[kind])  # not part of what is measured
+    import_module(kind)  # not part of what is measured
     cache = Path(tempfile.mkdtemp())
     begin, used = time.perf_counter(), _cpu()
     loader_class: Any = DataLoader
@@ -195,7 +134,7 @@ def _cpu() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=["write", "read"])
-    parser.add_argument("kind", choices=["webdataset", "mds", "litdata"])
+    parser.add_argument("kind", choices=["webdataset", "litdata"])
     parser.add_argument("place")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--shard", type=int, default=64)

@@ -3,7 +3,7 @@
     python benchmarks/records_training.py [--seeds 1,2,3,4,5] [--keep FOLDER]
 
 For each of the seeds the same network is trained on the same split at every static fidelity and with the
-tuner (`records.tune`), and tested once, at the end, on the fifth of the images that was held out, in full.
+tuner (`records.Tuner`), and tested once, at the end, on the fifth of the images that was held out, in full.
 Bytes are those that the dataset's store gave. All seeds are reported. Writes
 `benchmarks/results/records_training.json`, of which `render.py` makes the page.
 """
@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from holdfast.data.records.tuning.policies import Fixed
-from holdfast.data.records.tuning.tuned import tune
 from holdfast.data.records.writing.writer import write
 from measuring import machine
 from records_training_results import TUNED, results_of
+from records_training_steps import train
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "records_training.json"
@@ -36,7 +35,6 @@ LARGEST = 100_000
 SEEDS = (1, 2, 3, 4, 5)
 SETTINGS: dict[str, Any] = {"epochs": 24, "side": 48, "batch_size": 32, "learning_rate": 3e-3}
 TUNING: dict[str, Any] = {
-    "policy": "gradient",
     "every": 4,
     "warmup": 2,
     "last_full": 1,
@@ -85,16 +83,17 @@ def _run(dataset: Path, folder: Path, name: int | str, seed: int) -> dict[str, A
     """One training; one that was kept is not run again."""
     kept = folder / f"seed-{seed}-{name}.json"
     if not kept.exists():
-        static = {"policy": Fixed(int(name)), "warmup": 0, "last_full": 0} if name != TUNED else {}
+        fidelity = None if name == TUNED else int(name)
         began = time.perf_counter()
-        found = tune(str(dataset), seed=seed, **(SETTINGS | TUNING | static))
-        told = found.to_dict() | {"name": name, "seed": seed, "correct": found.correct}
+        told = train(str(dataset), fidelity, seed=seed, **(SETTINGS | TUNING))
+        told |= {"name": name, "seed": seed}
         told["seconds"] = round(time.perf_counter() - began, 1)
         kept.write_text(json.dumps(told) + "\n")
         print(
             f"seed {seed}, {'tuner' if name == TUNED else f'fidelity {name}'}: "
-            f"{found.correct} of {found.tested} right, {found.bytes_read + found.probe_bytes:,} bytes, "
-            f"{found.saving:.2f} times less, {told['seconds']} s",
+            f"{told['correct']} of {told['tested']} right, "
+            f"{told['bytes_read'] + told['probe_bytes']:,} bytes, "
+            f"{told['saving']:.2f} times less, {told['seconds']} s",
             flush=True,
         )
     made: dict[str, Any] = json.loads(kept.read_text())

@@ -29,7 +29,7 @@ def results_of(
     """The results file.
 
     Args:
-        runs: of each seed and contender, what `tune` told, with its name and seed.
+        runs: of each seed and contender, what `train` told, with its name and seed.
         written: what writing the dataset told.
         host: what it ran on.
         settings: of the trainings.

@@ -3,9 +3,9 @@
     python benchmarks/sparse_kernels.py
 
 Multiplies a matrix of 7,680 x 2,560 (the recurrent weights of a GRU of width 2,560) with 90 % zeros,
-single weights and 16x1 blocks, by 1 and 16 vectors; every output is compared with float64. Then a whole GRU
-layer, and the memory of a process that loads the dense and the packed file. Writes
-`benchmarks/results/sparse_kernels.json`, of which `render.py` makes the page.
+single weights and 16x1 blocks, by 1 and 16 vectors; every output is compared with float64. Then whole GRU
+and LSTM layers of several widths, and the memory of a process that loads the dense and the packed file.
+Writes `benchmarks/results/sparse_kernels.json`, of which `render.py` makes the page.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import torch
 from safetensors.torch import save_file
 
 from holdfast import sparse
-from holdfast.sparse.benchmark import PEERS, contenders, random_matrix
+from holdfast.sparse.benchmark import PEERS, contenders, quantized, random_matrix
 from holdfast.sparse.matrices import LAYOUTS
 from measuring import CORES, compared, limited, machine, run
 
@@ -39,6 +40,8 @@ TARGETS = {
     **{(layout, 16, "dense_fp32"): 2.0 for layout in LAYOUTS},
     **{(layout, 16, "dense_bf16"): 1.0 for layout in LAYOUTS},
 }
+WIDTHS = (160, 256, 512, 1024, 2560)
+"""Of the whole layers; LSTMs up to 1,024."""
 STEPS = 20
 """Steps of the sequence that goes through a whole layer."""
 MEMORY = """
@@ -62,7 +65,7 @@ print((resident() - before) / 1e6)
 
 
 def measure(calls: Mapping[str, Callable[[], object]], samples: int) -> dict[str, dict[str, float]]:
-    """Wall and processor seconds per call, in turn: medians, and the smallest and largest wall time."""
+    """Seconds per call, in turn: median, smallest, largest wall time, smallest processor time."""
     numbers = {}
     for name, call in calls.items():
         call()
@@ -85,7 +88,7 @@ def measure(calls: Mapping[str, Callable[[], object]], samples: int) -> dict[str
             "wall_s": statistics.median(walls[name]),
             "wall_min_s": min(walls[name]),
             "wall_max_s": max(walls[name]),
-            "cpu_s": statistics.median(cpus[name]),
+            "cpu_s": min(cpus[name]),
         }
         for name in calls
     }
@@ -103,35 +106,53 @@ def products(options: argparse.Namespace) -> dict[str, Any]:
     return made
 
 
-def layer(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, float]]:
-    """A GRU layer over a sequence, dense and packed, and the memory of processes that load it (MB)."""
+def layer(kind: str, width: int, sparsity: float) -> torch.nn.RNNBase:
+    """A recurrent layer with zeros in blocks, which both layouts use."""
     torch.manual_seed(0)
-    dense = torch.nn.GRU(WIDTH, WIDTH).eval()
+    gates = 3 if kind == "GRU" else 4
+    dense: torch.nn.RNNBase = getattr(torch.nn, kind)(width, width).eval()
     with torch.no_grad():
         for name in ("weight_ih_l0", "weight_hh_l0"):
-            zeros = random_matrix(3 * WIDTH, WIDTH, options.sparsity, "bsr16x1") == 0
+            zeros = random_matrix(gates * width, width, sparsity, "bsr16x1") == 0
             getattr(dense, name)[torch.from_numpy(zeros)] = 0
-    packed = {layout: sparse.pack(dense, layout)[0] for layout in LAYOUTS}
+    return dense
+
+
+def layers(options: argparse.Namespace) -> dict[str, Any]:
+    """Layer and batch -> the time of a sequence, dense, dynamic int8, packed."""
     made = {}
-    for batch in (1, 16):
-        x = torch.randn(STEPS, batch, WIDTH)
-        with torch.no_grad():
-            for each in packed.values():
-                torch.testing.assert_close(each(x)[0], dense(x)[0], rtol=1e-3, atol=1e-5)
-            calls = {"dense": lambda x=x: dense(x)}
-            calls |= {each: lambda x=x, m=model: m(x) for each, model in packed.items()}
-            made[f"batch {batch}"] = measure(calls, max(5, options.samples // 2))
-    memory = {}
+    for kind in ("GRU", "LSTM"):
+        for width in WIDTHS[: None if kind == "GRU" else -1]:
+            dense = layer(kind, width, options.sparsity)
+            contestants = {"dense": dense, "int8": quantized(dense)}
+            contestants |= {layout: sparse.pack(dense, layout)[0] for layout in LAYOUTS}
+            for batch in (1, 16):
+                x = torch.randn(STEPS, batch, width)
+                with torch.no_grad():
+                    for layout in LAYOUTS:
+                        torch.testing.assert_close(
+                            contestants[layout](x)[0], dense(x)[0], rtol=1e-3, atol=1e-5
+                        )
+                    calls = {name: partial(each, x) for name, each in contestants.items()}
+                    made[f"{kind} {width}, batch {batch}"] = measure(
+                        calls, max(5, options.samples // 4)
+                    )
+    return made
+
+
+def memory(options: argparse.Namespace) -> dict[str, float]:
+    """Files of the widest GRU, and the memory of processes that load them (MB)."""
+    dense, found = layer("GRU", WIDTH, options.sparsity), {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gru.safetensors"
         save_file(dense.state_dict(), path)
         for name in ("dense", *LAYOUTS):
             if name != "dense":
-                sparse.save(packed[name], path)
-            memory[f"{name}_file"] = path.stat().st_size / 1e6
+                sparse.save(sparse.pack(dense, name)[0], path)
+            found[f"{name}_file"] = path.stat().st_size / 1e6
             script = MEMORY.format(width=WIDTH)
-            memory[f"{name}_memory"] = float(run([sys.executable, "-c", script, path]).output)
-    return made, memory
+            found[f"{name}_memory"] = float(run([sys.executable, "-c", script, path]).output)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -140,9 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(min(CORES, len(os.sched_getaffinity(0))))
     host = machine()
     made = products(options)
-    layers, memory = layer(options)
+    torch.set_num_threads(1)
+    whole, megabytes = layers(options), memory(options)
     load_after = round(os.getloadavg()[0], 2)
-    text = json.dumps(_results(options, host, made, layers, memory, load_after), indent=2) + "\n"
+    text = json.dumps(_results(options, host, made, whole, megabytes, load_after), indent=2) + "\n"
     options.result.write_text(text)
     print(f"wrote {options.result}")
 
@@ -165,8 +187,8 @@ def _results(
     options: argparse.Namespace,
     host: dict[str, Any],
     made: dict[str, Any],
-    layers: dict[str, Any],
-    memory: dict[str, float],
+    whole: dict[str, Any],
+    megabytes: dict[str, float],
     load_after: float,
 ) -> dict[str, Any]:
     comparisons = [
@@ -181,18 +203,21 @@ def _results(
         for layout in LAYOUTS
         for peer, label in PEERS.items()
     ]
-    for batch, times in layers.items():
-        comparisons += [
-            compared(
-                f"GRU layer, {STEPS} steps, {layout}, {batch}",
-                times[layout]["wall_s"],
-                "torch.nn.GRU",
-                times["dense"]["wall_s"],
-            )
-            for layout in LAYOUTS
-        ]
+    # Processor time: the layers run in one thread, and other work on the machine does not count.
+    comparisons += [
+        compared(
+            f"layer {place}, {STEPS} steps, {layout}",
+            times[layout]["cpu_s"],
+            peer,
+            times[key]["cpu_s"],
+            1.0 if key == "dense" and "batch 16" not in place else None,
+        )
+        for place, times in whole.items()
+        for layout in LAYOUTS
+        for key, peer in (("dense", "torch dense"), ("int8", "torch dynamic int8"))
+    ]
     limits = [
-        limited(f"{what} of the GRU, {name}", memory[f"{name}_{key}"], "MB")
+        limited(f"{what} of the GRU, {name}", megabytes[f"{name}_{key}"], "MB")
         for key, what in (("file", "file"), ("memory", "resident memory"))
         for name in ("dense", *LAYOUTS)
     ]
@@ -214,13 +239,14 @@ def _results(
         ),
         "comparisons": comparisons,
         "limits": limits,
-        "figures": {"products": made, "layers": layers},
+        "figures": {"products": made, "layers": whole},
         "tables": [ratios(made)],
         "machine": host,
         "versions": {n: version(n) for n in ("holdfast", "torch", "scipy", "numba", "numpy")},
         "notes": [
-            f"Medians of {options.samples} samples in turn (layers: half as many); every output was first "
-            "compared with float64. Two threads for torch and for ours, one for scipy, which has no more. "
+            f"Medians of {options.samples} samples in turn (layers: a quarter as many, in one thread, "
+            "processor time); every output was first compared with float64. Two threads for torch and for "
+            "ours, one for scipy, which has no more. "
             f"Load after: {load_after}.",
             "Peers get their operands in the order and type that suit them: bfloat16 inputs, transposed "
             "inputs for CSR. torch CSR is MKL's. Ours take and return rows, as layers do.",

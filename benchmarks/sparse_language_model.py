@@ -4,12 +4,13 @@
 
 Trains GRUs on a sample of the text of Python's standard library with the same steps, batches and seeds: a
 dense one, a small dense one with as many weights as the sparse one has non-zeros, a sparse one of the dense
-one's width, and a wide sparse one with at most a quarter of the dense one's parameters. The sparse one
-follows the published schedule, with q from the dense run; the wide one the cubic schedule, which fixes its
-share of parameters. Of every run the checkpoint with the best perplexity on validation text counts (of
-pruned ones after the last update), on test text that decided nothing. The wide one is then packed into a
-file, loaded and asked for its perplexity again. Writes `benchmarks/results/sparse_language_model.json`, of
-which `render.py` makes the page.
+one's width, single weights or 16x1 blocks of them, and a wide sparse one with at most a quarter of the
+dense one's parameters. The sparse ones follow the published schedule, with q from the dense run; the wide
+one the cubic schedule, which fixes its share of parameters. The blocks have a small dense one of their own.
+Of every run the checkpoint with the best perplexity on validation text counts (of pruned ones after the
+last update), on test text that decided nothing. The wide one is then packed into a file, loaded and asked
+for its perplexity again. Writes `benchmarks/results/sparse_language_model.json`, of which `render.py` makes
+the page.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from holdfast import sparse
+from holdfast.sparse.benchmark import quantized
+from holdfast.sparse.matrices import BLOCK
 from measuring import limited, machine
 
 RESULT = Path(__file__).resolve().parent / "results" / "sparse_language_model.json"
@@ -45,6 +48,7 @@ EMBEDDING = 32
 STEPS, BATCH = 64, 32
 EPOCHS = 20
 """The run is divided into as many epochs; pruning starts with the second and ends after half of them."""
+NAMES = ("dense", "wide", "sparse", "small", "blocks", "small for blocks")
 CHECKS = 20
 """Checkpoints that are validated."""
 
@@ -149,12 +153,15 @@ def train(
     return Trained(model, perplexity(model, test), at, learned, *shares)
 
 
-def narang(q: dict[str, float], steps: int) -> Callable[[CharacterModel], sparse.Pruner]:
+def narang(
+    q: dict[str, float], steps: int, block: int = 1
+) -> Callable[[CharacterModel], sparse.Pruner]:
     """The published schedule, with its choice of epochs."""
     per_epoch = steps // EPOCHS
     freq = max(1, per_epoch // 10)
     schedules = {
-        kind: sparse.Narang.of_epochs(each, EPOCHS, per_epoch, freq) for kind, each in q.items()
+        kind: sparse.Narang.of_epochs(each, EPOCHS, per_epoch, freq, block)
+        for kind, each in q.items()
     }
     return lambda model: sparse.Pruner(model, schedules)
 
@@ -202,15 +209,16 @@ def packed(wide: Trained, dense: Trained, held_out: Tensor, characters: int) -> 
         sizes = {f"{each}_file_bytes": file.stat().st_size for each, file in files.items()}
     one = held_out[:200].view(1, -1)
     timed: dict[str, float] = {}
-    for each, model in (("dense", dense.model), ("wide", wide.model), ("packed", loaded)):
+    models = {"dense": dense.model, "int8": quantized(dense.model), "wide": wide.model}
+    for each, model in (models | {"packed": loaded}).items():
         with torch.no_grad():
             model(one)
             samples = []
             for _ in range(7):
-                begin = time.perf_counter()
+                begin = time.process_time()
                 model(one)
-                samples.append((time.perf_counter() - begin) / one.numel())
-        timed[f"{each}_us_per_character"] = round(1e6 * statistics.median(samples), 1)
+                samples.append((time.process_time() - begin) / one.numel())
+        timed[f"{each}_us_per_character"] = round(1e6 * min(samples), 1)
     return {**sizes, **timed, "packed_perplexity": round(perplexity(loaded, held_out), 4)}
 
 
@@ -227,7 +235,7 @@ def add_packed(results: dict[str, Any], facts: dict[str, Any]) -> None:
         ),
         *(
             limited(f"time per character, {each}", facts[f"{each}_us_per_character"], "us")
-            for each in ("dense", "wide", "packed")
+            for each in ("dense", "int8", "wide", "packed")
         ),
     ]
 
@@ -239,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)  # matrices this small gain nothing from a second one
     *parts, characters, checksum = corpus(options.size)
     texts = tuple(parts)
-    runs: dict[str, list[Trained]] = {name: [] for name in ("dense", "small", "sparse", "wide")}
+    runs: dict[str, list[Trained]] = {name: [] for name in NAMES}
     for seed in range(options.seeds):
 
         def trained(name: str, width: int, prune: Any = None, seed: int = seed) -> None:
@@ -248,10 +256,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(name, seed, run.facts(), flush=True)
 
         trained("dense", options.width)
-        q = sparse.percentiles(runs["dense"][-1].model.state_dict(), options.percentile)
+        q = sparse.percentiles(runs["dense"][-1].model, options.percentile)
         trained("wide", options.wide, cubic(options.wide_sparsity, options.steps))
         trained("sparse", options.width, narang(q, options.steps))
         trained("small", equal_width(characters, runs["sparse"][-1].nonzeros))
+        trained("blocks", options.width, narang(q, options.steps, BLOCK))
+        trained("small for blocks", equal_width(characters, runs["blocks"][-1].nonzeros))
     text_size = (
         f"{len(texts[0]):,} characters to learn from, {HELD_OUT:,} each for validation and test"
     )
@@ -286,6 +296,12 @@ def _results(
                 "",
                 mean["small"],
             ),
+            limited(
+                f"perplexity, sparse in 16x1 blocks (limit: small dense, equal non-zeros; {seeds})",
+                mean["blocks"],
+                "",
+                mean["small for blocks"],
+            ),
             limited("perplexity, dense", mean["dense"], ""),
         ],
         "figures": {name: [run.facts() for run in each] for name, each in runs.items()},
@@ -300,6 +316,7 @@ def _results(
             f"Of every run the best of {CHECKS} checkpoints by validation (pruned: after the last update). "
             "Perplexity is per character of test text. Parameters are all non-zeros: weights, biases, "
             "embedding. training_s is CPU time.",
+            "Time per character: 200 characters in one call, one thread, smallest processor time of seven.",
         ],
     }
 

@@ -12,7 +12,6 @@ from holdfast.stats import (
     benjamini_hochberg,
     chi_square,
     clopper_pearson_interval,
-    cusum,
     gamma_prior,
     jackknife_error,
     poisson_interval,
@@ -102,10 +101,3 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     values = np.random.default_rng(3).normal(size=20)
     without = (values.sum() - values) / 19
     assert jackknife_error(without) == pytest.approx(stats.sem(values))
-
-
-def test_without_failures_the_statistic_falls_to_zero() -> None:
-    assert cusum([], 100.0, 1.5) == 0.0
-    assert cusum([100.0], 100.0, 1.5) == 1.0
-    assert cusum([1.0, 1.0], 2.0, 1.5) == 0.5
-    assert cusum([1.0], 100.0, 1.5) == 0.0

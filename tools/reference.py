@@ -15,7 +15,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from holdfast.cli import program
 
@@ -170,6 +170,7 @@ def _kind(kind: Any, field: Any) -> str:
         Mapping: "table of numbers",
         tuple[float, ...]: "list of numbers",
         tuple[str, ...]: "list of texts",
+        Literal: "text",
     }
     hint = get_type_hints(kind)[field.name]
     return "duration" if field.name.endswith("_s") else names.get(hint) or names[get_origin(hint)]

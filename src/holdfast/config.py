@@ -156,8 +156,9 @@ def _convert(content: Any, kind: type[T]) -> T:
         found: Any = content
         for step in steps:
             found = found[step]
-        expected = re.search(r"Expected `(.*)`, got", problem)
+        expected = re.search(r"Expected `(.*)`(?:, got| ([<>]=? \S+))", problem)
         names = [_TYPES.get(name, name) for name in expected[1].split(" | ")] if expected else []
+        names = [f"{name} {expected[2]}" for name in names] if expected and expected[2] else names
         choices = (
             get_args(reduce(_inner, steps, kind)) if problem.startswith("Invalid enum") else ()
         )

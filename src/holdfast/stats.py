@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -125,23 +124,6 @@ def chi_square(table: FloatArray) -> tuple[float, int, float]:
     statistic = float(((table - expected) ** 2 / expected).sum())
     freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
     return statistic, freedom, float(chdtrc(freedom, statistic))
-
-
-def cusum(expected_at: Iterable[float], expected_now: float, drift: float) -> float:
-    """The Poisson CUSUM after the events seen so far (Lucas 1985, Technometrics 27).
-
-    It rises by one at each event and falls by the drift for each expected one, never below zero.
-
-    Args:
-        expected_at: events expected from the beginning up to each event, ascending.
-        expected_now: events expected from the beginning up to now.
-        drift: (k - 1) / ln k is tuned to a rate k times the in-control one.
-    """
-    value, before = 0.0, 0.0
-    for moment in expected_at:
-        value = max(0.0, value - drift * (moment - before)) + 1.0
-        before = moment
-    return max(0.0, value - drift * (expected_now - before))
 
 
 # --- Shrinkage of rates --------------------------------------------------------------------------

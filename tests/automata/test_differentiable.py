@@ -341,9 +341,7 @@ from holdfast import automata as fa
 from holdfast.errors import MissingExtraError
 machine = fa.Fst.build([], [0])
 assert fa.compose(machine, machine).num_states == 1
-for use in (
-    lambda: fa.TensorFst, lambda: fa.emissions, lambda: fa.compose(machine, machine, device="cpu")
-):
+for use in (lambda: fa.TensorFst, lambda: fa.emissions):
     try:
         use()
     except MissingExtraError as error:
@@ -355,4 +353,4 @@ def test_without_torch_the_extra_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["torch"] * 3
+    assert done.stdout.split() == ["torch"] * 2

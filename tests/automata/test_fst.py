@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -218,6 +220,21 @@ def test_arrays_that_are_no_machine_are_refused(name: str, value: Any) -> None:
         with pytest.raises(InputError) as caught:
             refused()
         assert caught.value.code == "invalid-value"
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda f: pickle.loads(pickle.dumps(f)), copy.deepcopy, copy.copy]
+)
+def test_a_copy_is_as_locked_as_the_machine(copied):
+    f = random_fst(3).with_(isymbols=SymbolTable.of("abc"))
+    _ = f.source, f.by_ilabel
+    made = copied(f)
+    arrays = (made.offsets, made.ilabel, made.olabel, made.nextstate, made.weight, made.final)
+    for array in (*arrays, made.source, *made.by_ilabel, *made.by_olabel):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    assert made.to_text() == f.to_text()
+    assert (made.start, made.semiring, made.isymbols) == (f.start, f.semiring, f.isymbols)
 
 
 def test_kernels_give_the_same_interpreted_and_compiled() -> None:

@@ -71,8 +71,7 @@ def test_serve_answers_until_it_is_interrupted() -> None:
     named = {line.split()[2] for line in metrics.splitlines() if line.startswith("# TYPE")}
     assert named >= {
         "holdfast_node_failures_total",
-        "holdfast_failure_rate_cusum",
-        "holdfast_failure_rate_cusum_threshold",
+        "holdfast_failure_rate_per_node_day",
         "holdfast_crash_loop_requeues",
     }
 

@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from logs import Attempt, Log, names
 
+import holdfast.fleet as fleet
 from holdfast.errors import InputError, StoreError
 from holdfast.fleet import ingest_attempts
 from holdfast.fleet.ingestion import ingest
@@ -490,3 +492,18 @@ def test_a_column_map_reads_what_no_format_recognises(tmp_path: Path) -> None:
     for place, source in enumerate((table, folder)):
         result = ingest([source], tmp_path / f"store{place}", column_map=columns)
         assert (result.attempts, result.sources[0]["format"]) == (1, "mapped")
+
+
+def test_two_logs_that_disagree_on_a_state_are_told(tmp_path: Path) -> None:
+    """The first wins, and an ingest of a third log does not forget it."""
+    for number, state in enumerate(("FAILED", "COMPLETED")):
+        folder = tmp_path / str(number)
+        log = Log([Attempt(1, names(1), 0, 60, state), Attempt(2, names(1), 60, 90)])
+        found = fleet.ingest(log.write(folder), tmp_path / "store")
+        told = [text for text in found.inferred if "disagree on the State of 1 attempt" in text]
+        assert len(told) == number
+    found = fleet.ingest(
+        Log([Attempt(3, names(1), 90, 99)]).write(tmp_path / "2"), tmp_path / "store"
+    )
+    assert any("disagree on the State of 1 attempt" in text for text in found.inferred)
+    assert set(fleet.status(tmp_path / "store").to_dict()["by_count"]) == {"FAILED", "COMPLETED"}

@@ -10,7 +10,13 @@ from holdfast.sparse.matrices import LAYOUTS
 
 
 def test_rows_follow_from_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {"dense_fp32": 4.0, "dense_bf16": 2.0, "torch_csr": 9.0, "scipy_csr": 8.0}
+    times = {
+        "dense_fp32": 4.0,
+        "dense_bf16": 2.0,
+        "dynamic_int8": 2.5,
+        "torch_csr": 9.0,
+        "scipy_csr": 8.0,
+    }
     ours = {"csr": 5.0, "bsr16x1": 0.5}
     monkeypatch.setattr(
         benchmark, "fastest", lambda calls, _: {k: (times | ours)[k] for k in calls}
@@ -31,7 +37,12 @@ def test_rows_follow_from_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
     (section,) = answer.sections()
     assert "2 of 4" in section.sentence
     bars = section.figures[0].chart()["data"]["values"]
-    assert [bar["speed"] for bar in bars] == [0.8, 2.0, 8.0] * 2  # csr, bfloat16 once, bsr16x1
+    assert [bar["speed"] for bar in bars] == [
+        0.8,
+        2.0,
+        1.6,
+        8.0,
+    ] * 2  # csr, bfloat16, int8 once, bsr16x1
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

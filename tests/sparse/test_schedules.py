@@ -9,9 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from holdfast.errors import InputError
 from holdfast.sparse import Cubic, Narang, percentiles, plan
+
+
+def zero(layer: nn.Linear) -> None:
+    layer.weight.zero_()
 
 
 def published(weights: np.ndarray, q: float, start: int, ramp: int, end: int, freq: int) -> list:
@@ -80,6 +85,7 @@ def test_q_is_a_weight_of_the_dense_run_per_layer_type() -> None:
         "rnn.weight_hh_l0": -np.arange(51, 101, dtype=np.float32).reshape(5, 10),
         "rnn.bias_ih_l0": np.full(10, 1e6, np.float32),
         "fc.weight": np.array([[3.0, -1.0], [2.0, 4.0]], np.float32),
+        "fc.bias": np.full(2, 1e6, np.float32),
         "embedding.weight": np.full((9, 9), 1e6, np.float32),
         "transformer.wte.weight": np.full((9, 9), 1e6, np.float32),
         "norm.weight": np.full(9, 1e6, np.float32),
@@ -90,13 +96,14 @@ def test_q_is_a_weight_of_the_dense_run_per_layer_type() -> None:
 
 def test_the_plan_counts_the_dense_weights_below_each_threshold() -> None:
     weight = np.random.default_rng(1).standard_normal((40, 30)).astype(np.float32)
-    answer = plan({"fc.weight": weight}, epochs=8, steps_per_epoch=100, freq=50)
+    options = {"epochs": 8, "steps_per_epoch": 100, "freq": 50, "include": ["fc.*"]}
+    answer = plan({"fc.weight": weight}, **options)
     schedule = answer.schedules["linear"]
     assert [row["step"] for row in answer.rows] == [150, 200, 250, 300, 350]
     for row in answer.rows:
         assert row["threshold"] == schedule.threshold(row["step"])
         assert row["sparsity"] == np.mean(np.abs(weight) <= row["threshold"])
-    blocks = plan({"fc.weight": weight}, epochs=8, steps_per_epoch=100, freq=50, block=16).rows[-1]
+    blocks = plan({"fc.weight": weight}, **options, block=16).rows[-1]
     whole = [np.abs(weight[r : r + 16]).max(0) for r in range(0, 40, 16)]  # the last one has 8 rows
     assert blocks["sparsity"] == np.mean(np.concatenate(whole) <= blocks["threshold"])
 
@@ -116,7 +123,12 @@ def test_the_plan_counts_the_dense_weights_below_each_threshold() -> None:
         (lambda: Cubic(0.5, 2, 2), "out-of-range", "end"),
         (lambda: percentiles({}), "no-data", "state dict"),
         (lambda: percentiles({"conv.weight": np.ones((2, 2, 3))}), "no-data", "state dict"),
-        (lambda: plan({"a.weight": np.zeros((9, 9))}, 9, 100), "out-of-range", "q"),
+        (lambda: plan({"a.weight": np.zeros((9, 9))}, 9, 100), "ambiguous", "a.weight"),
+        (
+            lambda: plan(nn.Linear(9, 9).requires_grad_(False).apply(zero), 9, 100),
+            "out-of-range",
+            "q",
+        ),
     ],
 )
 def test_impossible_schedules_are_refused(

@@ -1,11 +1,11 @@
-"""Weighted finite-state transducers, composed in parallel with OpenFST's answers.
+"""Weighted finite-state transducers, composed with OpenFST's answers.
 
     from holdfast import automata as fa
-    lattice = fa.compose(fa.Fst.read("L.fst"), fa.Fst.read("G.fst"), threads=2)
+    lattice = fa.compose(fa.Fst.read("L.fst"), fa.Fst.read("G.fst"))
     best = fa.shortest_path(lattice, n=10)
 
 `Fst` is the data structure, `fst.py`; the packages are what is done with it. Names are imported when they
-are first used; nothing here needs torch but `TensorFst` and `compose(..., device=...)`.
+are first used; nothing here needs torch but the functions of `TensorFst`.
 """
 
 from __future__ import annotations

@@ -24,10 +24,9 @@ import numpy as np
 from holdfast.automata.algebra.strings import linear_emissions
 from holdfast.automata.composition.batches import compose_batch, paired
 from holdfast.automata.composition.composing import ArcMap, compose
-from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.fst import I64, Fst
-from holdfast.automata.gradients import forward_score, gathered
+from holdfast.automata.gradients import forward_score, gathered, sent
 from holdfast.automata.path_sums.best import paths
 from holdfast.automata.semirings import BOOLEAN, Semiring
 from holdfast.automata.symbols import SymbolTable
@@ -118,7 +117,6 @@ class TensorFst:
         *,
         filter: FilterName = "auto",
         max_states: int | None = None,
-        device: str | None = None,
     ) -> TensorFst:
         """The composition; its weights have gradients by those of both machines.
 
@@ -128,7 +126,6 @@ class TensorFst:
             threads: see `compose`.
             filter: see `compose`; "trivial" counts equal paths through epsilons several times.
             max_states: see `compose`.
-            device: what computes the structure, see `compose`; the weights stay where they are.
 
         Raises:
             InputError: see `compose`.
@@ -143,7 +140,6 @@ class TensorFst:
             filter=filter,
             return_arc_map=True,
             max_states=max_states,
-            device=device,
         )
         return _weighted(machine, arcs, self, right)
 

@@ -226,6 +226,16 @@ class Fst:
 
         return render(self, acceptor)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy make writable arrays: the copy locks them, and derives again what it derives.
+        return Fst.trusted, tuple(getattr(self, name) for name in _FIELDS)
+
+    def __copy__(self) -> Fst:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Fst:
+        return self  # nothing in it changes
+
     # --- looking -----------------------------------------------------------------------------------
 
     @property

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import useful_sums
 from holdfast.automata.semirings import LOG, check_weights
@@ -27,6 +26,14 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("torch", "torch") from error
 
 F64 = npt.NDArray[np.float64]
+
+
+def sent(array: npt.NDArray[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """An array as a tensor on the device, never to be written to: on the CPU it may share the memory."""
+    here = np.ascontiguousarray(array)
+    if not here.flags.writeable:  # torch warns of what could be written through the tensor
+        here = here.copy()
+    return torch.from_numpy(here).to(device=device, dtype=dtype)
 
 
 def gathered(values: Tensor, index: Tensor, absent: float) -> Tensor:

@@ -89,14 +89,12 @@ def compose(
     connect: Connect = True,
     max_states: MaxStates = None,
     memory: Memory = None,
-    device: str | None = None,
     files: Files = Files(),
 ) -> Answer:
     """Compose A with B: outputs of A are inputs of B.
 
     Args:
-        threads: Number of threads; same result for any. Two are often slower than one.
-        device: PyTorch device to compose on, such as cuda.
+        threads: Accepted for earlier scripts; a composition takes one thread.
     """
     return _apply(
         fa.compose,
@@ -107,7 +105,6 @@ def compose(
         connect=connect,
         max_states=max_states,
         memory_bytes=memory,
-        device=device,
     )
 
 

@@ -157,7 +157,6 @@ def ingest(
     since: Annotated[str | None, option(metavar="TIME")] = None,
     until: Annotated[str | None, option(metavar="TIME")] = None,
     delimiter: str | None = None,
-    columns: Annotated[str | None, option(metavar="A,B,...")] = None,
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
@@ -177,7 +176,6 @@ def ingest(
         since: Skip attempts that ended before this time.
         until: Skip attempts that ended at or after this time.
         delimiter: Field delimiter of sacct output (default: detected).
-        columns: Columns of sacct output without a header, as given to sacct --format.
         column_map: TOML map of the columns of CSV or Parquet files in no known format.
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
@@ -203,7 +201,6 @@ def ingest(
             since=None if since is None else instant(since, "--since"),
             until=None if until is None else instant(until, "--until"),
             delimiter=delimiter,
-            columns=columns,
             column_map=column_map,
             nodes=nodes,
             max_reject_share=max_reject_share,

@@ -193,11 +193,14 @@ class Attempts:
         self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
 
-    def merge_duplicates(self) -> None:
+    def merge_duplicates(self) -> int:
         """Leave one row of each attempt that has several.
 
         Where the best row has all that the others have, as in two logs of the same days, they are
         dropped and it stays in its file. Otherwise one row made of all goes to a new file.
+
+        Returns:
+            attempts of which two rows are over in different states.
         """
         self._db.execute(_REPEATED_HOUR)
         self._db.execute(
@@ -205,15 +208,15 @@ class Attempts:
             GROUP BY key HAVING count(*) > 1"""
         )
         if not self._count("twice"):
-            return
+            return 0
         twice = "keep AND job IN (FROM several) AND key IN (FROM twice)"
         self._db.execute(
             f"""CREATE TABLE ranked AS
-            SELECT place, key, filled, bit_or(filled) OVER (PARTITION BY key) AS known,
+            SELECT place, key, is_over, state, filled, bit_or(filled) OVER (PARTITION BY key) AS known,
                 row_number() OVER (PARTITION BY key ORDER BY is_over DESC, end_s DESC,
                     runtime_s DESC, bit_count(filled) DESC, place) AS rank,
                 submit_s < max(submit_s) OVER (PARTITION BY key) AS early
-            FROM (SELECT place, identity AS key, {_OVER} AS is_over, coalesce(end_s, 0) AS end_s,
+            FROM (SELECT place, identity AS key, state, {_OVER} AS is_over, coalesce(end_s, 0) AS end_s,
                 coalesce(runtime_s, 0) AS runtime_s, {_filled()} AS filled, submit_s
                 FROM {self._chosen(twice)}
                 JOIN (SELECT place, key AS identity FROM attempt) AS keyed USING (place));
@@ -235,6 +238,10 @@ class Attempts:
             merged.append(self._new(self._db.sql(query).to_arrow_table().cast(ATTEMPTS)))
         if merged:
             self._add(merged)
+        return self._count(
+            "(SELECT key FROM ranked WHERE is_over AND state <> 'RESIZING' "
+            "GROUP BY key HAVING count(DISTINCT state) > 1)"
+        )
 
     # --- Executions ------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from holdfast.fleet.ingest_recovery import explain, lost_attempts
 from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, SCHEMAS, Stage, coded_table, store_writer
 from holdfast.fleet.schema import ATTEMPTS, NODES, TABLES
 from holdfast.fleet.store import STAGING, Store, write_manifest
+from holdfast.numbers import counted
 
 # What makes a row of a small table the same row again.
 IDENTITY = {
@@ -135,9 +136,16 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
     scratch = work.folder / STAGING / "commit"
     with closing(Attempts(_stored(work), _staged(work), cluster, scratch)) as attempts:
         before = attempts.drop_recovered()
-        attempts.merge_duplicates()
+        # A log that is read again disagrees again: the larger count is a bound.
+        known = work.old.facts.get("state_conflicts", 0) if work.old else 0
+        conflicts = max(attempts.merge_duplicates(), known)
         recovered = _recover(work, attempts, before, outages, events)
         inferred = []
+        if conflicts:
+            inferred.append(
+                f"Logs disagree on the State of {counted(conflicts, 'attempt')} at least: the row that "
+                "ended last counts, then the one that ran longest, then that of the first log."
+            )
         if len(recovered):
             attempts.add_rows(recovered)
             inferred.append(
@@ -157,6 +165,7 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
             "time_range": attempts.time_range(),
             "cluster": cluster,
             "inferred": inferred,
+            "state_conflicts": conflicts,
         }
 
 

@@ -121,7 +121,6 @@ def ingest(
     column_map: str | Path | None = None,
     nodes: int | None = None,
     delimiter: str | None = None,
-    columns: str | None = None,
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
 
@@ -140,7 +139,6 @@ def ingest(
         column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
         nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
         delimiter: of `sacct` text; None: detect.
-        columns: of `sacct` text without a header (``--noheader``), as given to ``--format``.
 
     Returns:
         what the store holds now.
@@ -157,11 +155,10 @@ def ingest(
         timezone=zone,
         cluster=cluster,
         delimiter=delimiter,
-        columns=columns,
         column_map=None if column_map is None else Path(column_map),
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (zone.key, cluster, window, delimiter, column_map, nodes, columns)
+    settings = (zone.key, cluster, window, delimiter, column_map, nodes)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers, damaged = _find(sources, format, fallback, folder, settings)
     merged = 0

@@ -7,6 +7,7 @@ narrower registers LLVM splits the operations.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,182 @@ def rows_by_tile(
             a = _fma(_splat(values[k]), _load(x, np.int64(indices[k]) * LANES), a)
             k += 1
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))
+
+
+@njit(nogil=True, cache=True)
+def multiply(
+    values: Any, indices: Any, starts: Any, by_rows: bool, x: Any, out: Any, first: int, last: int
+) -> None:
+    """A packed matrix times each of several vectors, in tiles where there are enough of them.
+
+    Args:
+        values: [entries], or [blocks * 16].
+        indices: the column of each entry.
+        starts: the first entry of each line: of each row (csr), or row of blocks (bsr16x1).
+        by_rows: whether the layout is csr.
+        x: [vectors, columns].
+        out: [vectors, lines, times 16 for blocks].
+        first: first line.
+        last: line after the last.
+    """
+    vectors, columns = x.shape
+    tile = LANES if by_rows else TILE
+    lines = len(starts) - 1
+    place = 0
+    while place < vectors:
+        count = min(tile, vectors - place)
+        if count <= 2:  # a tile takes two to three times as long as a vector, however full
+            if by_rows:
+                rows_by_vector(values, indices, starts, x[place], out[place], first, last)
+            else:
+                blocks_by_vector(values, indices, starts, x[place], out[place], first, last)
+            place += 1
+            continue
+        together = np.zeros(columns * tile, np.float32)  # the numbers of a column side by side
+        for vector in range(count):
+            for column in range(columns):
+                together[column * tile + vector] = x[place + vector, column]
+        result = np.empty(tile * out.shape[1], np.float32)
+        if by_rows:
+            rows_by_tile(values, indices, starts, together, result, first, last)
+            for vector in range(count):
+                for row in range(first, last):
+                    out[place + vector, row] = result[row * tile + vector]
+        else:
+            blocks_by_tile(values, indices, starts, together, result, first, last)
+            low, high, width = first * LANES, last * LANES, lines * LANES
+            for vector in range(count):
+                for row in range(low, high):
+                    out[place + vector, row] = result[vector * width + row]
+        place += count
+
+
+def _power_of_shifted(typing_context: Any, number: Any) -> Any:
+    """2^n of a float32 number 1.5 * 2^23 + n, whose last bits are those of the integer n."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        exponent = builder.shl(builder.bitcast(arguments[0], word), ir.Constant(word, 23))
+        return builder.bitcast(builder.add(exponent, ir.Constant(word, 127 << 23)), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+_two_to: Any = intrinsic(_power_of_shifted)
+_SHIFT = np.float32(1.5 * 2**23)  # added to a number, it rounds it to an integer
+_LOG2_E = np.float32(math.log2(math.e))
+# The Taylor series of 2^f for |f| <= 1/2, to 5e-9.
+_P1, _P2, _P3, _P4, _P5, _P6, _P7 = (
+    np.float32(math.log(2) ** k / math.factorial(k)) for k in range(1, 8)
+)
+
+
+@njit(nogil=True, cache=True)
+def _sigmoids(x: Any, first: int, last: int, slope: Any, height: Any, low: Any) -> None:
+    """Replace numbers by height / (1 + exp(-slope x)) + low; tanh has 2, 2, -1.
+
+    A loop over one array without calls, which LLVM turns into vector operations.
+    """
+    one, most = np.float32(1), np.float32(126)
+    for k in range(first, last):
+        t = -slope * x[k] * _LOG2_E
+        t = most if t > most else -most if t < -most else t  # NaN stays
+        shifted = t + _SHIFT
+        f = t - (shifted - _SHIFT)
+        series = _P4 + f * (_P5 + f * (_P6 + f * _P7))
+        series = one + f * (_P1 + f * (_P2 + f * (_P3 + f * series)))
+        x[k] = height / (one + series * _two_to(shifted)) + low
+
+
+TANH, RELU, GRU, LSTM = range(4)
+
+
+@njit(nogil=True, cache=True)
+def recurrent(
+    mode: int,
+    values: Any,
+    indices: Any,
+    starts: Any,
+    by_rows: bool,
+    bias: Any,
+    inputs: Any,
+    sizes: Any,
+    backward: bool,
+    hidden: Any,
+    cell: Any,
+    out: Any,
+    column: int,
+    first: int,
+    last: int,
+) -> None:
+    """All steps of one direction of a recurrent layer, for sequences first to last of a batch.
+
+    Step t has sizes[t] sequences, as in a `PackedSequence`: they lie in the rows of `inputs` and `out` one
+    step after the other. A sequence that has not begun, or has ended, keeps its state.
+
+    Args:
+        mode: TANH, RELU, GRU or LSTM.
+        values: the packed recurrent weights, as are `indices`, `starts` and `by_rows`: see `multiply`.
+        indices: see `multiply`.
+        starts: see `multiply`.
+        by_rows: see `multiply`.
+        bias: [gates * width], added to the product with the state.
+        inputs: [rows, gates * width], the products of the inputs with their weights and bias.
+        sizes: [steps], descending.
+        backward: whether the last step comes first.
+        hidden: [batch, width], the first states; they become the last ones.
+        cell: [batch, width], of an LSTM.
+        out: [rows, directions * width].
+        column: first column of this direction in `out`.
+        first: first sequence.
+        last: sequence after the last.
+    """
+    width, steps, lines = hidden.shape[1], len(sizes), len(starts) - 1
+    product = np.empty((last - first, lines if by_rows else lines * LANES), np.float32)
+    total = np.empty(len(bias), np.float32)
+    zero, one, two = np.float32(0), np.float32(1), np.float32(2)
+    row = inputs.shape[0] if backward else 0
+    for t in range(steps):
+        size = sizes[steps - 1 - t] if backward else sizes[t]
+        if backward:
+            row -= size
+        count = min(size, last) - first
+        if count > 0:
+            multiply(
+                values, indices, starts, by_rows, hidden[first : first + count], product, 0, lines
+            )
+        for n in range(count):
+            given, own, to = inputs[row + first + n], product[n], out[row + first + n]
+            h, c = hidden[first + n], cell[first + n]
+            # The new part of a GRU (from `plain` on) takes the product with the state only after its gate.
+            plain = 2 * width if mode == GRU else len(bias)
+            for k in range(plain):
+                total[k] = given[k] + (own[k] + bias[k])
+            if mode == GRU:
+                _sigmoids(total, 0, plain, one, one, zero)  # reset, update
+                for k in range(width):
+                    j = k + plain
+                    total[j] = given[j] + total[k] * (own[j] + bias[j])
+                _sigmoids(total, plain, 3 * width, two, two, -one)
+                for k in range(width):
+                    fresh = total[k + plain]
+                    h[k] = fresh + total[k + width] * (h[k] - fresh)
+            elif mode == LSTM:
+                _sigmoids(total, 0, 2 * width, one, one, zero)  # input, forget
+                _sigmoids(total, 2 * width, 3 * width, two, two, -one)  # cell
+                _sigmoids(total, 3 * width, 4 * width, one, one, zero)  # output
+                for k in range(width):
+                    c[k] = total[k + width] * c[k] + total[k] * total[k + 2 * width]
+                    total[k] = c[k]
+                _sigmoids(total, 0, width, two, two, -one)
+                for k in range(width):
+                    h[k] = total[k + 3 * width] * total[k]
+            else:
+                if mode == TANH:
+                    _sigmoids(total, 0, width, two, two, -one)
+                for k in range(width):
+                    h[k] = zero if mode == RELU and total[k] < zero else total[k]
+            for k in range(width):
+                to[column + k] = h[k]
+        if not backward:
+            row += size

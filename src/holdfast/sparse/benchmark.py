@@ -20,11 +20,15 @@ from holdfast.sparse.matrices import BLOCK, LAYOUTS, Layout, SparseMatrix
 PEERS = {
     "dense_fp32": "torch dense float32",
     "dense_bf16": "torch dense bfloat16",
+    "dynamic_int8": "torch dynamic int8",
     "torch_csr": "torch CSR",
     "scipy_csr": "scipy CSR",
 }
 _SAMPLE_S = 2e-3  # calls are repeated to fill a sample: clocks and caches would blur a shorter one
-_TOLERANCE = {"dense_bf16": 3e-2}  # error relative to the largest output; 1e-5 for the others
+_TOLERANCE = {
+    "dense_bf16": 3e-2,
+    "dynamic_int8": 5e-2,
+}  # error relative to the largest output; 1e-5 for the others
 
 
 def fastest(contenders: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
@@ -73,10 +77,14 @@ def contenders(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that CSR is in beta
         torch_csr = w.to_sparse_csr()
+    linear = torch.nn.Linear(dense.shape[1], dense.shape[0], bias=False, device="meta")
+    linear.weight = torch.nn.Parameter(w, requires_grad=False)
+    int8 = quantized(linear)
     calls: dict[str, Callable[[], Any]] = {
         layout: lambda: matrix.multiply(x, threads),
         "dense_fp32": lambda: torch.nn.functional.linear(given, w),
         "dense_bf16": lambda: torch.nn.functional.linear(given16, w16),
+        "dynamic_int8": lambda: int8(given),
         "torch_csr": lambda: (torch_csr @ given_columns).t(),
         "scipy_csr": lambda: (scipy_csr @ columns).T,
     }
@@ -87,6 +95,16 @@ def contenders(
         if not error <= _TOLERANCE.get(name, 1e-5):
             raise ArithmeticError(f"wrong product by {name}: relative error {error:.1e}")
     return calls, matrix
+
+
+def quantized(module: Any) -> Any:
+    """A module whose linear and recurrent layers are torch's dynamic int8 ones: no retraining either."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that the names will move
+        # Only the modules inside a module are replaced.
+        return torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(module))
 
 
 def random_matrix(rows: int, columns: int, sparsity: float, layout: Layout) -> np.ndarray:
@@ -178,11 +196,15 @@ class Bench(Answer):
                 "`pack` would store for this batch: the layout, or dense float32 where that is faster."
             ),
         )
-        # The layouts, and the dense bfloat16 that an unpruned model could use instead.
+        # The layouts, and what an unpruned model could use instead.
         speeds = {
             f"batch {row['batch']}, {name}": row["dense_fp32"] / row[seconds]
             for row in self.rows
-            for name, seconds in ((row["layout"], "seconds"), ("dense bfloat16", "dense_bf16"))
+            for name, seconds in (
+                (row["layout"], "seconds"),
+                ("dense bfloat16", "dense_bf16"),
+                ("dynamic int8", "dynamic_int8"),
+            )
         }
         speed_ups = [{"product": name, "speed": speed} for name, speed in speeds.items()]
         figure = bars(speed_ups, "product", "speed", "Speed (torch float32 = 1)")

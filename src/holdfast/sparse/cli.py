@@ -11,6 +11,8 @@ from holdfast.errors import InputError
 
 app = room("sparse", "Pruned networks that are smaller and faster: schedules, packing, kernels.")
 
+Patterns = Annotated[tuple[str, ...], option(metavar="PATTERN", negative="")]
+
 
 @app.command
 def plan(
@@ -22,6 +24,8 @@ def plan(
     freq: Positive = 100,
     percentile: Share = 0.9,
     layout: Literal["csr", "bsr16x1"] = "csr",
+    include: Patterns = (),
+    exclude: Patterns = (),
 ) -> Answer:
     """Show the published pruning schedule for a model, and the sparsity that it would give.
 
@@ -32,12 +36,23 @@ def plan(
         freq: Optimizer steps between updates of the masks.
         percentile: Share of the dense weights below the final threshold, per layer type.
         layout: Prune single weights (csr) or blocks of 16 rows by one column (bsr16x1).
+        include: Weights of linear layers, by name or pattern; needed where a matrix could be an embedding.
+        exclude: Weights to leave out, such as embeddings, by name or pattern.
     """
     from holdfast.sparse.schedules import plan as run
     from holdfast.sparse.storage import read
 
     block = 16 if layout == "bsr16x1" else 1
-    return run(read(dense), epochs, steps_per_epoch, freq=freq, share=percentile, block=block)
+    return run(
+        read(dense),
+        epochs,
+        steps_per_epoch,
+        freq=freq,
+        share=percentile,
+        block=block,
+        include=include,
+        exclude=exclude,
+    )
 
 
 @app.command
@@ -54,8 +69,8 @@ def pack(
     Args:
         model: Safetensors file with the dense state dict of a pruned model.
         output: Packed file to write.
-        layout: Layout of every weight; auto times each weight and keeps it dense where dense is faster.
-        batch: Vectors per product that auto measures with.
+        layout: Layout of every weight; auto times each layer and keeps it dense where dense is faster.
+        batch: Vectors or sequences that auto measures with.
     """
     from holdfast.sparse.storage import pack_file
 

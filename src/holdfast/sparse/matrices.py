@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -81,6 +82,11 @@ class SparseMatrix:
     def layout(self) -> Layout:
         """How the matrix is stored."""
         return "csr" if self.values.ndim == 1 else "bsr16x1"
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        """The arguments of the kernels: values, indices, starts, and whether the layout is csr."""
+        return self.values.ravel(), self.indices, self.starts, self.values.ndim == 1
 
     @property
     def nbytes(self) -> int:
@@ -159,49 +165,46 @@ class SparseMatrix:
                 expected=str(self.shape[1]),
             )
 
-        by_rows = self.layout == "csr"
-        if by_rows:
-            tile, single, tiled = _kernels.LANES, _kernels.rows_by_vector, _kernels.rows_by_tile
-        else:
-            tile, single, tiled = _kernels.TILE, _kernels.blocks_by_vector, _kernels.blocks_by_tile
-        arrays = (self.values.ravel(), self.indices, self.starts)
-        vectors, columns = x.shape
+        height = 1 if self.layout == "csr" else BLOCK
         lines = len(self.starts) - 1
-        # Rows and vectors are padded to whole blocks and tiles.
-        out = np.empty((-(-vectors // tile) * tile, lines * (1 if by_rows else BLOCK)), np.float32)
-        # First vector, how many, and the tile's numbers, those of a column side by side.
-        tiles: list[tuple[int, int, np.ndarray]] = []
-        for first in range(0, vectors, tile):
-            count = min(tile, vectors - first)
-            if count <= 2:  # a tile takes two to three times as long as a vector, however full
-                tiles += [(n, 1, np.ascontiguousarray(x[n])) for n in range(first, vectors)]
-            else:
-                together = np.zeros((columns, tile), np.float32)
-                together[:, :count] = x[first : first + count].T
-                tiles.append((first, count, together.ravel()))
+        out = np.empty((len(x), lines * height), np.float32)
+        x = np.ascontiguousarray(x)
 
         def multiply_lines(low: int, high: int) -> None:
-            for first, count, numbers in tiles:
-                if count == 1:
-                    single(*arrays, numbers, out[first], low, high)
-                elif by_rows:
-                    result = np.empty((lines, tile), np.float32)
-                    tiled(*arrays, numbers, result.ravel(), low, high)
-                    out[first : first + tile, low:high] = result[low:high].T
-                else:
-                    tiled(*arrays, numbers, out[first : first + tile].ravel(), low, high)
+            _kernels.multiply(*self.arrays, x, out, low, high)
 
-        steps = len(self.indices) * sum(min(count, 2) for _, count, _ in tiles)
-        if threads == 1 or steps < _SPLIT:
-            multiply_lines(0, lines)
-        else:
-            # Each thread takes lines with its share of the entries.
-            shares = np.linspace(0, len(self.indices), threads + 1)[1:-1]
-            cuts = [0, *np.searchsorted(self.starts, shares).tolist(), lines]
-            others = _pool(os.getpid(), threads).map(multiply_lines, cuts[1:], cuts[2:])
-            multiply_lines(0, cuts[1])
-            list(others)  # wait, and raise what they raised
-        return out[:vectors, : self.shape[0]]
+        # A tile takes two to three times as long as a vector.
+        steps = len(self.indices) * min(len(x), 2 * -(-len(x) // self._tile))
+        # Each thread takes lines with its share of the entries.
+        shares = [] if steps < _SPLIT else np.linspace(0, len(self.indices), threads + 1)[1:-1]
+        side_by_side(multiply_lines, [0, *np.searchsorted(self.starts, shares).tolist(), lines])
+        return out[:, : self.shape[0]]
+
+    def cuts(self, vectors: int, steps: int, threads: int) -> list[int]:
+        """Where threads divide a batch of vectors that are multiplied at each of many steps."""
+        tile = self._tile
+        tiles = -(-vectors // tile)
+        shares = min(threads, tiles)
+        if shares < 2 or len(self.indices) * min(vectors, 2 * tiles) * steps < _SPLIT:
+            return [0, vectors]
+        return [min(vectors, tile * (tiles * share // shares)) for share in range(shares + 1)]
+
+    @property
+    def _tile(self) -> int:
+        """Vectors that are multiplied together."""
+        from holdfast.sparse import _kernels
+
+        return _kernels.LANES if self.values.ndim == 1 else _kernels.TILE
+
+
+def side_by_side(call: Callable[[int, int], None], cuts: Sequence[int]) -> None:
+    """Call a function for each range between two cuts, each in a thread of its own."""
+    if len(cuts) == 2:
+        call(*cuts)
+    else:
+        others = _pool(os.getpid(), len(cuts) - 1).map(call, cuts[1:-1], cuts[2:])
+        call(cuts[0], cuts[1])
+        list(others)  # wait, and raise what they raised
 
 
 @functools.cache

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from holdfast.errors import InputError
-from holdfast.sparse.schedules import Cubic, Narang, kind_of
+from holdfast.sparse.schedules import Cubic, Narang, kind_of, matches
 
 PRUNED = (nn.Linear, nn.RNNBase, nn.RNNCellBase)
+FAR = 4  # times the largest magnitude at the first update
 
 
 class Pruner:
@@ -54,22 +54,9 @@ class Pruner:
         self._weights: dict[str, torch.Tensor] = {}
         self._schedules: dict[str, Narang | Cubic] = {}
         self._masters = dict(masters or {})
-        seen = set()
-        for prefix, module in model.named_modules():
-            for name, weight in module.named_parameters(prefix, recurse=False):
-                short = name.rpartition(".")[2]  # here the type of the module says what it is
-                kind = kind_of(short, weight.ndim) if isinstance(module, PRUNED) else None
-                chosen = schedule.get(kind) if isinstance(schedule, Mapping) and kind else schedule
-                # Two names of one storage share one mask.
-                storage = (weight.data_ptr(), weight.shape)
-                if (
-                    not kind
-                    or not isinstance(chosen, (Narang, Cubic))
-                    or storage in seen
-                    or any(fnmatch(name, pattern) for pattern in exclude)
-                ):
-                    continue
-                seen.add(storage)
+        for name, kind, weight in weights_with_kind(model):
+            chosen = schedule.get(kind) if isinstance(schedule, Mapping) else schedule
+            if isinstance(chosen, (Narang, Cubic)) and not matches(name, exclude):
                 self._weights[name] = weight
                 self._schedules[name] = chosen
                 self.masks[name] = torch.ones_like(weight, dtype=torch.bool)
@@ -104,31 +91,42 @@ class Pruner:
         """Apply the masks after an optimizer step, and update them where the schedule says so.
 
         Raises:
-            InputError: if an update would remove every weight of a matrix; that matrix is left as it was.
+            InputError: if an update would remove every weight of a matrix, or if q is over four times its
+                largest magnitude at the first one; then no mask changes.
         """
         self.step_count += 1
-        for name, weight in self._weights.items():
+        kept: dict[str, torch.Tensor] = {}
+        for name in self._weights:
             # First the old mask: what momentum added to a pruned weight must not pass the threshold.
             self._apply(name)
-            schedule = self._schedules[name]
-            if self.step_count in schedule.updates:
-                source = self._masters.get(name, weight)
-                magnitudes = block_maxima(source.detach().abs(), schedule.block)
-                kept = schedule.keep(magnitudes, self.step_count)
-                kept = kept.repeat_interleave(schedule.block, dim=0)[: len(weight)]
-                kept &= self.masks[name]
-                if not kept.any():
-                    raise InputError(
-                        "the schedule would remove every weight",
-                        code="empty-layer",
-                        place=name,
-                        found=f"largest magnitude {float(magnitudes.max()):.4g} at step {self.step_count}",
-                        remedy="lower q, end earlier, or exclude the layer",
-                    )
-                self.masks[name] = kept
-                self._apply(name)
-                row = {"step": self.step_count, "weight": name, "sparsity": self.sparsity(name)}
-                self.history.append(row)
+            if self.step_count in self._schedules[name].updates:
+                kept[name] = self._update(name)
+        for name, mask in kept.items():
+            self.masks[name] = mask
+            self._apply(name)
+            row = {"step": self.step_count, "weight": name, "sparsity": self.sparsity(name)}
+            self.history.append(row)
+
+    def _update(self, name: str) -> torch.Tensor:
+        """The mask of a matrix after an update."""
+        schedule = self._schedules[name]
+        source = self._masters.get(name, self._weights[name])
+        magnitudes = block_maxima(source.detach().abs(), schedule.block)
+        kept = schedule.keep(magnitudes, self.step_count)
+        kept = kept.repeat_interleave(schedule.block, dim=0)[: len(source)] & self.masks[name]
+        largest = float(magnitudes.max())
+        # Weights grow while they train, but a q so far above all of them is of other layers: refuse it
+        # before the first weight is gone.
+        first = isinstance(schedule, Narang) and self.step_count == schedule.updates[0]
+        if not kept.any() or (first and schedule.q > FAR * largest):
+            raise InputError(
+                "the schedule would remove every weight",
+                code="empty-layer",
+                place=name,
+                found=f"largest magnitude {largest:.4g} at step {self.step_count}",
+                remedy="lower q, end earlier, or exclude the layer",
+            )
+        return kept
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _apply(self, name: str) -> None:
@@ -165,6 +163,19 @@ class Pruner:
                 )
         self.step_count = int(state["step"])
         self.masks = {name: state["masks"][name].to(mask) for name, mask in self.masks.items()}
+
+
+def weights_with_kind(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Name, layer type and weight of every matrix of a linear or recurrent layer, tied ones once."""
+    seen = set()
+    for prefix, module in model.named_modules():
+        for name, weight in module.named_parameters(prefix, recurse=False):
+            short = name.rpartition(".")[2]  # here the type of the module says what it is
+            kind = kind_of(short, weight.ndim) if isinstance(module, PRUNED) else None
+            storage = (weight.data_ptr(), weight.shape)
+            if kind and storage not in seen:
+                seen.add(storage)
+                yield name, kind, weight
 
 
 def block_maxima(magnitudes: torch.Tensor, block: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,39 +56,102 @@ def no_weights(path: Path | None = None) -> InputError:
     )
 
 
-def percentiles(state: Mapping[str, Any], share: float = 0.9) -> dict[str, float]:
+def percentiles(
+    state: Mapping[str, Any] | torch.nn.Module,
+    share: float = 0.9,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> dict[str, float]:
     """The magnitude q that the published schedule ends at, for each layer type of a dense run.
 
     Args:
-        state: state dict of a model that was trained without pruning (torch or NumPy).
+        state: a model that was trained without pruning, or its state dict (torch or NumPy). Of a model the
+            weights count that `Pruner` prunes; a state dict does not say which matrices are embeddings.
         share: the percentile of the magnitudes, over all weights of a type; 0.9 in the paper.
+        include: see `prunable`.
+        exclude: see `prunable`.
 
     Returns:
         Layer type ("recurrent", "linear") -> q, the magnitude of an actual weight.
 
     Raises:
-        InputError: if the state has no weight that could be pruned.
+        InputError: if the state has no weight that could be pruned, or one of an unknown layer.
     """
     return {
         kind: float(magnitudes[max(0, int(np.ceil(share * len(magnitudes))) - 1)])
-        for kind, magnitudes in sorted_magnitudes(state).items()
+        for kind, magnitudes in sorted_magnitudes(prunable(state, include, exclude)).items()
     }
 
 
-def sorted_magnitudes(state: Mapping[str, Any], block: int = 1) -> dict[str, np.ndarray]:
+def prunable(
+    state: Mapping[str, Any] | torch.nn.Module,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> dict[str, tuple[str, Any]]:
+    """Name -> layer type and weight, of all matrices of linear and recurrent layers.
+
+    Args:
+        state: a model, whose modules say what a weight is, or a state dict, where a matrix ``weight`` with
+            a bias of its height is of a linear layer.
+        include: patterns of names in a state dict that are weights of linear layers.
+        exclude: patterns of names that are not, such as those of embeddings.
+
+    Raises:
+        InputError: if there is none, or a name of a state dict could be an embedding.
+    """
+    if not isinstance(state, Mapping):
+        from holdfast.sparse.pruning import weights_with_kind
+
+        found = {
+            name: (kind, weight)
+            for name, kind, weight in weights_with_kind(state)
+            if not matches(name, exclude)
+        }
+    else:
+        found, unknown = {}, []
+        for name, weight in state.items():
+            kind = kind_of(name.rpartition(".")[2], weight.ndim)
+            if not kind or matches(name, exclude):
+                continue
+            bias = state.get(f"{name.removesuffix('weight')}bias")
+            if (
+                kind == "recurrent"
+                or (bias is not None and bias.shape == weight.shape[:1])
+                or matches(name, include)
+            ):
+                found[name] = kind, weight
+            elif not _EMBEDDING.search(name):
+                unknown.append(name)
+        if unknown:
+            raise InputError(
+                "a linear layer or an embedding: a state dict does not say",
+                code="ambiguous",
+                place=", ".join(unknown),
+                remedy="include linear layers and exclude embeddings by name, or give the model (Python)",
+            )
+    if not found:
+        raise no_weights()
+    return found
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of several patterns with wildcards."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def sorted_magnitudes(
+    weights: Mapping[str, tuple[str, Any]], block: int = 1
+) -> dict[str, np.ndarray]:
     """Layer type -> the magnitudes of all its weights (of blocks, their largest), ascending."""
     import torch
 
     from holdfast.sparse.pruning import block_maxima
 
     by_kind: dict[str, list[torch.Tensor]] = {}
-    for name, weight in state.items():
-        kind = kind_of(name, weight.ndim)
-        if kind:
-            magnitudes = torch.as_tensor(weight).detach().float().cpu().abs()
-            by_kind.setdefault(kind, []).append(block_maxima(magnitudes, block).flatten())
-    if not by_kind:
-        raise no_weights()
+    for kind, weight in weights.values():
+        magnitudes = torch.as_tensor(weight).detach().float().cpu().abs()
+        by_kind.setdefault(kind, []).append(block_maxima(magnitudes, block).flatten())
     return {kind: torch.cat(parts).sort().values.numpy() for kind, parts in by_kind.items()}
 
 
@@ -311,31 +375,38 @@ class PruningPlan(Answer):
 
 
 def plan(
-    state: Mapping[str, Any],
+    state: Mapping[str, Any] | torch.nn.Module,
     epochs: int,
     steps_per_epoch: int,
     *,
     freq: int = 100,
     share: float = 0.9,
     block: int = 1,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
 ) -> PruningPlan:
     """The published schedule for a model, and the sparsity that it would give the dense weights.
 
     Args:
-        state: state dict of a dense run.
+        state: model of a dense run, or its state dict.
         epochs: epochs of the run that is to be pruned.
         steps_per_epoch: optimizer steps per epoch.
         freq: steps between updates of the masks.
         share: percentile of the dense magnitudes that the threshold ends at.
         block: rows per block.
+        include: see `percentiles`.
+        exclude: see `percentiles`.
 
     Raises:
-        InputError: if the state has no weights, is mostly zero, or the epochs are too few.
+        InputError: if the state has no weights, or one of an unknown layer, is mostly zero, or the epochs
+            are too few.
     """
-    magnitudes = sorted_magnitudes(state, block)
+    weights = prunable(state, include, exclude)
+    magnitudes = sorted_magnitudes(weights, block)
+    q = percentiles(state, share, include=include, exclude=exclude)
     schedules = {
-        kind: Narang.of_epochs(q, epochs, steps_per_epoch, freq, block)
-        for kind, q in percentiles(state, share).items()
+        kind: Narang.of_epochs(each, epochs, steps_per_epoch, freq, block)
+        for kind, each in q.items()
     }
     rows = []
     for kind, schedule in schedules.items():
@@ -343,5 +414,4 @@ def plan(
             eps = schedule.threshold(step)
             removed = np.searchsorted(magnitudes[kind], eps, side="right") / len(magnitudes[kind])
             rows.append({"kind": kind, "step": step, "threshold": eps, "sparsity": float(removed)})
-    weights = [name for name, weight in state.items() if kind_of(name, weight.ndim)]
-    return PruningPlan(weights, schedules, rows)
+    return PruningPlan(list(weights), schedules, rows)

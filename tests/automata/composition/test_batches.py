@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import pywrapfst
 from machines import random_fst
+from openfst import to_openfst
 from plain_composition import compose_plainly, same_bytes
 
 from holdfast.automata import Fst
@@ -45,6 +47,29 @@ def test_where_the_arcs_come_from() -> None:
         assert same_bytes(machine, expected)
         assert np.array_equal(arcs.a, expected_arcs.a)
         assert np.array_equal(arcs.b, expected_arcs.b)
+
+
+def test_where_the_arcs_of_pairs_come_from() -> None:
+    lefts, rights = machines(1, 12), machines(300, 12)
+    lefts[3] = rights[0] = rights[11] = Fst.empty("log")
+    made = compose_batch(lefts, rights, threads=2, return_arc_map=True)
+    for a, b, (machine, arcs) in zip(lefts, rights, made, strict=True):
+        expected, expected_arcs = compose(a, b, return_arc_map=True)
+        assert same_bytes(machine, expected)
+        assert np.array_equal(arcs.a, expected_arcs.a)
+        assert np.array_equal(arcs.b, expected_arcs.b)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.full)])
+def test_a_batch_has_the_states_and_arcs_of_openfst(count: int, threads: int) -> None:
+    one = random_fst(7, states=12, arcs=40)
+    others = [random_fst(seed, states=3 + seed % 5, arcs=12) for seed in range(count)]
+    left = to_openfst(one).arcsort("olabel")
+    for other, found in zip(others, compose_batch(one, others, threads=threads), strict=True):
+        wanted = pywrapfst.compose(left, to_openfst(other).arcsort("ilabel"))
+        arcs = sum(map(wanted.num_arcs, range(wanted.num_states())))
+        assert (found.num_states, found.num_arcs) == (wanted.num_states(), arcs)
 
 
 def test_nothing_and_one() -> None:

@@ -63,10 +63,7 @@ def test_the_trivial_filter_doubles_paths():
 
 @pytest.fixture(params=["usual", "dense", "hashed"])
 def small_steps(request, monkeypatch):
-    """Arrays, waves and tables so small that few states take every path."""
-    monkeypatch.setattr(exploring, "WIDE_ARCS", 2)
-    monkeypatch.setattr(exploring, "WIDE_STATES", 2)
-    monkeypatch.setattr(exploring, "WAVE_ARCS", 16)
+    """Arrays and tables so small that few states take every path."""
     monkeypatch.setattr(exploring, "FIRST_STATES", 3)
     monkeypatch.setattr(exploring, "FIRST_ARCS", 5)
     if request.param == "hashed":
@@ -85,7 +82,7 @@ def first_dense(states: int, filters: int) -> tables.Table:
 
 @pytest.fixture(scope="module")
 def composed_plainly():
-    """(a, b, connect, filter, what the plain search makes of them); slow, so once for all threads."""
+    """(a, b, connect, filter, what the plain search makes of them); slow, so once for all tables."""
     found = []
     for turn, (states, labels) in enumerate([(6, 3), (6, 200), (40, 4), (40, 90), (40, 1000)]):
         for seed in range(4):
@@ -108,14 +105,9 @@ def composed_plainly():
     return found
 
 
-@pytest.mark.parametrize(
-    "threads", [2, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 3, 5))]
-)
-def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(
-    small_steps, composed_plainly, threads
-):
+def test_the_answer_is_that_of_the_plain_search(small_steps, composed_plainly):
     for a, b, connect, filter, wanted in composed_plainly:
-        found, arc_map = compose(a, b, connect, threads, filter=filter, return_arc_map=True)
+        found, arc_map = compose(a, b, connect, filter=filter, return_arc_map=True)
         assert same_bytes(wanted.machine, found)
         assert arc_map.a.tolist() == wanted.arc_a
         assert arc_map.b.tolist() == wanted.arc_b
@@ -140,15 +132,12 @@ def test_an_arc_is_made_of_the_arcs_it_comes_from(semiring):
     assert np.array_equal(taken(a.olabel, from_a, 0), taken(b.ilabel, from_b, 0))
 
 
-def test_large_graphs_are_the_same_bytes_for_every_number_of_threads_and_table(monkeypatch):
+def test_large_graphs_are_the_same_bytes_for_every_table(monkeypatch):
     a, b = random_graph(1, 300, 10, 20), random_graph(2, 300, 10, 20)
     one = compose(a, b)
     assert one.num_arcs > 300_000
-    for threads in (2, 3):
-        assert same_bytes(one, compose(a, b, threads=threads))
     monkeypatch.setattr(tables, "DENSE_BYTES", 0)
-    for threads in (1, 2):
-        assert same_bytes(one, compose(a, b, threads=threads))
+    assert same_bytes(one, compose(a, b))
 
 
 def random_graph(seed: int, states: int, degree: int, labels: int) -> Fst:
@@ -176,15 +165,14 @@ def test_machines_that_are_hardly_any():
         Fst.build([], {}, states=1, semiring="log"),
         Fst.build([(0, 0, 0, 1.0, 0)], [0], semiring="log"),
     )
-    for threads in (1, 2):
-        for a, b in ((none, none), (none, loop), (loop, none), (dead, loop), (loop, dead)):
-            found = compose(a, b, threads=threads)
-            assert (found.num_states, found.num_arcs, found.start) == (0, 0, -1)
-        assert compose(lonely, lonely, threads=threads).finals == {0: 0.0}
-        assert compose(lonely, loop, threads=threads).num_arcs == 1
-        assert compose(loop, loop, threads=threads).num_states == 2
-        assert compose(loop, loop, False, threads=threads).num_arcs == 3
-        assert compose(dead, loop, False, threads=threads).num_states == 1
+    for a, b in ((none, none), (none, loop), (loop, none), (dead, loop), (loop, dead)):
+        found = compose(a, b)
+        assert (found.num_states, found.num_arcs, found.start) == (0, 0, -1)
+    assert compose(lonely, lonely).finals == {0: 0.0}
+    assert compose(lonely, loop).num_arcs == 1
+    assert compose(loop, loop).num_states == 2
+    assert compose(loop, loop, False).num_arcs == 3
+    assert compose(dead, loop, False).num_states == 1
 
 
 def test_symbols_and_semirings_must_agree():
@@ -206,19 +194,16 @@ def test_symbols_and_semirings_must_agree():
         assert (error.code, error.place, error.found) == ("conflict", place, values)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_limits_are_kept(threads, monkeypatch):
-    monkeypatch.setattr(exploring, "WIDE_ARCS", 50)
-    monkeypatch.setattr(exploring, "WIDE_STATES", 50)
+def test_limits_are_kept():
     a, b = random_graph(1, 100, 10, 20), random_graph(2, 100, 10, 20)
     whole = compose(a, b, False)
-    assert same_bytes(whole, compose(a, b, False, threads, max_states=whole.num_states))
+    assert same_bytes(whole, compose(a, b, False, max_states=whole.num_states))
     with pytest.raises(LimitError, match="9,000 states"):
-        compose(a, b, threads=threads, max_states=9_000)
+        compose(a, b, max_states=9_000)
     with pytest.raises(LimitError, match="allowed: 500 kB"):
-        compose(a, b, threads=threads, memory_bytes=500_000)
+        compose(a, b, memory_bytes=500_000)
     enough = int(2.5 * whole.nbytes)
-    assert same_bytes(whole, compose(a, b, False, threads, memory_bytes=enough))
+    assert same_bytes(whole, compose(a, b, False, memory_bytes=enough))
 
 
 def test_a_huge_product_is_refused_before_it_is_written():
@@ -235,13 +220,12 @@ def test_few_states_of_a_huge_product_need_little_memory():
     assert found.num_states == count + 1
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_where_addresses_are_limited_arrays_grow_step_by_step(monkeypatch, threads):
+def test_where_addresses_are_limited_arrays_grow_step_by_step(monkeypatch):
     a = random_fst(1, states=100, arcs=1500, labels=3)
     b = random_fst(2, states=100, arcs=1500, labels=3)
     whole = compose(a, b, False, return_arc_map=True)
     monkeypatch.setattr("resource.getrlimit", lambda _: (10**12, 10**12))
-    stepwise = compose(a, b, False, threads, return_arc_map=True)
+    stepwise = compose(a, b, False, return_arc_map=True)
     assert same_bytes(whole[0], stepwise[0])
     assert all((x == y).all() for x, y in zip(whole[1], stepwise[1], strict=True))
 

@@ -283,3 +283,68 @@ def test_folders_of_years_are_numbers(tmp_path: Path) -> None:
     assert loaded(made, "data") == [
         {"v": v, "year": year} for year in (1999, 2024) for v in ("a", "b")
     ]
+
+
+def test_a_table_that_lists_images(tmp_path: Path) -> None:
+    files = images("pictures/a.jpg", "pictures/b.jpg", "pictures/c.jpg")
+    write(tmp_path, files)
+    rows = [["a.jpg", "cat"], ["b.jpg", "dog"], ["a.jpg", "tail"]]
+    write_csv(tmp_path / "labels.csv", ["file_name", "label"], rows)
+    made = described(tmp_path)
+    assert fields(made, "labels")["file_name"]["references"] == {
+        "field": {"@id": "pictures/filename"}
+    }
+    assert loaded(made, "labels") == [
+        {"file_name": name, "label": label, "image": files[f"pictures/{name}"]}
+        for name, label in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "form"),
+    [
+        ("path", ["img/x/1.jpg", "img/y/2.jpg"], "fullpath"),
+        ("path", ["x/1.jpg", "y/2.jpg"], "path"),
+        ("image", ["1.jpg", "2.jpg"], "filename"),
+    ],
+)
+def test_ways_to_name_a_file(tmp_path: Path, header: str, values: list[str], form: str) -> None:
+    files = images("img/x/1.jpg", "img/y/2.jpg")
+    write(tmp_path, files)
+    write_csv(tmp_path / "table.csv", [header, "v"], [[value, "a"] for value in values])
+    made = described(tmp_path)
+    assert fields(made, "table")[header]["references"] == {"field": {"@id": f"img/{form}"}}
+    content = "image_file" if header == "image" else "image"
+    assert [row[content] for row in loaded(made, "table")] == list(files.values())
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("photo_count", ["1", "2"]),  # as many as there are files
+        ("id", ["1", "2"]),
+        ("rating", ["2", "1"]),
+        ("comment", ["1", "2"]),
+        ("file_name", ["1.jpg", "gone.jpg"]),
+    ],
+)
+def test_columns_that_only_look_like_names_of_files(
+    tmp_path: Path, header: str, values: list[str]
+) -> None:
+    write(tmp_path, images("img/1.jpg", "img/2.jpg"))
+    write_csv(tmp_path / "table.csv", [header, "v"], [[value, "a"] for value in values])
+    made = described(tmp_path)
+    assert "references" not in fields(made, "table")[header]
+    assert set(types(made, "table")) == {header, "v"}
+
+
+def test_of_two_columns_that_name_files_of_a_set_the_first_counts(tmp_path: Path) -> None:
+    files = images("img/a.jpg", "img/b.jpg")
+    write(tmp_path, files)
+    rows = [["a.jpg", "b.jpg"], ["b.jpg", "a.jpg"]]
+    write_csv(tmp_path / "pairs.csv", ["left", "right"], rows)
+    made = described(tmp_path)
+    assert "references" not in fields(made, "pairs")["right"]
+    assert loaded(made, "pairs") == [
+        {"left": left, "right": right, "image": files[f"img/{left}"]} for left, right in rows
+    ]

@@ -359,13 +359,13 @@ def test_waiting_for_storage_is_told_from_waiting_for_pixels(folder, monkeypatch
     assert waits_for_bytes.traffic.storage_s >= 10
     assert waits_for_bytes.traffic.storage_share > 0.5
     assert waits_for_bytes.storage_bound()
-    assert not waits_for_bytes.storage_bound(), "nothing happened since it was asked"
+    assert waits_for_bytes.storage_bound() is None, "nothing happened since it was asked"
 
     waits_for_pixels = Dataset(folder, transform=slow, **options)
     list(waits_for_pixels)
     assert waits_for_pixels.traffic.decode_s == IMAGES
     assert waits_for_pixels.traffic.storage_share < 0.1
-    assert not waits_for_pixels.storage_bound()
+    assert waits_for_pixels.storage_bound() is False
 
 
 def test_on_threads_too_the_wait_is_storages_until_the_bytes_are_there(folder):

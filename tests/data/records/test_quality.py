@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import made
@@ -19,14 +20,14 @@ from holdfast.data.records.jpeg.decoding import DECODER, decode
 from holdfast.data.records.jpeg.scripts import image
 from holdfast.data.records.measuring import comparing
 from holdfast.data.records.measuring.comparing import compare, measure
-from holdfast.data.records.measuring.contact_sheet import HEIGHT, WIDTH, busiest, strip
-from holdfast.data.records.measuring.quality import Quality, mean_interval, quality
-from holdfast.data.records.measuring.similarity import luma, msssim, ssim
+from holdfast.data.records.measuring.quality import Quality, Unmeasured, mean_interval, quality
+from holdfast.data.records.measuring.similarity import msssim
 from holdfast.data.records.reading.records import open_records
 from holdfast.data.records.reading.stores import open_store
 from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError
 from holdfast.plain import plain
+from holdfast.report import render
 
 
 def pieces_of(seed: int, mode: str = "RGB", width: int = 120, height: int = 90) -> list[bytes]:
@@ -55,27 +56,25 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def all_of_it(mixed: Path) -> Quality:
     """Every image measured."""
-    return quality(mixed, images=100, strips=3)
+    return quality(mixed, images=100)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_one_image_is_compared_with_its_full_fidelity(mode: str) -> None:
     pieces = pieces_of(4, mode)
     full = decode(image(pieces))
-    found = compare(pieces, with_luma=True)
+    found = compare(pieces)
     for fidelity in range(1, 6):
         partial = decode(image(pieces[:fidelity]))
-        assert found.msssim[fidelity - 1] == pytest.approx(msssim(full, partial), abs=1e-6)
-        grey = ssim(luma(full), luma(partial))
-        assert found.ssim_luma[fidelity - 1] == pytest.approx(grey, abs=1e-6)
-    assert found.msssim[-1] == 1
-    assert found.msssim[0] < found.msssim[2] < 1
+        assert found[fidelity - 1] == pytest.approx(msssim(full, partial), abs=1e-6)
+    assert found[-1] == 1
+    assert found[0] < found[2] < 1
 
 
 def test_an_empty_piece_changes_nothing() -> None:
     pieces = pieces_of(4)
     split = [pieces[0], b"", *pieces[1:]]
-    assert compare(split).msssim == [compare(pieces).msssim[0], *compare(pieces).msssim]
+    assert compare(split) == [compare(pieces)[0], *compare(pieces)]
 
 
 def test_means_leave_out_what_does_not_decode() -> None:
@@ -83,7 +82,7 @@ def test_means_leave_out_what_does_not_decode() -> None:
     damaged = [good[0][0][:-40], *good[0][1:]]
     found = measure([good[0], damaged, good[1]])
     assert found.images == 2
-    expected = np.mean([compare(pieces).msssim for pieces in good], axis=0)
+    expected = np.mean([compare(pieces) for pieces in good], axis=0)
     assert found.msssim == pytest.approx(expected.tolist())
     assert measure([good[0], damaged, good[1]], threads=3) == found
     assert measure([]) == ([], 0)
@@ -102,7 +101,7 @@ def test_without_pillow_an_image_that_needs_it_is_left_out(
     found = quality(tmp_path / "out")
     assert found.measured == 1
     assert [one.id for one in found.unmeasured] == ["odd.jpg"]
-    assert "Pillow" in found.unmeasured[0].reason
+    assert "PIL" in found.unmeasured[0].reason
 
 
 def test_of_a_large_image_the_middle_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +109,7 @@ def test_of_a_large_image_the_middle_is_compared(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(comparing, "LARGEST_SIDE", 50)
     monkeypatch.setattr(comparing, "_SEVERAL_AT_ONCE", 100)
     full, partial = (decode(image(pieces[:g]))[20:70, 35:85] for g in (5, 1))
-    assert compare(pieces).msssim[0] == pytest.approx(msssim(full, partial), abs=1e-6)
+    assert compare(pieces)[0] == pytest.approx(msssim(full, partial), abs=1e-6)
 
 
 def test_all_images_give_their_own_means(mixed: Path, all_of_it: Quality) -> None:
@@ -123,7 +122,7 @@ def test_all_images_give_their_own_means(mixed: Path, all_of_it: Quality) -> Non
             contents = records.contents(record)
             for number, name in enumerate(contents.ids):
                 if not contents.opaque[number]:
-                    found[name] = compare(records.pieces(record, number)).msssim
+                    found[name] = compare(records.pieces(record, number))
         manifest = records.manifest
     assert set(all_of_it.frame["id"].to_pylist()) == set(found)
     for group in all_of_it.groups:
@@ -226,10 +225,40 @@ def test_nothing_but_opaque_images(tmp_path: Path) -> None:
         with Pillow.open(io.BytesIO(made.picture(seed))) as picture:
             picture.save(tmp_path / "in" / f"{seed}.png")
     write(tmp_path / "in", tmp_path / "out", quality_images=0)
-    found = quality(tmp_path / "out", strips=2)
-    assert (found.measured, found.opaque, found.suggested, found.strips) == (0, 3, None, ())
+    found = quality(tmp_path / "out")
+    assert (found.measured, found.opaque, found.suggested) == (0, 3, None)
+    assert not found.sections()[0].figures
     assert found.groups[0].msssim is None
     assert json.dumps(plain(found.to_dict()), allow_nan=False)
+
+
+def test_a_suggestion_is_sure_or_doubtful_or_not_made(mixed: Path, all_of_it: Quality) -> None:
+    def doubts(found: Quality) -> int:
+        return sum(one.doubt for one in found.unknowns())
+
+    assert all_of_it.suggested is not None
+    assert doubts(replace(all_of_it, images=14)) == 0  # all that can be measured was
+    sample = quality(mixed, images=6, seed=1)
+    third = sample.groups[2]
+    assert third.msssim_low is not None
+    assert third.msssim is not None
+    sure = quality(mixed, images=6, seed=1, threshold=third.msssim_low - 1e-6)
+    wide = quality(mixed, images=6, seed=1, threshold=(third.msssim_low + third.msssim) / 2)
+    assert (sure.suggested, doubts(sure)) == (3, 0)
+    assert (wide.suggested, doubts(wide)) == (3, 1)
+    one = quality(mixed, images=1, seed=1, threshold=0.0)  # no interval at all
+    assert (one.suggested, doubts(one)) == (1, 1)
+    none = replace(all_of_it, measured=0, suggested=None)
+    assert "Nothing measured" in none.headline
+
+
+def test_the_answer_has_a_page(all_of_it: Quality) -> None:
+    html = render(all_of_it.page())
+    group = all_of_it.groups[(all_of_it.suggested or 0) - 1]
+    assert f"Fidelity {group.group} is sufficient:" in html
+    assert f"{100 * group.cumulative_fraction:.0f}\u00a0% of the bytes" in html
+    named = replace(all_of_it, unmeasured=(Unmeasured("<script>", "damaged"),))
+    assert "&lt;script&gt;: damaged" in render(named.page())
 
 
 def test_to_dict_is_json(all_of_it: Quality) -> None:
@@ -239,9 +268,7 @@ def test_to_dict_is_json(all_of_it: Quality) -> None:
     assert found["groups"][0]["scans_end"] == 1
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"images": 0}, {"threshold": 1.5}, {"threshold": math.nan}, {"strips": -1}]
-)
+@pytest.mark.parametrize("arguments", [{"images": 0}, {"threshold": 1.5}, {"threshold": math.nan}])
 def test_arguments_that_cannot_be(mixed: Path, arguments: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(arguments))):
         quality(mixed, **arguments)  # type: ignore[arg-type]
@@ -273,51 +300,3 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
         low, high = mean_interval(draw.choice(population, 32, replace=False), 200)
         covered += low <= population.mean() <= high  # type: ignore[operator]
     assert 0.92 <= covered / 1000 <= 0.98
-
-
-# --- Cuttings ------------------------------------------------------------------------------------
-
-
-def test_cuttings_are_upright_and_at_one_place(all_of_it: Quality) -> None:
-    assert len(all_of_it.strips) == 3
-    for one in all_of_it.strips:
-        assert len(one.pictures) == len(one.msssim) == 5
-        sizes = {decode(picture).shape for picture in one.pictures}
-        assert sizes == {(one.height, one.width, 3)}
-        assert one.msssim[-1] == 1
-    lowest = [one.msssim[0] for one in all_of_it.strips]
-    assert lowest == sorted(lowest)
-    rows = all_of_it.frame.to_pylist()
-    values = [row["msssim"] for row in rows if row["group"] == 1]
-    assert (lowest[0], lowest[-1]) == (min(values), max(values))
-
-
-def test_a_cutting_is_turned() -> None:
-    pieces = pieces_of(7, width=60, height=40)
-    one = strip("turned", pieces, 6, [0.9] * 5)
-    assert (one.width, one.height) == (40, 60)
-    upright = decode(image(pieces), orientation=6).astype(int)
-    assert np.abs(decode(one.pictures[-1]) - upright).mean() < 4
-
-
-def test_the_busiest_place() -> None:
-    pixels = np.full((500, 700, 3), 90, np.uint8)
-    pixels[270 : 270 + HEIGHT, 240 : 240 + WIDTH] = np.random.default_rng(0).integers(
-        0, 255, (HEIGHT, WIDTH, 3)
-    )
-    assert busiest(pixels) == (270, 240)
-    assert busiest(pixels[: HEIGHT // 2, : WIDTH // 2]) == (0, 0)
-
-
-@pytest.mark.full
-def test_the_figures_of_known_photos(shared_data: Path) -> None:
-    """SSIM of the luma after scans 1, 2, 5, 6, 10: .751 .879 .955 .977 1 with a uniform 7 x 7 window."""
-    folder = shared_data / "jpeg" / "dali_extra"
-    paths = sorted(folder.rglob("*.jp*g"))[:14]
-    if len(paths) < 14:
-        pytest.skip(f"no photos at {folder}")
-    found = [
-        compare(made.image(0, path.read_bytes()).pieces, with_luma=True).ssim_luma for path in paths
-    ]
-    expected = [0.751, 0.879, 0.955, 0.977, 1.0]
-    assert np.mean(found, axis=0).tolist() == pytest.approx(expected, abs=0.012)

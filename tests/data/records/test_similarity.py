@@ -1,4 +1,4 @@
-"""SSIM and MS-SSIM against torchmetrics, a plain float64 twin, and closed forms."""
+"""MS-SSIM against torchmetrics, a plain float64 twin, and closed forms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from scipy.signal import convolve2d
 from holdfast.data.records.measuring.similarity import (
     WEIGHTS,
     WINDOW,
-    Reference,
-    luma,
     msssim,
     scales,
-    ssim,
 )
 
 C1, C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
@@ -95,8 +92,6 @@ def test_as_the_definition_in_float64(size: tuple[int, int], how: str) -> None:
     x = picture(*size)
     y = spoilt(x, how)
     assert msssim(x, y) == pytest.approx(twin_msssim(x, y), abs=2e-5)
-    channels = [twin_terms(x[:, :, c].astype(float), y[:, :, c].astype(float))[1] for c in range(3)]
-    assert ssim(x, y) == pytest.approx(np.mean(channels), abs=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +113,6 @@ def test_as_torchmetrics(size: tuple[int, int], how: str) -> None:
     y = spoilt(x, how)
     # One "image" a channel, so that each channel's product is taken before the mean.
     a, b = (torch.tensor(v).permute(2, 0, 1)[:, None].double() for v in (x, y))
-    _, full = their_ssim(b, a, data_range=255.0, return_full_image=True)
-    inside = full[:, 0, 5:-5, 5:-5].mean((1, 2))
-    assert ssim(x, y) == pytest.approx(inside.mean().item(), abs=1e-5)
-
     theirs = their_msssim(b, a, data_range=255.0, normalize="relu", reduction="none")
     # Their last scale mirrors the border, where all others leave it out: take that factor again.
     for _ in range(4):
@@ -136,21 +127,18 @@ def test_as_torchmetrics(size: tuple[int, int], how: str) -> None:
 @pytest.mark.parametrize("size", [(200, 180), (64, 48), (11, 300), (5, 3), (1, 1)])
 def test_an_image_is_like_itself(size: tuple[int, int]) -> None:
     x = picture(*size)
-    assert msssim(x, x) == pytest.approx(1, abs=1e-6)
-    assert ssim(x, x) == pytest.approx(1, abs=1e-6)
+    assert msssim(x, x) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 255), (100, 130), (255, 250), (7, 7)])
 def test_constant_images_differ_in_luminance_alone(a: int, b: int) -> None:
     x, y = (np.full((190, 200, 3), value, np.uint8) for value in (a, b))
     luminance = (2 * a * b + C1) / (a * a + b * b + C1)
-    assert ssim(x, y) == pytest.approx(luminance, abs=1e-4)
     assert msssim(x, y) == pytest.approx(luminance ** WEIGHTS[-1], abs=1e-4)
 
 
 def test_a_negative_has_no_structure_in_common() -> None:
     x = picture(200, 200)
-    assert ssim(x, 255 - x) < 0
     assert msssim(x, 255 - x) == 0
 
 
@@ -183,27 +171,15 @@ def test_as_many_scales_as_the_window_fits(side: int, levels: int) -> None:
     assert scales(side, side + 50) == scales(side + 50, side) == levels
 
 
-def test_more_loss_is_less_alike_and_a_reference_serves_many() -> None:
+def test_more_loss_is_less_alike() -> None:
     x = picture(200, 260)
-    reference = Reference(x)
     noise = np.random.default_rng(3).normal(0, 1, x.shape)
     found = [
-        reference.msssim((x + level * noise).clip(0, 255).astype(np.uint8))
-        for level in (5, 15, 40, 90)
+        msssim(x, (x + level * noise).clip(0, 255).astype(np.uint8)) for level in (5, 15, 40, 90)
     ]
     assert found == sorted(found, reverse=True)
-    assert found[1] == msssim(x, (x + 15 * noise).clip(0, 255).astype(np.uint8))
 
 
 def test_images_of_two_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="compared"):
         msssim(picture(30, 40), picture(40, 30))
-
-
-def test_luma_as_pillow_has_it() -> None:
-    from PIL import Image
-
-    x = picture(40, 50)
-    theirs = np.asarray(Image.fromarray(x).convert("L"))
-    assert luma(x).shape == (40, 50, 1)
-    assert np.abs(luma(x)[:, :, 0].astype(int) - theirs).max() <= 1

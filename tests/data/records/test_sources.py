@@ -23,7 +23,6 @@ from holdfast.data.records.sources import Source, open_source
 from holdfast.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden"
-CODECS = ("plain", "zstd", "gz", "br", "bz2", "snappy")
 
 
 @pytest.fixture(scope="module")
@@ -50,73 +49,6 @@ def test_webdataset_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any
             assert json.loads(str(one.columns["box"])) == row["box"]
             assert (one.columns["label"], one.columns["text"]) == (row["label"], row["caption"])
             assert one.columns["weight"] == row["weight"]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_mds_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]], codec: str) -> None:
-    source = open_source(GOLDEN / "mds" / codec)
-    check_consistent(source)
-    types = {field.name: field.type for field in source.schema}
-    assert types == {
-        "label": pa.int32(),
-        "array": pa.binary(),
-        "blob": pa.binary(),
-        "box": pa.string(),
-        "caption": pa.string(),
-        "digits": pa.int64(),
-        "half": pa.float32(),
-        "price": pa.string(),
-        "ratio": pa.float64(),
-        "single": pa.float32(),
-        "small": pa.uint8(),
-        "weight": pa.float64(),
-        "wide": pa.uint64(),
-    }
-    assert source.schema.field("array").metadata == {b"encoding": b"ndarray:uint8:2,2"}
-    for number, (row, one) in enumerate(zip(truth, source.read(0, 5), strict=True)):
-        assert (one.id, one.data) == (row["key"], row["image"])
-        assert json.loads(str(one.columns["box"])) == row["box"]
-        expected = {
-            "label": row["label"],
-            "caption": row["caption"],
-            "weight": row["weight"],
-            "small": 200 + number,
-            "half": float(np.float16(0.1)),
-            "single": float(np.float32(0.1)),
-            "wide": 2**64 - 1 - number,
-            "digits": -(10**15) - number,
-            "ratio": 0.1,
-            "price": "12345678901234567890.10",
-            "array": bytes([number] * 4),
-            "blob": bytes([number, 255]),
-        }
-        assert {name: one.columns[name] for name in expected} == expected
-
-
-def test_tfrecord_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]]) -> None:
-    source = open_source(GOLDEN / "tfrecord")
-    check_consistent(source)
-    assert {field.name: field.type for field in source.schema} == {
-        "label": pa.int32(),
-        "blob": pa.binary(),
-        "caption": pa.string(),
-        "large": pa.int64(),
-        "numbers": pa.list_(pa.int64()),
-        "points": pa.list_(pa.float32()),
-        "weight": pa.float32(),
-    }
-    for number, (row, one) in enumerate(zip(truth, source.read(0, 5), strict=True)):
-        assert one.id == f"train-00000-of-00001/{number:06d}"
-        assert one.data == row["image"]
-        assert dict(one.columns) == {
-            "label": row["label"],
-            "blob": bytes([number, 255]),
-            "caption": row["caption"],
-            "large": number - 2**63,
-            "numbers": list(range(-number, 1)),
-            "points": [0.5] * number or None,
-            "weight": float(np.float32(row["weight"])),
-        }
 
 
 def test_a_folder_gives_classes_and_reports_what_is_no_image(tmp_path: Path) -> None:
@@ -289,11 +221,6 @@ def test_a_parquet_table_keeps_its_types(tmp_path: Path) -> None:
     ]
 
 
-def test_an_index_of_something_else_is_no_mds(tmp_path: Path) -> None:
-    source = open_source(made.files(tmp_path, {"index.json": b"{}", "a.jpg": made.JPEG}))
-    assert source.ignored == [("index.json", "no image")]
-
-
 def test_names_in_a_csv_stay_text(tmp_path: Path) -> None:
     tar = made.tar(tmp_path / "s.tar", [("007.jpg", made.JPEG), ("008.jpg", made.JPEG)])
     (tmp_path / "t.csv").write_text("id,n\n007,1\n008,2\n")
@@ -390,3 +317,56 @@ def test_a_folder_leaves_out_its_label_or_nothing(tmp_path: Path) -> None:
     assert open_source(tmp_path, drop=["label"]).schema.names == []
     with pytest.raises(InputError, match=r"labell"):
         open_source(tmp_path, drop=["labell"])
+
+
+def test_dicts_are_read_once_in_their_order(truth: list[dict[str, Any]]) -> None:
+    rows = (
+        {"id": row["key"], "image": row["image"], "label": np.int64(row["label"])}
+        | {name: row[name] for name in ("caption", "weight", "box")}
+        | {"corners": np.array([1, 2]), "blob": bytes([255])}
+        for row in truth
+    )
+    source = open_source(rows)
+    check_consistent(source)
+    assert {field.name: field.type for field in source.schema} == {
+        "label": pa.int32(),
+        "blob": pa.binary(),
+        "box": pa.string(),
+        "caption": pa.string(),
+        "corners": pa.string(),
+        "weight": pa.float64(),
+    }
+    for row, one in zip(truth, source.read(0, 5), strict=True):
+        assert (one.id, one.data) == (row["key"], row["image"])
+        assert json.loads(str(one.columns["box"])) == row["box"]
+        expected = {name: row[name] for name in ("label", "caption", "weight")}
+        expected |= {"corners": "[1,2]", "blob": bytes([255])}
+        assert {name: one.columns[name] for name in expected} == expected
+
+
+def test_dicts_are_named_by_number_or_by_a_column_and_labelled_as_files_are() -> None:
+    rows = [{"jpg": made.JPEG, "what": name, "key": f"k{name}"} for name in ("swan", "crane")]
+    numbered = open_source(rows, image="jpg", label="what", drop=["key"])
+    assert [id_ for id_, _ in numbered.ids_and_sizes()] == ["000000", "000001"]
+    assert numbered.schema.field("label").metadata == {b"names": b'["crane", "swan"]'}
+    assert [one.columns for one in numbered.read(0, 2)] == [{"label": 1}, {"label": 0}]
+    named = open_source(rows, image="jpg", id="key")
+    assert [id_ for id_, _ in named.ids_and_sizes()] == ["kswan", "kcrane"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([], "no-data"),
+        ([{"label": 1}], "missing-key"),
+        ([{"image": np.zeros((2, 2, 3), np.uint8)}], "missing-key"),
+        ([{"image": made.JPEG, "id": "a"}] * 2, "duplicate"),
+        ([{"image": made.JPEG, "n": 1}, {"image": made.JPEG, "n": "x"}], "conflict"),
+        ([{"image": made.JPEG, "when": datetime.date(2026, 1, 1)}], "invalid-value"),
+        ([{"image": made.JPEG, "deep": ["\ud800"]}], "invalid-value"),
+    ],
+)
+def test_dicts_that_cannot_be_stored_are_refused(rows: list[dict[str, Any]], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        open_source(rows)
+    assert caught.value.code == code

@@ -5,11 +5,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from listed_source import of_pictures  # noqa: E402
 from made import dataset  # noqa: E402
 
 from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
+from holdfast.data.records.reading.prefixes import Damaged  # noqa: E402
 from holdfast.data.records.reading.records import open_records  # noqa: E402
+from holdfast.data.records.sources import Example  # noqa: E402
 from holdfast.data.records.tuning.fixed import FixedBatches  # noqa: E402
+from holdfast.data.records.writing.writer import write  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
 
 
@@ -69,3 +73,13 @@ def test_what_cannot_be_drawn_is_refused(folder):
         FixedBatches.drawn(folder, batch_size=0)
     with pytest.raises(InputError):
         FixedBatches.drawn(folder, batch_size=1, columns=["colour"])
+
+
+def test_a_damaged_image_is_an_error_that_names_it(tmp_path):
+    pictures = of_pictures(range(4))
+    one = pictures.examples[2]
+    pictures.examples[2] = Example(one.id, one.data[: len(one.data) // 2], one.columns)
+    write(pictures, tmp_path / "d", quality_images=0, threads=1)
+    with pytest.raises(Damaged) as caught:
+        list(FixedBatches.drawn(tmp_path / "d", batch_size=4)(1))
+    assert [fault.image for fault in caught.value.faults] == [one.id]

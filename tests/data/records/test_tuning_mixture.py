@@ -115,8 +115,3 @@ def test_bad_mixtures_are_refused(weights, by):
 def test_a_fidelity_above_the_dataset_is_refused():
     with refused("out-of-range"):
         Mixture({6: 1}).draw([0], seed=0, epoch=0, groups=5)
-
-
-def test_a_mixture_survives_its_json():
-    mixture = Mixture({1: 0.25, "full": 0.75}, "image")
-    assert Mixture.from_dict(mixture.to_dict()) == mixture

@@ -142,6 +142,14 @@ def test_a_fidelity_is_lowered_only_while_storage_binds():
     assert "storage" in tuner.history[3].reason
 
 
+def test_a_wait_that_was_not_measured_is_not_called_none():
+    answers = iter([None, False, True])
+    found, tuner = run([MIDDLE, LOW, LOW], bound=lambda: next(answers))
+    assert [one.bound for one in tuner.history] == [None, False, True]
+    assert found[:2] == [4, 4]
+    assert "not known" in tuner.history[0].reason
+
+
 def test_a_fidelity_is_raised_even_when_storage_does_not_bind():
     answers = iter([True, False])
     assert run([LOW, HIGH], bound=lambda: next(answers))[0] == [1, 4]
@@ -208,8 +216,6 @@ def test_a_fixed_fidelity_stays_unless_it_does_not_exist():
         {"every": 0},
         {"patience": 0},
         {"warmup": -1},
-        {"candidates": [0, 2]},
-        {"candidates": [5]},
         {"probe": None},
     ],
 )

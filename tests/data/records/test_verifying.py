@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import google_crc32c
 import made
 import pyarrow as pa
 import pytest
@@ -15,12 +19,16 @@ from refusals import refused
 
 from holdfast.data.records.checking import inspecting
 from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect
+from holdfast.data.records.checking.repairing import repair
 from holdfast.data.records.checking.verifying import verify
 from holdfast.data.records.format import layout
+from holdfast.data.records.format import manifest as manifest_format
 from holdfast.data.records.format.layout import Index, decode_contents, decode_footer
 from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.jpeg import turbojpeg
 from holdfast.data.records.sources import Example, open_source
 from holdfast.data.records.writing.writer import write
+from holdfast.errors import StoreError
 
 GROUPS = (2, 10)
 
@@ -206,7 +214,7 @@ def test_one_flip_is_one_error(folder: Path) -> None:
     index = decode_footer(path.read_bytes(), path.stat().st_size)
     flip(path, index.ends[2])
     (error,) = verify(folder).errors
-    assert error.to_dict() == {
+    assert dataclasses.asdict(error) == {
         "record": "records-00/000001.pcr",
         "image": "0002.jpg",
         "group": 3,
@@ -429,7 +437,6 @@ def replace(id_: str, **changes: object) -> Callable[[Example], Example]:
             "a/2.jpg",
             "its coefficients are not the source's",
         ),
-        (replace("a/2.jpg", data=b"\xff\xd8\xff"), "a/2.jpg", "it cannot be compared"),
         (replace("a/x.png", data=b"\x89PNG"), "a/x.png", "not the source's bytes"),
         (
             replace("b/1.jpg", columns={"label": 0}),
@@ -494,3 +501,112 @@ def test_a_picture_turned_upright_is_the_sources(tmp_path: Path) -> None:
         found = verify(tmp_path / policy, against=tmp_path / "s")
         assert found.ok, found.errors
         assert found.compared == 8
+
+
+# --- Yes, no, cannot tell ------------------------------------------------------------------------
+
+
+def of_version_2(folder: Path) -> None:
+    """Make the first record one of another version, sound in itself."""
+    path = sorted(folder.rglob("*.pcr"))[0]
+    data = bytearray(path.read_bytes())
+    fields = list(layout.HEADER.unpack_from(data))
+    fields[1] = 2
+    layout.HEADER.pack_into(data, 0, *fields)
+    layout.CHECK.pack_into(
+        data, layout.HEADER.size, google_crc32c.value(bytes(data[: layout.HEADER.size]))
+    )
+    path.write_bytes(data)
+
+
+def manifest_of_version_2(folder: Path) -> None:
+    data = (folder / NAME).read_bytes().replace(b"pcr-dataset/1 ", b"pcr-dataset/2 ")
+    at, digits = manifest_format._sum(data)
+    (folder / NAME).write_bytes(data[:at] + digits + data[at + 16 :])
+
+
+def no_records(folder: Path) -> None:
+    whole = Manifest.from_bytes((folder / NAME).read_bytes())
+    (folder / NAME).write_bytes(dataclasses.replace(whole, paths=(), records=()).to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (of_version_2, "unsupported"),
+        (manifest_of_version_2, "unsupported"),
+        (no_records, "no-data"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(
+    folder: Path, change: Callable[[Path], None], code: str
+) -> None:
+    change(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with refused(code):
+        verify(folder)
+    if code == "unsupported":  # nor is it "repaired" into what this version knows
+        with refused(code):
+            repair(folder, replica=folder)
+        assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_digit_of_the_seal_that_flipped_is_damage(folder: Path) -> None:
+    data = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(data.replace(b"pcr-dataset/1 ", b"pcr-dataset/3 "))
+    (error,) = verify(folder).errors
+    assert "damaged" in error.reason
+
+
+def test_a_record_that_may_not_be_read_is_not_called_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = sorted(folder.rglob("*.pcr"))[1]
+    really = os.open
+
+    def refuse(path: Any, *settings: Any) -> int:
+        if Path(path) == locked:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return really(path, *settings)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StoreError, match="Permission denied"):
+        verify(folder)
+
+
+def test_a_store_that_is_away_is_an_error() -> None:
+    with pytest.raises(StoreError):
+        verify("http://127.0.0.1:1/d", attempts=1)
+
+
+def test_a_source_that_no_longer_decodes_leaves_the_comparison_open(
+    written: tuple[Path, Path],
+) -> None:
+    source, dataset = written
+    changed = Changed(source, replace("a/2.jpg", data=b"\xff\xd8\xff"))
+    found = verify(dataset, against=changed)
+    assert (found.ok, found.error_count, found.compared) == (False, 0, 7)
+    (one,) = found.unknown
+    assert one.image == "a/2.jpg"
+    assert found.to_dict()["unknown"][0]["image"] == "a/2.jpg"
+
+
+def test_without_a_transcoder_nothing_is_said_of_the_images(
+    written: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dataset = written
+    monkeypatch.setattr(turbojpeg, "_library", lambda: None)
+    monkeypatch.setattr(turbojpeg.shutil, "which", lambda _: None)
+    with pytest.raises(StoreError, match="jpegtran"):
+        verify(dataset, against=source)
+
+
+def test_a_source_that_is_away_is_an_error(written: tuple[Path, Path], tmp_path: Path) -> None:
+    source, dataset = written
+    with refused("not-found"):
+        verify(dataset, against=tmp_path / "away")
+    shutil.copytree(source, tmp_path / "s")
+    listed = open_source(tmp_path / "s")
+    (tmp_path / "s" / "b" / "1.jpg").unlink()
+    with refused("source-changed"):
+        verify(dataset, against=listed)

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from refusals import refused
 
+from holdfast.data.records.checking.verifying import verify
 from holdfast.data.records.jpeg import parsing, turbojpeg
 from holdfast.data.records.jpeg.decoding import upright
 from holdfast.data.records.sources import Example, open_source
@@ -55,6 +56,24 @@ def write(source: Any, out: Path, **options: Any) -> writer.Written:
 
 
 # --- What is in it -------------------------------------------------------------------------------
+
+
+def test_an_iterator_of_dicts_is_written_and_written_again(tmp_path: Path) -> None:
+    pictures = {f"{seed}.jpg": made.picture(seed) for seed in range(5)}
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number, (id_, data) in enumerate(pictures.items()):
+            yield {"id": id_, "image": data, "label": number % 2}
+
+    written = write(rows(), tmp_path / "d", record_size=2)
+    assert (written.images, written.records, written.reused) == (5, 3, 0)
+    assert written.bytes_in == sum(map(len, pictures.values()))
+    found = on_disk(tmp_path / "d")
+    assert list(found.images) == list(pictures)
+    for id_, data in pictures.items():
+        coefficients.assert_same(found.images[id_], data)
+    assert write(rows(), tmp_path / "d", record_size=2).reused == 3
+    assert verify(tmp_path / "d", against=open_source(rows())).compared == 5
 
 
 @pytest.mark.skipif(JPEGTRAN is None, reason="needs jpegtran (libjpeg-turbo-progs)")

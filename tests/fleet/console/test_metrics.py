@@ -204,7 +204,6 @@ def test_a_store_in_which_nothing_ran(tmp_path: Path) -> None:
     log = Log([Attempt(1, (), None, None, "PENDING", gpus=8, submit=0)])
     text = Exporter().text(measure(Analysis(log.open(tmp_path))))
     assert values(text, "holdfast_failure_rate_per_node_day") == {}
-    assert values(text, "holdfast_failure_rate_cusum") == {}
     assert single(text, "holdfast_gpu_hours_total") == 0
 
 
@@ -221,7 +220,6 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
         ("unattributed", "unknown"): 1,
     }
     assert single(text, "holdfast_failure_rate_per_node_day") > 0
-    assert single(text, "holdfast_failure_rate_cusum") >= 0
 
 
 def test_labels_with_odd_characters_come_through(measures: Measures) -> None:

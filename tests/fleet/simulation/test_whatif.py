@@ -124,7 +124,7 @@ def test_the_largest_gain_that_can_be_told_is_recommended(stand_in: Callable[...
     assert found.best.change == FAST
     assert found.findings()[0].text == found.recommended == found.sentence(FAST)
     assert "runs on 32 GPUs or more" in found.recommended
-    assert [section.id for section in found.sections()] == ["gain", "sizes", "effects", "assumed"]
+    assert [section.id for section in found.sections()] == ["gain", "effects", "assumed"]
     rows = found.sections()[0].tables[0].data
     assert rows["label"].to_pylist() == [each.change for each in found.ranked_by(found.main)]
     shown = found.of(FAST, found.main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from pathlib import Path
@@ -15,9 +14,7 @@ from torch import nn
 from holdfast.errors import InputError
 from holdfast.profile.numerics import (
     compare,
-    first_divergence,
     invariance,
-    record_outputs,
     summation_order,
 )
 from holdfast.profile.numerics.operators import SUITES, suite
@@ -341,72 +338,3 @@ def test_what_is_no_sum_of_a_tree_is_refused(function: object, n: int, code: str
     with pytest.raises(InputError) as caught:
         summation_order(function, n)
     assert caught.value.code == code
-
-
-class Blocks(nn.Module):
-    """Shared layer, called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.shared, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        x = self.shared(self.shared(self.first(x)))
-        return {"logits": self.last(x)}
-
-
-@pytest.fixture
-def blocks() -> Blocks:
-    torch.manual_seed(0)
-    return Blocks()
-
-
-def test_the_module_that_deviates_is_named(blocks: Blocks) -> None:
-    other = copy.deepcopy(blocks)
-    with torch.no_grad():
-        other.shared.bias[0] += 0.1
-    x = torch.randn(3, 8)
-    found = first_divergence(blocks, other, x)
-    assert [row["module"] for row in found.rows] == [
-        "first",
-        "shared",
-        "shared#2",
-        "last",
-        "(model)",
-    ]
-    assert (found.first, found.introduced, found.exit_code) == ("shared", True, 1)
-    assert [row["beyond"] > 0 for row in found.rows] == [False, True, True, True, True]
-    assert found.headline.startswith("shared is the first to differ; its input agrees")
-    assert first_divergence(record_outputs(blocks, x), copy.deepcopy(blocks), x).first is None
-
-
-def test_tolerance_is_that_of_the_coarser_format(blocks: Blocks) -> None:
-    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(1)).bfloat16().float()
-    with torch.no_grad():
-        for each in blocks.parameters():
-            each.copy_(each.bfloat16())
-    found = first_divergence(blocks, copy.deepcopy(blocks).bfloat16(), x)
-    (row,) = [row for row in found.rows if row["module"] == "first"]
-    assert row["beyond"] == 0 < row["max_abs"]
-
-
-def test_nan_of_one_run_is_a_divergence(blocks: Blocks) -> None:
-    other = copy.deepcopy(blocks)
-    with torch.no_grad():
-        other.last.bias[1] = float("nan")
-    found = first_divergence(other, blocks, torch.ones(2, 8))
-    assert found.first == "last"
-    row = by(found.rows, module="last")
-    assert (row["beyond"], row["non_finite"], row["first_non_finite"]) == (2, 2, (0, 1))
-    assert first_divergence(other, other, torch.ones(2, 8)).first is None  # NaN equals NaN
-
-
-def test_models_of_other_names_or_shapes_are_refused(blocks: Blocks) -> None:
-    with pytest.raises(InputError) as caught:
-        first_divergence({"a": torch.ones(2)}, {"b": torch.ones(2)})
-    assert caught.value.code == "name-mismatch"
-    with pytest.raises(InputError) as caught:
-        first_divergence({"a": torch.ones(2)}, {"a": torch.ones(3)})
-    assert (caught.value.code, caught.value.place) == ("shape-mismatch", "a")
-    found = first_divergence({"a": torch.ones(2), "c": torch.ones(1)}, {"a": torch.ones(2)})
-    assert found.unmatched == ["c"]

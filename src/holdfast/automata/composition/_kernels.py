@@ -15,7 +15,7 @@ from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS, F_MAS
 from holdfast.automata.semirings import LOG
 
 # Why `explore` came back.
-DONE, WIDE, FULL_ARCS, FULL_STATES = 0, 1, 2, 3
+DONE, FULL_ARCS, FULL_STATES = 0, 1, 2
 
 # A batch is small enough for its segments and arcs to stay in the cache.
 BATCH_STATES = 1024
@@ -223,28 +223,42 @@ def explore(
     plan: Any,
     table: Any,
     keys: Any,
+    starts: Any,
+    bounds: Any,
+    begun: int,
     done: int,
     known: int,
-    wide: int,
     limit: int,
     arc_limit: int,
     offsets: Any,
     out: Any,
-) -> tuple[int, int, int]:
-    """Expand states in order, until none or at least `wide` wait or a limit is met.
+) -> tuple[int, int, int, int]:
+    """Expand what each start reaches, one start after the other, until all is done or a limit is met.
+
+    bounds[k] is set to the number of start k; a start of -1 is none.
 
     Returns:
-        Why it came back; how many states were expanded; how many are known.
+        Why it came back; how many starts were begun, how many states expanded, and how many are known.
     """
     segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
     batch = room_for(BATCH_ARCS, out)
-    while done < known:
-        if known - done >= wide:
-            return WIDE, done, known
+    first = np.empty(1, np.int32)
+    while True:
+        while done == known:
+            bounds[begun] = known
+            if begun == len(starts):
+                return DONE, begun, done, known
+            if starts[begun] >= 0:
+                one = starts[begun : begun + 1]
+                found = number(table, one, 1, keys, known, limit, first, 0)
+                if found > limit:
+                    return FULL_STATES, begun, done, known
+                known = found
+            begun += 1
         last = min(known, done + BATCH_STATES)
         last, count = join(a, b, plan.exact, plan.moves, keys, done, last, offsets, segments)
         if offsets[last] > arc_limit:
-            return FULL_ARCS, done, known
+            return FULL_ARCS, begun, done, known
         row = 0
         at = offsets[done]
         while row < count:
@@ -257,124 +271,28 @@ def explore(
             copy(batch, arcs, at, out)
             found = number(table, batch.targets, arcs, keys, known, limit, out.nextstate, at)
             if found > limit:
-                return FULL_STATES, done, limit
+                return FULL_STATES, begun, done, limit
             known = found
             row = end
             at += arcs
         done = last
-    return DONE, done, known
-
-
-# --- the same steps for one part of a wave, which threads work on together ---------------------------
 
 
 @compiled
-def join_part(
-    a: Any, b: Any, plan: Any, keys: Any, first: int, last: int, segments: Any
-) -> tuple[Any, int, Any]:
-    """`join` for all of these states: segments (a longer array if need be), their count, offsets from 0."""
-    offsets = np.zeros(last - first + 1, np.int64)
-    done = count = 0
-    while True:
-        done, made = join(
-            a,
-            b,
-            plan.exact,
-            plan.moves,
-            keys[first:last],
-            done,
-            last - first,
-            offsets,
-            segments[count:],
-        )
-        count += made
-        if done == last - first:
-            return segments, count, offsets
-        longer = np.empty((2 * len(segments) + plan.longest, 5), segments.dtype)
-        longer[:count] = segments[:count]
-        segments = longer
-
-
-@compiled
-def write_part(
-    a: Any,
-    b: Any,
-    plan: Any,
-    table: Any,
-    segments: Any,
-    count: int,
-    at: int,
-    out: Any,
-    unknown: Any,
-    places: Any,
-) -> int:
-    """Write the arcs of segments from position `at`: how many enter states that the table does not know.
-
-    The keys of those go to `unknown`, the positions of the arcs to `places`; both have room for all arcs
-    and one more.
-    """
-    batch = room_for(BATCH_ARCS, out)
-    new = row = 0
-    while row < count:
-        end, arcs = some_arcs(segments, row, count)
-        if arcs + STEP > len(batch.targets):
-            batch = room_for(arcs, out)
-        expand(a, b, plan.code, segments, row, end, batch)
-        if len(out.from_a):
-            trace(a, b, segments, row, end, batch)
-        copy(batch, arcs, at, out)
-        new = recall(table, batch.targets, arcs, out.nextstate, at, unknown, places, new)
-        row = end
-        at += arcs
-    return new
-
-
-@compiled
-def recall(
-    table: Any, targets: Any, count: int, states: Any, at: int, unknown: Any, places: Any, new: int
-) -> int:
-    """The numbers of targets that have one, into states[at:], and a list of those that have none."""
-    if len(table.dense):
-        for slot in range(count):
-            key = targets[slot]
-            state = table.dense[np.uint64(place_of(table, key))] - 1
-            states[at + slot] = state
-            unknown[new] = key
-            places[new] = at + slot
-            new += state < 0
-        return new
-    for slot in range(count):
-        at_key = slot_of(table.slots, targets[slot])
-        states[at + slot] = table.slots[2 * at_key + 1]
-        unknown[new] = targets[slot]
-        places[new] = at + slot
-        new += table.slots[2 * at_key] < 0
-    return new
-
-
-@compiled
-def settle(table: Any, unknown: Any, places: Any, keys: Any, known: int, states: Any) -> int:
-    """Number the states that `write_part` did not know, in order of first occurrence.
+def split(bounds: Any, offsets: Any, nextstate: Any) -> Any:
+    """Number the states bounds[k]:bounds[k + 1] of each machine k from 0, in place.
 
     Returns:
-        How many states are known then; `keys` must have room for all, and for one more.
+        i64[V + machines] the offsets of each machine, one after the other.
     """
-    for at in range(len(unknown)):
-        key = unknown[at]
-        if len(table.dense):
-            place = np.uint64(place_of(table, key))
-            state = table.dense[place]
-            keys[known] = key
-            known += state == 0
-            state = np.int32(known) if state == 0 else state
-            table.dense[place] = state
-            states[places[at]] = state - 1
-        else:
-            slot = slot_of(table.slots, key)
-            if table.slots[2 * slot] < 0:
-                table.slots[2 * slot] = key
-                table.slots[2 * slot + 1] = known
-                keys[known] = key
-                known += 1
-            states[places[at]] = table.slots[2 * slot + 1]
-    return known
+    machines = len(bounds) - 1
+    made = np.empty(bounds[machines] + machines, np.int64)
+    for k in range(machines):
+        base = bounds[k]
+        begin = offsets[base]
+        for state in range(base, bounds[k + 1] + 1):
+            made[state + k] = offsets[state] - begin
+        if base:
+            for arc in range(begin, offsets[bounds[k + 1]]):
+                nextstate[arc] -= base
+    return made

@@ -14,10 +14,10 @@ BATCH_ARCS = 4096
 
 @compiled
 def final_weights(
-    a: Any, b: Any, code: int, zero: float, keys: Any, begin: int, end: int, final: Any, alive: Any
+    a: Any, b: Any, code: int, zero: float, keys: Any, final: Any, alive: Any
 ) -> None:
-    """Final weights of states begin:end, from those that they are made of, and whether they are final."""
-    for state in range(begin, end):
+    """Final weights of states, from those that they are made of, and whether they are final."""
+    for state in range(len(final)):
         left = a.final[keys[state] >> A_SHIFT]
         right = b.final[(keys[state] >> F_BITS) & B_MASK]
         final[state] = zero
@@ -86,10 +86,3 @@ def close(values: Any, dropped: Any, count: int, here: int, at: int) -> None:
             values[to] = values[place]
             to += np.uint64(1)
         begin = end + np.uint64(1)
-
-
-@compiled
-def move_down(values: Any, source: int, target: int, count: int) -> None:
-    """Move values to a lower position in place; the two ranges may overlap."""
-    for at in range(count):
-        values[target + at] = values[source + at]

@@ -2,9 +2,9 @@
 
 The states of the result are the triples (a, b, f) that a breadth-first search from the start reaches;
 f is the state of the epsilon filter. The arcs of a state have a fixed order: A alone, B alone, both
-epsilon, then the common labels ascending, the arcs of A before those of B. So the result is the same, bit
-for bit, for any number of threads. The search expands states in batches of three steps: `join` finds the
-matching arcs, `expand` writes them out, `number` numbers their target states.
+epsilon, then the common labels ascending, the arcs of A before those of B. The search expands states in
+batches of three steps: `join` finds the matching arcs, `expand` writes them out, `number` numbers their
+target states.
 
 Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state transducers", 2021
 (arXiv:2110.02848); the documentation lists the differences.
@@ -12,17 +12,18 @@ Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
 from holdfast.automata.algebra.assembling import agreed_table, check_semirings
 from holdfast.automata.arguments import invalid
-from holdfast.automata.composition.exploring import Search, Workers
+from holdfast.automata.composition.exploring import Arcs, Search
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, no_memory
 from holdfast.automata.composition.trimming import Found, finished
-from holdfast.automata.fst import Fst
+from holdfast.automata.fst import I64, Fst, Weights
 
 
 class ArcMap(NamedTuple):
@@ -45,7 +46,6 @@ def compose(
     return_arc_map: Literal[False] = False,
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> Fst: ...
 @overload
 def compose(
@@ -58,7 +58,6 @@ def compose(
     return_arc_map: Literal[True],
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> tuple[Fst, ArcMap]: ...
 def compose(
     a: Fst,
@@ -70,7 +69,6 @@ def compose(
     return_arc_map: bool = False,
     max_states: int | None = None,
     memory_bytes: int | None = None,
-    device: str | None = None,
 ) -> Fst | tuple[Fst, ArcMap]:
     """The composition: it maps x to z with weight w times v if A maps x to y with w and B y to z with v.
 
@@ -78,14 +76,13 @@ def compose(
         a: A; its output labels are matched.
         b: B; its input labels are matched.
         connect: leave out states from which no final state can be reached.
-        threads: threads that work on it; the result is the same, bit for bit.
+        threads: accepted for earlier programs; one composition takes one thread. See `compose_batch`.
         filter: which of several equal paths through epsilons is kept; see `filters`. "auto" is
             "sequence"; "trivial" keeps all, which is wrong unless the semiring is idempotent.
         return_arc_map: tell where each arc comes from, for gradients.
         max_states: stop when more states than these are found, before those that are not co-accessible
             are left out.
         memory_bytes: stop before the result and the tables take more; the memory available, if not given.
-        device: a device of torch, such as "cuda", that does the work; see `on_device`.
 
     Returns:
         The composition, with A's input symbols and B's output symbols; with `return_arc_map` also where
@@ -98,26 +95,31 @@ def compose(
     check_composable(a, b)
     if threads < 1:
         raise invalid("number of threads", threads, "1 or more")
-    if device is not None:
-        from holdfast.automata.composition.on_device import compose_on_device
-
-        if return_arc_map:
-            return compose_on_device(
-                a, b, connect, filter, device, return_arc_map=True, max_states=max_states
-            )
-        return compose_on_device(a, b, connect, filter, device, max_states=max_states)
     memory = available_bytes() if memory_bytes is None else memory_bytes
+    starts = [(a.start, b.start)]
+    found = searched(a, b, starts, connect, filter, return_arc_map, max_states, memory)
+    arcs = found.arcs
+    machine = machine_of(a, b, found.offsets, found.final, arcs)
+    return (machine, ArcMap(arcs.from_a, arcs.from_b)) if return_arc_map else machine
+
+
+def searched(
+    a: Fst,
+    b: Fst,
+    starts: Sequence[tuple[int, int]],
+    connect: bool,
+    filter: FilterName,
+    mapped: bool,
+    max_states: int | None,
+    memory: int,
+) -> Found:
+    """The compositions from several starts, whose states must be apart; the parameters of `compose`."""
     try:
-        with Workers(threads) as workers:
-            search = Search(
-                a, b, filter, mapped=return_arc_map, max_states=max_states, memory=memory
-            )
-            search.run(workers)
-            found = finished(search, a.semiring.zero, connect, workers)
+        search = Search(a, b, starts, filter, mapped=mapped, max_states=max_states, memory=memory)
+        search.run()
+        return finished(search, a.semiring.zero, connect)
     except MemoryError as error:
         raise no_memory("the composition", error) from error
-    machine = _machine(a, b, found)
-    return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
 
 
 def check_composable(a: Fst, b: Fst) -> None:
@@ -130,19 +132,8 @@ def check_composable(a: Fst, b: Fst) -> None:
     agreed_table("output symbols of A and the input symbols of B", a.osymbols, b.isymbols)
 
 
-def _machine(a: Fst, b: Fst, found: Found) -> Fst:
-    if not len(found.final):
+def machine_of(a: Fst, b: Fst, offsets: I64, final: Weights, arcs: Arcs) -> Fst:
+    """A composition of A and B from its arrays; state 0 is the start."""
+    if not len(final):
         return Fst.empty(a.semiring, a.isymbols, b.osymbols)
-    arcs = found.arcs
-    return Fst.trusted(
-        found.offsets,
-        arcs.ilabel,
-        arcs.olabel,
-        arcs.nextstate,
-        arcs.weight,
-        found.final,
-        0,
-        a.semiring,
-        a.isymbols,
-        b.osymbols,
-    )
+    return Fst.trusted(offsets, *arcs[:4], final, 0, a.semiring, a.isymbols, b.osymbols)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +14,9 @@ from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.matching import Side, planned
 from holdfast.automata.composition.memory import left_of_addresses, refuse_memory
 from holdfast.automata.composition.tables import first_table, wider_table
-from holdfast.automata.fst import I32, I64, Fst, Weights
+from holdfast.automata.fst import I32, Fst, Weights
 from holdfast.errors import LimitError
 
-# Threads share a wave where about so many arcs wait to be found, or a range of at least so many states;
-# waves have about so many arcs, and everything is cut into so many parts for each thread.
-WIDE_ARCS = 1 << 15
-WIDE_STATES = 1 << 13
-WAVE_ARCS = 1 << 19
-PARTS = 2
 # Small compositions stay in small arrays.
 FIRST_ARCS = 1 << 14
 FIRST_STATES = 1 << 11
@@ -44,42 +36,13 @@ class Arcs(NamedTuple):
     from_b: npt.NDArray[Any]
 
 
-class Workers:
-    """Threads that work on parts of a range; one thread works without a pool."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool:
-            self._pool.shutdown()
-
-    def each(self, work: Callable[..., Any], *given: Iterable[Any]) -> list[Any]:
-        """What `work` makes of each."""
-        together = list(zip(*given, strict=False))
-        if not self._pool or len(together) == 1:
-            return [work(*one) for one in together]
-        # Threads take what is far apart: those that write new pages side by side wait for each other.
-        apart = -(-len(together) // self.threads)
-        order = sorted(range(len(together)), key=lambda at: at % apart)
-        begun = {at: self._pool.submit(work, *together[at]) for at in order}
-        return [begun[at].result() for at in range(len(together))]
-
-    def parts(self, begin: int, end: int, least: int | None = None) -> list[tuple[int, int]]:
-        """A range cut into parts of equal length; one part, if it is shorter than `least`."""
-        wide = end - begin >= (WIDE_STATES if least is None else least)
-        count = PARTS * self.threads if self._pool and wide else 1
-        return list(pairwise(begin + (end - begin) * part // count for part in range(count + 1)))
-
-
 class Search:
-    """A breadth-first search through the states of a composition.
+    """Breadth-first searches through the states of a composition, one after the other, each from one start.
+
+    No state is reached from two starts.
 
     Attributes:
+        bounds: [starts + 1] the first state of each search, and how many there are.
         known: how many states have been found.
         done: how many of them have been expanded.
         keys: [known] what the states are made of, with room for more.
@@ -91,6 +54,7 @@ class Search:
         self,
         a: Fst,
         b: Fst,
+        starts: Sequence[tuple[int, int]],
         filter: FilterName,
         *,
         mapped: bool,
@@ -109,119 +73,47 @@ class Search:
         self.arc_bytes = sum(array[:1].nbytes for array in self.arcs)
         # Key, offset, final weight, and while it is trimmed, a mark, a number, another offset less the key.
         self.state_bytes = 21 + a.final.dtype.itemsize
-        self.done = self.known = 0
-        self._spare: list[Spare] = []
-        if a.num_states and b.num_states:
-            start = np.array([(a.start << joining.A_SHIFT) | (b.start << joining.F_BITS)])
-            none = np.empty(1, np.int32)
-            self.known = kernels.number(self.table, start, 1, self.keys, 0, 1, none, 0)
-            self._check_states(self.known)
+        self.begun = self.done = self.known = 0
+        keys = [
+            (p << joining.A_SHIFT) | (q << joining.F_BITS) if min(p, q) >= 0 else -1
+            for p, q in starts
+        ]
+        self.starts = np.array(keys, np.int64)
+        self.bounds = np.zeros(len(keys) + 1, np.int64)
 
-    def run(self, workers: Workers) -> None:
-        """Expand all states that the start reaches.
+    def run(self) -> None:
+        """Expand all states that the starts reach.
 
         Raises:
             LimitError: if that passes a limit.
         """
-        while self.done < self.known:
+        why = None
+        while why != kernels.DONE:
             before = (self.done, self.known)
-            wide = max(WIDE_ARCS // self._arcs_a_state, 2) if workers.threads > 1 else 2**62
-            why = self._expand(wide)
-            if why == kernels.WIDE:
-                self._expand_wave(workers)
-            elif why != kernels.DONE:
-                self._make_room(why, stuck=before == (self.done, self.known))
-
-    def _expand(self, wide: int) -> int:
-        why, self.done, self.known = kernels.explore(
-            self.left,
-            self.right,
-            self.plan,
-            self.table,
-            self.keys,
-            self.done,
-            self.known,
-            wide,
-            self._state_limit(),
-            self._arc_limit(),
-            self.offsets,
-            self.arcs,
-        )
-        return int(why)
-
-    # --- one wave, shared by threads ---------------------------------------------------------------
-
-    def _expand_wave(self, workers: Workers) -> None:
-        """Expand many states at once; the same arcs and numbers as one after the other."""
-        joined = self._join_wave(workers)
-        ends = list(accumulate((part.arcs for part in joined), initial=self._arcs_done))
-        if ends[-1] > self._arc_limit():
-            self._make_room(kernels.FULL_ARCS, stuck=True)
-            return
-        unknown = workers.each(self._write_part, range(len(joined)), joined, ends)
-        # One thread numbers them: that takes it less than it takes several to agree.
-        self._make_room_for_states(self.known + sum(len(keys) for keys, _ in unknown))
-        for keys, places in unknown:
-            self.known = kernels.settle(
-                self.table, keys, places, self.keys, self.known, self.arcs.nextstate
+            why, self.begun, self.done, self.known = kernels.explore(
+                self.left,
+                self.right,
+                self.plan,
+                self.table,
+                self.keys,
+                self.starts,
+                self.bounds,
+                self.begun,
+                self.done,
+                self.known,
+                self._state_limit(),
+                self._arc_limit(),
+                self.offsets,
+                self.arcs,
             )
-        self._check_states(self.known)
-        self.done = joined[-1].last
-
-    def _join_wave(self, workers: Workers) -> list[JoinedPart]:
-        """The next states in parts, as many as make about `WAVE_ARCS` arcs."""
-        last = min(self.known, self.done + max(WAVE_ARCS // self._arcs_a_state, workers.threads))
-        parts = workers.parts(self.done, last, least=1)
-        while len(self._spare) < len(parts):
-            segments = np.empty((self.plan.longest, 5), self.left.span.dtype)
-            self._spare.append(Spare(segments, np.empty(0, np.int64), np.empty(0, np.int64)))
-        joined = workers.each(self._join_part, range(len(parts)), parts)
-        kept = joined[:1]
-        for part in joined[1:]:  # the guess may have been far too low
-            if sum(one.arcs for one in kept) > 4 * WAVE_ARCS:
-                break
-            kept.append(part)
-        return kept
-
-    def _join_part(self, at: int, part: tuple[int, int]) -> JoinedPart:
-        first, last = part
-        segments, count, offsets = kernels.join_part(
-            self.left, self.right, self.plan, self.keys, first, last, self._spare[at].segments
-        )
-        self._spare[at] = self._spare[at]._replace(segments=segments)
-        return JoinedPart(first, last, segments, count, offsets)
-
-    def _write_part(self, at: int, part: JoinedPart, begin: int) -> tuple[I64, I64]:
-        """Write a part's arcs: the keys of states not known yet, and the arcs that enter them."""
-        self.offsets[part.first + 1 : part.last + 1] = begin + part.offsets[1:]
-        spare = self._spare[at]
-        if len(spare.unknown) <= part.arcs:
-            longer = np.empty((2, part.arcs + 1), np.int64)
-            spare = self._spare[at] = spare._replace(unknown=longer[0], places=longer[1])
-        count = kernels.write_part(
-            self.left,
-            self.right,
-            self.plan,
-            self.table,
-            part.segments,
-            part.made,
-            begin,
-            self.arcs,
-            spare.unknown,
-            spare.places,
-        )
-        return spare.unknown[:count], spare.places[:count]
+            if why != kernels.DONE:
+                self._make_room(why, stuck=before == (self.done, self.known))
 
     # --- limits ------------------------------------------------------------------------------------
 
     @property
     def _arcs_done(self) -> int:
         return int(self.offsets[self.done])
-
-    @property
-    def _arcs_a_state(self) -> int:
-        """How many arcs the expanded states have on average, at least one."""
-        return max(self._arcs_done // max(self.done, 1), 1)
 
     @property
     def _used(self) -> int:
@@ -305,31 +197,6 @@ class Search:
     def _refusal(self) -> LimitError:
         reached = f"{self.known:,} states found, {self.done:,} of them expanded"
         return refuse_memory("the composition", max(self._used, self.memory), self.memory, reached)
-
-
-class Spare(NamedTuple):
-    """Arrays that the parts of one wave leave to those of the next: fresh memory is slow."""
-
-    segments: npt.NDArray[Any]
-    unknown: I64
-    places: I64
-
-
-class JoinedPart(NamedTuple):
-    """What a part of the states of a wave pairs."""
-
-    first: int
-    last: int
-    segments: npt.NDArray[Any]
-    """[>= made, 5] see `joining.join`."""
-    made: int
-    offsets: I64
-    """[last - first + 1] from 0."""
-
-    @property
-    def arcs(self) -> int:
-        """How many arcs leave these states."""
-        return int(self.offsets[-1])
 
 
 def _room(count: int, left: Side, right: Side, mapped: bool) -> Arcs:

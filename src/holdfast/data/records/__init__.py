@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.loading.resuming import merge_states
     from holdfast.data.records.loading.traffic import Traffic
     from holdfast.data.records.measuring.quality import GroupQuality, Quality, quality
-    from holdfast.data.records.measuring.similarity import msssim, ssim
+    from holdfast.data.records.measuring.similarity import msssim
     from holdfast.data.records.measuring.speed import Bench, Speed, bench
     from holdfast.data.records.reading.caching import Cache
     from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from holdfast.data.records.tuning.mixture import Mixture
     from holdfast.data.records.tuning.policies import Fixed, GradientCosine, LossPlateau, MsSsim
     from holdfast.data.records.tuning.scores import Score
-    from holdfast.data.records.tuning.tuned import Tuned, tune
     from holdfast.data.records.tuning.tuner import Choice, Tuner
     from holdfast.data.records.writing.settings import Settings
     from holdfast.data.records.writing.writer import Written, write
@@ -67,7 +66,7 @@ _HOMES = {
         "loading.resuming": "merge_states",
         "loading.traffic": "Traffic",
         "measuring.quality": "GroupQuality Quality quality",
-        "measuring.similarity": "msssim ssim",
+        "measuring.similarity": "msssim",
         "measuring.speed": "Bench Speed bench",
         "reading.caching": "Cache",
         "reading.prefixes": "Damaged Fault Prefix",
@@ -79,7 +78,6 @@ _HOMES = {
         "tuning.mixture": "Mixture",
         "tuning.policies": "Fixed GradientCosine LossPlateau MsSsim",
         "tuning.scores": "Score",
-        "tuning.tuned": "Tuned tune",
         "tuning.tuner": "Choice Tuner",
         "writing.settings": "Settings",
         "writing.writer": "Written write",
@@ -125,7 +123,6 @@ __all__ = [
     "Speed",
     "Store",
     "Traffic",
-    "Tuned",
     "Tuner",
     "Verified",
     "Written",
@@ -142,8 +139,6 @@ __all__ = [
     "quality",
     "repair",
     "samples",
-    "ssim",
-    "tune",
     "verify",
     "write",
 ]

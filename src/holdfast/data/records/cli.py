@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from holdfast.command import Answer, Count, Integers, Positive, Printed, Share, option, room
-from holdfast.data.records.measuring.cli import bench, quality, tune
+from holdfast.data.records.measuring.cli import bench, quality
 from holdfast.data.records.options import (
     Dataset,
     Fidelity,
@@ -46,7 +46,7 @@ def write(
     record_size: Positive = 64,
     groups: Annotated[tuple[int, ...], Integers] = (1, 2, 5, 6, 10),
     form: Annotated[
-        Literal["auto", "folder", "webdataset", "mds", "tfrecord", "croissant"], option("--format")
+        Literal["auto", "folder", "webdataset", "croissant"], option("--format")
     ] = "auto",
     columns: Annotated[Path | None, option(metavar="FILE")] = None,
     image: Annotated[str | None, option(metavar="NAME")] = None,
@@ -63,14 +63,13 @@ def write(
     """Convert images to progressive records, losslessly; an interrupted run is resumed by a rerun.
 
     Args:
-        source: Folder of images, WebDataset tars, MDS folder, TFRecords, or Croissant description; it is
-            only read.
+        source: Folder of images, WebDataset tars, or Croissant description; it is only read.
         out: Output folder of the dataset.
         record_size: Number of images per record.
         groups: Last scan of each group, out of the ten scans of a color image.
         form: Format of the source; auto detects it.
         columns: Table of additional columns (CSV, JSON lines, Parquet), joined by id or file_name.
-        image: Suffix, column, feature or field that contains the image.
+        image: Suffix or field that contains the image.
         label: Column to store as `label`.
         identity: Column of the image ids.
         drop: Column to leave out; repeatable.
@@ -162,7 +161,7 @@ def verify(
     against: Annotated[str | None, option(metavar="SOURCE")] = None,
     threads: Threads = None,
 ) -> Answer:
-    """Check every byte; report damage by record, image and group. Exit code 1 if anything is damaged.
+    """Check every byte; report damage by record, image and group. Exit code 1 unless all is well.
 
     Args:
         against: Source to compare the DCT coefficients of every image with.
@@ -176,7 +175,8 @@ def verify(
 
 def _verified(found: Verified) -> list[RenderableType]:
     checked = f"{counted(found.images, 'image')} in {counted(found.records, 'record')}, {size(found.bytes)}"
-    lines: list[RenderableType] = [f"{'OK' if found.ok else 'damaged'}: {checked}"]
+    verdict = "damaged" if found.errors else "cannot tell" if found.unknown else "OK"
+    lines: list[RenderableType] = [f"{verdict}: {checked}"]
     if found.compared:
         lines.append(
             f"{counted(found.compared, 'image')} compared with the source, by coefficients"
@@ -186,7 +186,11 @@ def _verified(found: Verified) -> list[RenderableType]:
         return [*lines]
     more = found.error_count - len(found.errors)
     caption = f"and {more:,} more" if more else ""
-    return [*lines, _findings(found.errors, caption)]
+    if found.errors:
+        lines.append(_findings(found.errors, caption))
+    if found.unknown:
+        lines.append(_findings(found.unknown, "", "not compared with the source"))
+    return lines
 
 
 @app.command
@@ -215,7 +219,6 @@ def _repaired(found: Repaired) -> list[RenderableType]:
     lines: list[RenderableType] = [
         f"{one.file}: {size(one.bytes)} restored from the {one.by}" for one in found.repaired
     ]
-    lines += found.remarks
     if found.remaining:
         lines.append(_findings(found.remaining, "", "still damaged"))
     elif not found.repaired:
@@ -283,7 +286,7 @@ def extract(
     shard_images: Positive = 1000,
     on_fault: Literal["raise", "skip", "degrade"] = "raise",
 ) -> Answer:
-    """Extract images at a fidelity as files or tars; an interrupted run is resumed by a rerun.
+    """Extract images at a fidelity as files or tars.
 
     Args:
         out: Output folder.
@@ -311,8 +314,6 @@ def _extracted(found: Extracted) -> str:
         f"{counted(found.images, 'image')} at fidelity {found.fidelity} in "
         f"{counted(found.files, 'file')}: {size(found.bytes_written)}"
     ]
-    if found.resumed:
-        told.append(f"{counted(found.resumed, 'image')} were written by an earlier run")
     if found.renamed:
         told.append(
             f"{counted(found.renamed, 'image')} were renamed: the id is not a usable file name"
@@ -323,5 +324,5 @@ def _extracted(found: Extracted) -> str:
     return "\n".join(told)
 
 
-for command in (quality, tune, bench):
+for command in (quality, bench):
     app.command(command)

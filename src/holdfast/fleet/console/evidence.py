@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.answer import Page, Section
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
@@ -33,16 +31,8 @@ def node_section(analysis: Analysis) -> Section:
     """All nodes: the lemon ranking where jobs ran, else their outages and events."""
     log = analysis.log
     if analysis.outages is None and analysis.status.attempts:
-        states = log.rows(f"SELECT node, state FROM {log.table('nodes')}")
-        state = {row["node"]: row["state"] for row in states}
-        ranking, lemons = analysis.lemons.table(analysis.lemons.nodes), set(analysis.lemons.lemons)
-        names = ranking.data["node"].to_pylist()
-        data = ranking.data.append_column("state", pa.array(map(state.get, names), pa.string()))
-        marks = ["lemon" if name in lemons else "" for name in names]
-        data = data.append_column("lemon", pa.array(marks, pa.string()))
-        columns = {**table(data, "node lemon state").columns, **ranking.columns}
         (section,) = analysis.lemons.sections()
-        return replace(section, tables=[replace(ranking, data=data, columns=columns)], how=None)
+        return replace(section, tables=[analysis.lemons.table(analysis.lemons.nodes)], how=None)
     if analysis.outages is not None:
         return replace(analysis.outages.section(), id="lemons")
     data = log.arrow(

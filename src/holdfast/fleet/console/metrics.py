@@ -35,7 +35,6 @@ from holdfast.config import parse_config
 from holdfast.errors import MissingExtraError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
-from holdfast.fleet.console.rate_jump import THRESHOLD, rate_jump
 from holdfast.fleet.log import DAY_S
 
 if TYPE_CHECKING:
@@ -119,22 +118,13 @@ def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]
 
 
 def _rates(analysis: Analysis) -> dict[str, Values]:
-    """The failure rate, whether it jumped, and the MTTF at the job sizes that ran on whole nodes."""
-    values: dict[str, Values] = {}
-    if (jump := rate_jump(analysis)) is not None:
-        values = {
-            "failure_rate_cusum": {(): jump.statistic},
-            "failure_rate_cusum_threshold": {(): THRESHOLD},
-            "failure_rate_in_control_per_node_day": {(): jump.in_control_per_node_day},
-            "failure_rate_recent_per_node_day": {(): jump.watched_rate},
-            "failures_only_new_checks_show": {(): jump.set_aside},
-        }
+    """The failure rate, and the MTTF at the job sizes that ran on whole nodes."""
     fitted, every = analysis.mttf, analysis.mttf_all
     if fitted is None or fitted.blind:
-        return values
+        return {}
     model, per_node = fitted.model, fitted.gpus_per_node
     rates = (model.rate_per_1000_node_days_ if model.failures_ else 0.0, *model.ci95_)
-    values |= _estimates("failure_rate_per_node_day", {(): tuple(each / 1000 for each in rates)})
+    values = _estimates("failure_rate_per_node_day", {(): tuple(each / 1000 for each in rates)})
     if every is not None:
         tops = {bucket.gpus_max or 0 for bucket in every.model.buckets_}
         sizes = sorted(top for top in tops if top >= per_node)

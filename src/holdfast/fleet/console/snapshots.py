@@ -27,7 +27,7 @@ from holdfast.errors import StoreError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.log import open_log
-from holdfast.fleet.store import MANIFEST, store_error
+from holdfast.fleet.store import MANIFEST, Store, store_error
 
 _Value = TypeVar("_Value")
 
@@ -114,14 +114,9 @@ class Snapshots:
         """
         try:
             found = (self.store / MANIFEST).stat()
-        except OSError as error:
-            what = "is not a fleet store" if self.store.is_dir() else "does not exist"
-            raise store_error(
-                "not-found",
-                f"{self.store}: the store {what}\n"
-                f"  expected: a folder with {MANIFEST}\n"
-                f"  remedy: make one with `holdfast fleet ingest LOG... -o {self.store}`",
-            ) from error
+        except OSError:
+            Store.open(self.store)  # says what is missing
+            raise
         return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
     def current(self) -> Snapshot:

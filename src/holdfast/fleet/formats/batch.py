@@ -53,8 +53,6 @@ class ReadOptions:
     timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     cluster: str = ""  # Cluster name for formats that do not carry one
     delimiter: str | None = None  # Field delimiter of sacct text; None: detect
-    # Columns of sacct text without a header, as given to `sacct --format`
-    columns: str | None = None
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
 

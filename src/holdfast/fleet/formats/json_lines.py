@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.source import Block, Records, Rejects, blocks, valid_utf8
+from holdfast.fleet.formats.source import Block, Records, Rejects, blocks
 
 Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
-_OBJECTS = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING = msgspec.json.Decoder()
 
 
@@ -30,36 +28,11 @@ def read_json_lines(
         unwrap: the objects in what a line holds, where it holds several or nests them.
     """
     for block in blocks(path):
-        columns = None if unwrap else _parsed_at_once(block.data)
-        count = block.data.count(b"\n") + (not block.data.endswith(b"\n"))
-        if columns is not None and len(columns) == count:  # no line is blank
-            lines = pa.array(np.arange(count) + block.first_line, pa.int64())
-            yield Records(columns, lines, block.lines, block.end)
-            continue
         usable = list(json_objects(*_filled(block), rejects, unwrap))
         columns = _columns([row for row, _, _ in usable])
         lines = pa.array([line for _, line, _ in usable], pa.int64())
         texts = pa.array([text for _, _, text in usable], pa.string())
         yield Records(columns, lines, lambda texts=texts: texts, block.end)
-
-
-def _parsed_at_once(data: bytes) -> pa.Table | None:
-    """The objects by Arrow's parser; None unless it reads all of them as they stand."""
-    from pyarrow import json as arrow_json
-
-    data, _ = valid_utf8(data)
-    try:
-        first = _OBJECTS.decode(data.partition(b"\n")[0])
-        # It takes a text for a time if it can.
-        strings = pa.schema([(k, pa.string()) for k, v in first.items() if isinstance(v, str)])
-        table = arrow_json.read_json(
-            pa.BufferReader(data),
-            arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            arrow_json.ParseOptions(explicit_schema=strings),
-        )
-    except (msgspec.DecodeError, pa.ArrowException):
-        return None
-    return None if any(map(pa.types.is_timestamp, table.schema.types)) else table
 
 
 def filled_lines(path: Path) -> Iterator[tuple[pa.Array, pa.Array]]:

@@ -269,9 +269,6 @@ def _reason(pieces: list[str], layout: Layout) -> str:
 
 # --- The header ----------------------------------------------------------------------------------
 
-# What Open XDMoD's slurm helper asks `sacct --noheader` for
-XDMOD: tuple[str, ...] = tuple(_COLUMNS["xdmod"])
-
 _TIME_OR_EXIT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+:\d+")
 
 
@@ -322,74 +319,35 @@ def _delimiter(text: str) -> str | None:
     return match[2] if match[2].strip() or match[2] == "\t" else None
 
 
-def headerless(
-    head: bytes, delimiter: str | None = None, columns: Sequence[str] = XDMOD
-) -> Header | None:
-    """The header that `sacct --noheader` left out, or None if the columns do not fit the first line.
-
-    Args:
-        head: the first bytes of the source.
-        delimiter: as given to `sacct --delimiter`; None: "|".
-        columns: canonical names.
-    """
-    delimiter = delimiter or "|"
-    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
-    fields = line.decode(errors="replace").rstrip("\r").split(delimiter)
-    if len(fields) == len(columns) + 1 and not fields[-1]:  # --parsable ends with a delimiter
-        columns = [*columns, ""]
-    layout = Layout.of(columns, delimiter)
-    skipped = len(head) - len(head.removeprefix(b"\xef\xbb\xbf"))
-    # No line of a log is invalid UTF-8 after it was read: the header never occurs again.
-    return Header(layout, skipped, 1, b"\xff") if layout.holds(fields) else None
-
-
 def looks_headerless(head: bytes, delimiter: str | None = None) -> bool:
-    """Whether the source looks like `sacct --noheader`: job numbers and states on its first lines."""
-    lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:20]
-    rows = [line.split(delimiter or "|") for line in lines if line.strip()]
-    good = [
-        len(row) > 1
-        and re.match(JOB_ID, row[0]) is not None
-        and any(state_of(field) is not None and len(field) > 2 for field in row)
-        and any(_TIME_OR_EXIT.fullmatch(field) for field in row)
-        for row in rows
-    ]
-    return bool(rows) and good[0] and 2 * sum(good) > len(rows)
+    """Whether the first line is a row of `sacct --noheader`: a job number, a state, a time or exit code."""
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
+    first, *fields = line.rstrip("\r").split(delimiter or "|")
+    states = any(len(field) > 2 and state_of(field) is not None for field in fields)
+    return bool(_JOB_ID.match(first) and states and any(map(_TIME_OR_EXIT.fullmatch, fields)))
 
 
-def _named(columns: str) -> list[str]:
-    """Canonical names of "jobid,state%20,..." as given to `sacct --format`."""
-    names = [name.partition("%")[0].strip() for name in re.split(r"[,|\s]+", columns.strip())]
-    return [CANONICAL.get(name.lower(), name) for name in names]
-
-
-def header_of(path: Path, delimiter: str | None, columns: str | None = None) -> Header:
-    """The header of the log in `path`, or what `columns` says where it has none.
+def header_of(path: Path, delimiter: str | None) -> Header:
+    """The header of the log in `path`.
 
     Raises:
         InputError: if there is none, or a column is missing that every analysis needs.
     """
     head = first_bytes(path)
-    named = _named(columns) if columns else []
-    header = find_header(head, delimiter) or headerless(head, delimiter, named or XDMOD)
+    header = find_header(head, delimiter)
     if header is None:
-        expected = "column names such as JobID|State|Start|End"
-        if named:
-            code, problem = "conflict", "the columns do not fit the first line"
-            expected = f"{len(named)} fields: {', '.join(named)}"
-        elif looks_headerless(head, delimiter):
+        code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
+        if looks_headerless(head, delimiter):
             code, problem = "missing-header", "this looks like sacct without a header"
-        else:
-            code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
         raise InputError(
             problem,
             code=code,
             path=path,
             place="line 1",
             found=head.strip().partition(b"\n")[0][:120].decode(errors="replace") or "nothing",
-            expected=expected,
-            remedy="write the log with `sacct --parsable2` and its header, or give --columns exactly "
-            "what `sacct --format` was given",
+            expected="column names such as JobID|State|Start|End",
+            remedy="write the log with `sacct --parsable2` and its header, or put the names that "
+            "`sacct --format` was given above it, with the same delimiter",
         )
     missing = [name for name in REQUIRED if name not in header.layout.columns]
     if missing:

@@ -561,7 +561,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
-    header = header_of(path, options.delimiter, options.columns)
+    header = header_of(path, options.delimiter)
     kinds = dict(_KINDS)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:

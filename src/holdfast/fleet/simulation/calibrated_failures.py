@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from holdfast.stats import clopper_pearson_interval, weighted_poisson_interval
 
 # A rate of large attempts is used alone from so many failures on, and only if it differs.
 FIRM_FAILURES = 20
-# A component has shares of its own from so many events on; one with fewer has those of all.
-FIRM_SHARE = 10
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
 # Repairs are of two kinds if a split of log durations explains this share of their variance and the
@@ -38,8 +35,8 @@ class OutageTimes:
     """Durations of outages, split in two kinds."""
 
     repair: Repair
-    # Label of the check that explains it -> long repairs, outages whose kind is known.
-    by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    long: int = 0  # Outages that took a long repair
+    known: int = 0  # Outages whose kind is known
 
 
 def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings) -> Failures:
@@ -106,21 +103,20 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
         f"ORDER BY label = '{attribution.UNATTRIBUTED}', label"
     )
     signs, total = _signs(log), sum(row["failures"] for row in ended)
-    seen = [row for row in ended if row["label"] != attribution.UNATTRIBUTED]
+    told = [row for row in ended if row["label"] != attribution.UNATTRIBUTED]
+    # Of all components together: single ones have few failures.
+    seen, failed = (sum(row[name] for row in told) for name in ("failures", "failed"))
     components: list[Component] = []
-    for place, (label, count, failed) in enumerate(row.values() for row in ended):
+    for place, (label, count, _) in enumerate(row.values() for row in ended):
         key = f"failures.components[{place}]"
         interval = clopper_pearson_interval(count, total)
         share = findings.found(f"{key}.share", rounded(count / total, 3), count, interval)
         shown: dict[str, Any] = {"check": SILENT_CHECK, "high": 0.0}
         if label != attribution.UNATTRIBUTED:
-            hits, base = failed, count
-            if count < FIRM_SHARE:
-                hits, base = (sum(row[name] for row in seen) for name in ("failed", "failures"))
-            crash = rounded(hits / base, 3)
-            findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
+            crash = rounded(failed / seen, 3)
+            findings.found(f"{key}.crash", crash, seen, clopper_pearson_interval(failed, seen))
             shown = {"crash": crash, **signs[label]}
-        permanent = _permanent(f"{key}.permanent", label, outages, findings)
+        permanent = _permanent(f"{key}.permanent", outages, findings)
         components.append(Component(label, share, permanent=permanent, **shown))
     if not log.count("health"):
         findings.note(
@@ -140,15 +136,13 @@ def _signs(log: FleetLog) -> dict[str, dict[str, Any]]:
     return {row.pop("label"): row for row in rows}  # the last of a label counts
 
 
-def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
-    """The share of long repairs: the component's own from enough outages on, else of all."""
-    if not outages.by_label:
+def _permanent(key: str, outages: OutageTimes, findings: Findings) -> float:
+    """The share of long repairs among all outages."""
+    if not outages.known:
         return findings.assumed(key, "the log has no outages of nodes", Component.permanent)
-    slow, count = outages.by_label.get(label, (0, 0))
-    if count < FIRM_SHARE:
-        slow, count = (sum(column) for column in zip(*outages.by_label.values(), strict=True))
-    interval = clopper_pearson_interval(slow, count)
-    return findings.found(key, rounded(slow / count, 3), count, interval)
+    interval = clopper_pearson_interval(outages.long, outages.known)
+    share = rounded(outages.long / outages.known, 3)
+    return findings.found(key, share, outages.known, interval)
 
 
 # --- Lemon nodes ---------------------------------------------------------------------------------
@@ -215,33 +209,18 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     if len(decided) < len(rows):
         left = counted(len(rows) - len(decided), "outage")
         findings.note(f"{left} not over at the end of the log: left out.")
-    kinds: dict[str, list[bool]] = {}
-    for row in decided:
-        kinds.setdefault(row["label"], []).append(row["lasted_s"] > split)
-    by_label = {label: (sum(slow), len(slow)) for label, slow in kinds.items()}
-    return OutageTimes(Repair(*fast, *slow), by_label)
+    long_ones = sum(row["lasted_s"] > split for row in decided)
+    return OutageTimes(Repair(*fast, *slow), long_ones, len(decided))
 
 
 def _outages(log: FleetLog) -> list[dict[str, Any]]:
-    """Outages: drained, over, lasted_s, and the failed check on the node nearest before, as label."""
-    before = log.assumptions.check_before_s
+    """Outages of the window but for maintenance: drained, over, lasted_s."""
     return log.rows(
-        f"""WITH outages AS (
-            SELECT node, start_s, end_s, coalesce(upper(state) LIKE '%DRAIN%', FALSE) AS drained,
-                row_number() OVER (ORDER BY start_s, node, state) AS place
-            FROM {log.table("node_outages")}
-            WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)}
-        )
-        SELECT drained, end_s IS NOT NULL AS over,
-            coalesce(end_s, {log.end_s}) - start_s AS lasted_s,
-            coalesce(label, '{attribution.UNATTRIBUTED}') AS label
-        FROM outages LEFT JOIN (
-            SELECT node, time_s, label FROM {attribution.classified_health(log)} AS classified
-            WHERE result = 'fail' AND severity = 'HIGH'
-        ) AS health ON health.node = outages.node
-            AND time_s BETWEEN start_s - {before} AND start_s + 1
-        QUALIFY row_number() OVER (PARTITION BY place ORDER BY time_s DESC NULLS LAST) = 1
-        ORDER BY place"""
+        f"""SELECT coalesce(upper(state) LIKE '%DRAIN%', FALSE) AS drained,
+            end_s IS NOT NULL AS over, coalesce(end_s, {log.end_s}) - start_s AS lasted_s
+        FROM {log.table("node_outages")}
+        WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)}
+        ORDER BY start_s, node, state"""
     )
 
 

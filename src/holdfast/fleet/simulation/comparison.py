@@ -18,7 +18,7 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
+from holdfast.fleet.ettr_measured import MeasuredEttr, half_of_mean, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, large_gpus, metrics, scope
@@ -127,13 +127,10 @@ def mean_interval(values: Array) -> tuple[float, float]:
     Args:
         values: shape [n]; one alone has no interval (NaN).
     """
-    from scipy.special import stdtrit
-
-    n = len(values)
-    if n < 2:
+    if len(values) < 2:
         return math.nan, math.nan
-    half = float(stdtrit(n - 1, 0.975)) * values.std(ddof=1) / math.sqrt(n)
-    return float(values.mean() - half), float(values.mean() + half)
+    mean, half = float(values.mean()), half_of_mean(float(values.std(ddof=1)), len(values))
+    return mean - half, mean + half
 
 
 def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:

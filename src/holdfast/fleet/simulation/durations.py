@@ -114,6 +114,7 @@ def fit(
         InputError: if no end was seen and there is no prior, or a duration is missing or negative.
     """
     from scipy.optimize import minimize
+    from scipy.stats import gumbel_l, norm
 
     time, event = np.asarray(seconds, np.float64), np.asarray(ended, bool)
     if not (time >= 0).all() or not (event.any() or prior):  # not: of a NaN, too
@@ -121,15 +122,16 @@ def fit(
     early = event & (time <= least)
     ended_logs, seen_weight = _points(np.log(time[event & ~early]))
     cut, cut_weight = _points(np.log(time[~event & (time > 0)]))
-    log_f, log_survival, log_distribution = _normal() if family == "lognormal" else _EXTREME
+    of_log = norm if family == "lognormal" else gumbel_l
 
     def loss(place: FloatArray) -> float:
         mu, log_sigma = float(place[0]), float(place[1])
         wide = math.exp(log_sigma)
-        value = seen_weight @ (log_f((ended_logs - mu) / wide) - log_sigma)
-        value += cut_weight @ log_survival((cut - mu) / wide)
+        with np.errstate(over="ignore"):  # so unlikely that the search turns back
+            value = seen_weight @ (of_log.logpdf((ended_logs - mu) / wide) - log_sigma)
+            value += cut_weight @ of_log.logsf((cut - mu) / wide)
         if early.any():
-            value += early.sum() * log_distribution(np.array((math.log(least) - mu) / wide))
+            value += early.sum() * of_log.logcdf((math.log(least) - mu) / wide)
         if prior is not None:
             value -= ((mu - prior.mu) / prior.mu_sd) ** 2 / 2
             value -= ((log_sigma - prior.log_sigma) / prior.log_sigma_sd) ** 2 / 2
@@ -155,28 +157,6 @@ def fit(
     information[free:], information[:, free:] = 0.0, 0.0  # what is known has no variance
     covariance = np.linalg.pinv(information)
     return Fit(float(best[0]), math.exp(best[1]), np.asarray(covariance, np.float64))
-
-
-# Logarithms of the density, the survival and the distribution function of z.
-_Logs = tuple[Callable[[FloatArray], FloatArray], ...]
-
-
-def _normal() -> _Logs:
-    from scipy.special import log_ndtr
-
-    half = math.log(2 * math.pi) / 2
-    return lambda z: -(z**2) / 2 - half, lambda z: log_ndtr(-z), log_ndtr
-
-
-def _power(z: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(np.clip(z, -700.0, 600.0)))
-
-
-_EXTREME: _Logs = (
-    lambda z: z - _power(z),
-    lambda z: -_power(z),
-    lambda z: np.log(-np.expm1(-_power(z))),
-)
 
 
 def _points(logs: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -117,6 +117,7 @@ def _write_tables(run: Run, folder: Path) -> None:
             "node_outages_merged": 0,
             "inferred": [f"No cluster wrote this log: it was simulated ({title})."],
             "sources": [source],
+            "state_conflicts": 0,
             "tables": tables,
             "time_range": _time_range(run),
             "timezone": "UTC",

@@ -39,7 +39,7 @@ def play(
     """Play simulations side by side.
 
     Args:
-        tasks: what to play; those that are equal are played once.
+        tasks: what to play.
         processes: of this machine; None: one for each of its processors. 1: all in this process.
         ray: the address of a Ray cluster, such as ``ray://head:10001``; ``local`` starts one here.
 
@@ -50,18 +50,14 @@ def play(
         MissingExtraError: if Ray is asked for and not installed.
         HoldfastError: if a process ended before its work was done.
     """
-    keys = [(task.scenario.to_toml(), task.days, task.seed) for task in tasks]
-    once = dict(zip(keys, tasks, strict=True))
     outcomes = {}
-    with track("simulating", len(once), "simulations") as bar:
-        results = fan_out(
-            [*once.values()], simulated, processes=processes, ray=ray, warm_up=_warm_up
-        )
-        for place, result in results:
+    with track("simulating", len(tasks), "simulations") as bar:
+        for place, result in fan_out(
+            tasks, simulated, processes=processes, ray=ray, warm_up=_warm_up
+        ):
             outcomes[place] = result
             bar.advance(1)
-    places = {key: place for place, key in enumerate(once)}
-    return [outcomes[places[key]] for key in keys]
+    return [outcomes[place] for place in range(len(tasks))]
 
 
 def _warm_up() -> None:

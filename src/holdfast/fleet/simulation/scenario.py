@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from holdfast.config import parse_config
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario_file import (
     DAY_S,
-    Bounds,
     Count,
+    Number,
     Positive,
     Share,
+    Whole,
     check,
+    fitted,
     read,
     write,
 )
@@ -37,7 +41,7 @@ class Cluster:
     """The machines."""
 
     nodes: Count  # How many there are, those in `without` included
-    gpus_per_node: Annotated[int, Bounds(1, 64)] = 8  # At most 64
+    gpus_per_node: Annotated[int, Meta(ge=1, le=64)] = 8  # At most 64
     nodes_per_rack: Count = 2  # Nodes in one rack
     # Nodes behind one switch: gangs are placed inside a pod where one has room.
     nodes_per_pod: Count = 20
@@ -51,7 +55,7 @@ class Qos:
     """A class of service."""
 
     name: str  # As jobs ask for it
-    priority: int  # A larger number starts first, and preempts attempts with a smaller one
+    priority: Whole  # A larger number starts first, and preempts attempts with a smaller one
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,11 @@ class Size:
     """Jobs of one size."""
 
     gpus: Count  # Of each job; above one node, whole nodes
-    share: float  # Of all jobs; the shares of all sizes are scaled to one
+    share: Number  # Of all jobs; the shares of all sizes are scaled to one
     hours: Positive  # Mean productive hours that a job needs to complete
-    spread: float = 1.0  # Sigma of the lognormal distribution of those hours; 0: all alike
+    spread: Number = 1.0  # Sigma of the lognormal distribution of those hours; 0: all alike
     # Share of the jobs by class of service; empty: the first class.
-    qos: Mapping[str, float] = field(default_factory=dict)
+    qos: Mapping[str, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class End:
     """A way in which jobs end before their work is done, for reasons of their own: a hazard."""
 
     # FAILED, CANCELLED, OUT_OF_MEMORY (each ends the job) or REQUEUED (the job starts again).
-    state: Annotated[str, ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED")]
+    state: Literal["FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"]
     scale_hours: Positive  # Weibull scale of the productive hours until it happens
     shape: Positive = 1.0  # Weibull shape; below one: most fail early
 
@@ -81,18 +85,18 @@ class Workload:
     """What users submit."""
 
     # Mean arrivals; a Poisson process that follows the hours and the days.
-    jobs_per_day: float = 0.0
+    jobs_per_day: Number = 0.0
     users: Count = 100  # Users among whom the jobs are shared out
     # Relative arrivals by hour of the day, 24 numbers.
-    hour_weights: tuple[float, ...] = (1.0,) * 24
+    hour_weights: tuple[Number, ...] = (1.0,) * 24
     # Relative arrivals by day of the week, Monday first, 7 numbers.
-    day_weights: tuple[float, ...] = (1.0,) * 7
+    day_weights: tuple[Number, ...] = (1.0,) * 7
     sizes: tuple[Size, ...] = ()
     ends: tuple[End, ...] = ()
     # Share of the jobs whose time limit is too short for their work: they end as TIMEOUT.
     short_limits: Share = 0.0
     # Time limits are up to this many times the time that the job needs.
-    limit_factor: Annotated[float, Bounds(1.2)] = 3.0
+    limit_factor: Annotated[float, Meta(ge=1.2, le=1e300)] = 3.0
 
 
 @dataclass(frozen=True)
@@ -100,23 +104,23 @@ class Scheduler:
     """How jobs are started."""
 
     # ``fcfs``, or ``easy``: backfill behind one reservation.
-    policy: Annotated[str, ("easy", "fcfs")] = "easy"
-    interval_s: float = 30.0  # Time between passes over the queue; 0: a pass after every event
-    depth: int = 500  # Waiting jobs that one pass looks at; 0: all
+    policy: Literal["easy", "fcfs"] = "easy"
+    interval_s: Number = 30.0  # Time between passes over the queue; 0: a pass after every event
+    depth: Whole = 500  # Waiting jobs that one pass looks at; 0: all
     preemption: bool = True  # Whether a waiting job may displace attempts of a lower class
-    preempt_after_s: float = 7_200.0  # An attempt is safe from preemption this long
-    grace_s: float = 600.0  # Time from the preemption signal to the kill
-    requeue_delay_s: float = 120.0  # Time until a requeued job may start again
+    preempt_after_s: Number = 7_200.0  # An attempt is safe from preemption this long
+    grace_s: Number = 600.0  # Time from the preemption signal to the kill
+    requeue_delay_s: Number = 120.0  # Time until a requeued job may start again
     time_limit_s: Positive = 7 * DAY_S  # The longest limit that a job may have
     # Priority that a job gains per day of waiting, in the units of the classes' priorities.
-    age_weight: float = 0.0
+    age_weight: Number = 0.0
 
 
 @dataclass(frozen=True)
 class Lemons:
     """Nodes that fail far more often than the others."""
 
-    count: int = 0  # That many, chosen by the seed
+    count: Whole = 0  # That many, chosen by the seed
     factor: Positive = 1.0  # How much more often they fail than a healthy node
     nodes: Mapping[str, Positive] = field(default_factory=dict)  # Named nodes -> their own factors
 
@@ -126,9 +130,9 @@ class Component:
     """A kind of failure."""
 
     name: str  # What breaks
-    share: float  # Of all failures; the shares of all components are scaled to one
+    share: Number  # Of all failures; the shares of all components are scaled to one
     check: str  # The health check that sees it
-    xid: int = 0  # NVIDIA XID that the event carries; 0: none
+    xid: Whole = 0  # NVIDIA XID that the event carries; 0: none
     high: Share = 1.0  # Share seen by a HIGH check: the node is removed at once
     # Share seen by a LOW check: the node is drained, its jobs go on. The rest is not seen: the node
     # falls silent, and the scheduler gives it up after ``detection.heartbeat``.
@@ -145,10 +149,10 @@ class Blast:
     name: str  # What breaks
     # ``rack`` (power: the nodes of one rack), ``pod`` (a switch: those of one pod) or ``fleet`` (a
     # filesystem: all nodes).
-    domain: Annotated[str, ("rack", "pod", "fleet")]
-    rate_per_day: float  # Of each rack or pod, or of the fleet
+    domain: Literal["rack", "pod", "fleet"]
+    rate_per_day: Number  # Of each rack or pod, or of the fleet
     check: str  # The health check that sees it on each node
-    repair_s: float = 3_600.0  # How long each node is out of service
+    repair_s: Number = 3_600.0  # How long each node is out of service
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Failures:
 
     # Failures that end attempts, per node and day in service: the mean of all nodes, lemons
     # included; drains by a LOW check and blasts come on top.
-    rate_per_node_day: float = 0.0
+    rate_per_node_day: Number = 0.0
     lemons: Lemons = field(default_factory=Lemons)
     components: tuple[Component, ...] = ()
     blasts: tuple[Blast, ...] = ()
@@ -168,18 +172,18 @@ class Detection:
     """How failures are noticed."""
 
     check_interval_s: Positive = 300.0  # Time between two health checks of a node
-    heartbeat_s: float = 300.0  # A silent node is given up after this time
+    heartbeat_s: Number = 300.0  # A silent node is given up after this time
 
 
 @dataclass(frozen=True)
 class Repair:
     """How long a node is out of service: uniform in one of two ranges."""
 
-    fast_min_s: float = 3_600.0  # The shortest of the common, automatic repairs ...
-    fast_max_s: float = 10_800.0  # ... and the longest.
+    fast_min_s: Number = 3_600.0  # The shortest of the common, automatic repairs ...
+    fast_max_s: Number = 10_800.0  # ... and the longest.
     # The shortest repair of what is broken for good (`Component.permanent`) ...
-    slow_min_s: float = DAY_S
-    slow_max_s: float = 3 * DAY_S  # ... and the longest.
+    slow_min_s: Number = DAY_S
+    slow_max_s: Number = 3 * DAY_S  # ... and the longest.
 
 
 @dataclass(frozen=True)
@@ -187,15 +191,15 @@ class Checkpoint:
     """How jobs save their work."""
 
     interval_s: Positive = 3_600.0  # Productive time between two checkpoints
-    write_s: float = 0.0  # Time that a write takes
-    init_s: float = 300.0  # Time after each start before work begins
+    write_s: Number = 0.0  # Time that a write takes
+    init_s: Number = 300.0  # Time after each start before work begins
     # ``sync``: the job waits for the write; ``async``: it works on, and the checkpoint counts once
     # it is written.
-    mode: Annotated[str, ("sync", "async")] = "sync"
+    mode: Literal["sync", "async"] = "sync"
     save_on_signal: bool = True  # Whether a preempted job writes a checkpoint in its grace period
     # Time from the end of an attempt that failed until its work goes on from copies in the memory of
     # the job's other nodes, without rollback; 0: there are no copies.
-    recovery_s: float = 0.0
+    recovery_s: Number = 0.0
     survives: Count = 1  # So many of its nodes may fail at once without a loss of all copies
 
 
@@ -215,6 +219,7 @@ class Scenario:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def __post_init__(self) -> None:
+        fitted(_Unchecked, asdict(self))
         check(self)
 
     @cached_property
@@ -238,6 +243,14 @@ class Scenario:
         lines: list[str] = []
         write(lines, self, notes or {})
         return "\n".join(lines).strip() + "\n"
+
+
+@dataclass(frozen=True)
+class _Unchecked(Scenario):
+    """The same before it is checked."""
+
+    def __post_init__(self) -> None:
+        """Its values are checked by their types alone."""
 
 
 def scenario(source: str | Path | Scenario) -> Scenario:

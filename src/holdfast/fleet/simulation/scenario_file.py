@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from msgspec import Meta
 
 from holdfast.config import read_config, unknown_key
 from holdfast.durations import parse_duration
@@ -21,32 +22,12 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Between which values a number lies; the ends are included."""
-
-    least: float = 0.0
-    most: float = math.inf
-    zero: bool = True  # Whether zero is allowed
-
-    def __str__(self) -> str:
-        if not self.zero:
-            return "a finite number above zero"
-        if self.most < math.inf:
-            return f"{self.least:g} to {self.most:g}"
-        return f"{self.least:g} or more" if self.least else "a finite number, zero or more"
-
-    def hold(self, value: object) -> bool:
-        """Whether a value is a number between them; one that is not finite never is."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        inside = self.least <= value <= self.most and math.isfinite(value)
-        return inside and (self.zero or value != 0)
-
-
-Count = Annotated[int, Bounds(1)]
-Positive = Annotated[float, Bounds(zero=False)]
-Share = Annotated[float, Bounds(most=1)]
+_FINITE = 1e300  # An infinite number, and what is none, are refused by any bound
+Number = Annotated[float, Meta(ge=0, le=_FINITE)]
+Positive = Annotated[float, Meta(gt=0, le=_FINITE)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
 
 
 def wrong(key: str, found: object, expected: str) -> InputError:
@@ -69,7 +50,8 @@ def hints(kind: Any) -> dict[str, Any]:
 def item_of(hint: Any) -> Any:
     """The type of a field, or of the items of its list, without bounds."""
     hint = get_args(hint)[0] if get_origin(hint) is tuple else hint
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return str if get_origin(hint) is Literal else hint
 
 
 # --- From TOML, and back -------------------------------------------------------------------------
@@ -77,7 +59,16 @@ def item_of(hint: Any) -> Any:
 
 def read(kind: Any, data: Mapping[str, Any]) -> Any:
     """A dataclass from a TOML table, every key checked."""
-    return read_config(_by_field(kind, data, ""), kind, "the scenario")
+    return fitted(kind, _by_field(kind, data, ""))
+
+
+def fitted(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A dataclass from plain values by its fields, each within the bounds of its type."""
+    try:
+        return read_config(values, kind, "the scenario")
+    except InputError as error:
+        keys = {"place": re.sub(r"_s\b", "", error.place)} if error.place else {}
+        raise InputError(**vars(error) | keys) from None
 
 
 def _by_field(kind: Any, data: Any, place: str) -> Any:
@@ -92,10 +83,8 @@ def _by_field(kind: Any, data: Any, place: str) -> Any:
         path, name = f"{place}.{key}" if place else key, names.get(key, key)
         if names and key not in names:
             raise unknown_key(key, names, place)
-        if not names and not Bounds(-math.inf).hold(
-            value
-        ):  # `read_config` could not name the entry
-            raise wrong(path, value, "a number")
+        if not names and (type(value) not in (int, float) or not 0 <= value < _FINITE):
+            raise wrong(path, value, "a finite number")  # `read_config` could not name the entry
         item = item_of(hints(kind)[name]) if names else kind
         values[name] = _seconds(value, path) if name != key else _by_field(item, value, path)
     return values
@@ -177,29 +166,8 @@ def _spoken(seconds: float) -> str:
 
 def check(made: Scenario) -> None:
     """Refuse what cannot be simulated, by the name of its key."""
-    _check_each(made, None, "")
     for key, found, expected in _conflicts(made):
         raise wrong(key, found, expected)
-
-
-def _check_each(value: Any, hint: Any, place: str) -> None:
-    """Every value by the bounds or the choices of its field."""
-    limits = hint.__metadata__[0] if get_origin(hint) is Annotated else Bounds()
-    if dataclasses.is_dataclass(value):
-        for name, inner in hints(value.__class__).items():
-            key = toml_key(name)
-            _check_each(getattr(value, name), inner, f"{place}.{key}" if place else key)
-    elif isinstance(value, tuple):
-        for number, part in enumerate(value):
-            _check_each(part, get_args(hint)[0], f"{place}[{number}]")
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            _check_each(part, get_args(hint)[1], f"{place}.{name}")
-    elif isinstance(limits, tuple):
-        if value not in limits:
-            raise wrong(place, value, " or ".join(limits))
-    elif item_of(hint) in (int, float) and not limits.hold(value):
-        raise wrong(place, value, str(limits))
 
 
 def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:

@@ -11,9 +11,8 @@ import numpy as np
 
 from holdfast.answer import Answer, Figure, Finding, How, Section, Table, Unknown, Value
 from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.simulation.changes import paths_of
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, LOSSES, TOPS, Scope, metric, window_ms
+from holdfast.fleet.simulation.outcomes import LOSSES, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.wording import how, table
 from holdfast.numbers import duration, percent
@@ -158,7 +157,8 @@ class WhatIf(Answer):
                 f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
             )
             findings.append(Finding(text, "assumed", "Assumed."))
-        others = [each.change for each in self.ranked_by(self.main) if each.change != self._subject]
+        ranked = [each.change for each in self.ranked_by(self.main)]
+        others = [each for each in ranked if each != (self.best.change if self.best else ranked[0])]
         shown = others[: MOST_FINDINGS - 3]
         findings += [Finding(self.sentence(change), "gain") for change in shown]
         first, second, busy = (self._now(name) for name in (*LOST[:2], GOODPUT))
@@ -178,11 +178,6 @@ class WhatIf(Answer):
 
     def _now(self, name: str) -> str:
         return metric(name).text(self.of(next(iter(self.scenarios)), name).baseline)
-
-    @property
-    def _subject(self) -> str:
-        """The change that is shown by job size."""
-        return (self.best or self.ranked_by(self.main)[0]).change
 
     @property
     def _large(self) -> str:
@@ -220,8 +215,8 @@ class WhatIf(Answer):
         return unknowns
 
     def sections(self) -> list[Section]:
-        """Which change gains most, in which sizes, what else changes, and what was assumed."""
-        return [self._gain(), self._sizes(), self._effects(), self._assumed()]
+        """Which change gains most, what else changes, and what was assumed."""
+        return [self._gain(), self._effects(), self._assumed()]
 
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked_by(self.main)]
@@ -232,20 +227,6 @@ class WhatIf(Answer):
         gains = [_table(ranked, "Change", caption)]
         question = "Which change gains most?"
         return Section("gain", question, sentence, [_figure(ranked)], gains, computed)
-
-    def _sizes(self) -> Section:
-        change, question = self._subject, "Which job sizes gain?"
-        tops = [int(TOPS[size]) for size in self.scope.sizes]
-        rows = [(bucket_label(top), self.of(change, f"ettr_gpus_{top}")) for top in tops]
-        if not rows:
-            return Section("sizes", question, "No size has enough long runs to tell.")
-        rising = f"{sum(each.ci95[0] > 0 for _, each in rows)} of {len(rows)} sizes"
-        sentence = f"With {change}, the simulated ETTR of long runs rises in {rising}."
-        figure = replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")
-        parameters = {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS}
-        caption = f"Simulated ETTR of long runs with {change} (%)."
-        tables = [_table(rows, "Job size (GPUs)", caption)]
-        return Section("sizes", question, sentence, [figure], tables, how("sizes", parameters))
 
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]

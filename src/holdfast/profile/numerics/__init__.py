@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from holdfast.profile.numerics.bitwise import invariance as invariance
     from holdfast.profile.numerics.comparing import compare as compare
     from holdfast.profile.numerics.detector import SpikeDetector as SpikeDetector
-    from holdfast.profile.numerics.divergence import first_divergence as first_divergence
-    from holdfast.profile.numerics.divergence import record_outputs as record_outputs
     from holdfast.profile.numerics.formats import rounded as rounded
     from holdfast.profile.numerics.spike_report import spikes as spikes
     from holdfast.profile.numerics.summation import summation_order as summation_order
@@ -31,9 +29,7 @@ _HOMES = {
     "WeightTracker": "tracker",
     "attention": "attention_error",
     "compare": "comparing",
-    "first_divergence": "divergence",
     "invariance": "bitwise",
-    "record_outputs": "divergence",
     "rounded": "formats",
     "spikes": "spike_report",
     "summation_order": "summation",

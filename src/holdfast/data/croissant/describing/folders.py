@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.data.croissant.describing.description import Description, Json, Note
 from holdfast.data.croissant.describing.distribution import Distribution
+from holdfast.data.croissant.describing.file_names import add_files, find_named
 from holdfast.data.croissant.describing.media import (
     Media,
     add_media,
@@ -170,8 +171,11 @@ def _record_sets(
         for name in tables:
             found[name], said = find_references(connection, name, tables, keys)
             notes += [Note(name, "unknown", text) for text in said]
+        named = {name: find_named(connection, table, named_media) for name, table in tables.items()}
+    called = [one for columns in named.values() for one in columns.values()]
     for name, each in named_media:
-        add_media(records, name, each)
+        forms = {one.form: one.regex for one in called if one.record_set == name}
+        add_media(records, name, each, forms)
     made = {
         name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
         for name, table in tables.items()
@@ -179,6 +183,7 @@ def _record_sets(
     for name, written in made.items():
         add_key(records, written, keys.get(name, ()))
         add_references(records, written, found[name], tables)
+        add_files(records, written, named[name])
     notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
     return records.to_list(), notes
 

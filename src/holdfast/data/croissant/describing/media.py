@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.data.croissant.describing.record_sets import (
 from holdfast.data.croissant.describing.walking import Files
 from holdfast.numbers import counted
 
+_NO_FORMS: Mapping[str, str] = {}
 _MOST_CLASSES = 2_000  # that stand in the description itself
 
 
@@ -64,13 +66,16 @@ def find_media(files: Files, *, alone: bool) -> tuple[list[Media], list[Note]]:
     return found, notes
 
 
-def add_media(records: RecordSets, name: str, media: Media) -> None:
+def add_media(
+    records: RecordSets, name: str, media: Media, forms: Mapping[str, str] = _NO_FORMS
+) -> None:
     """Make the record set of files whose content is a value.
 
     Args:
         records: where it goes.
         name: its id.
         media: the files.
+        forms: of names that tables give them: a field, and the expression that takes it out of a path.
     """
     group = media.group
     resource = records.distribution.files(group.places, name)
@@ -91,6 +96,9 @@ def add_media(records: RecordSets, name: str, media: Media) -> None:
     key = "filename" if media.names_differ else "fullpath"
     if key == "fullpath":
         add("fullpath", "The path of the file.", "sc:Text", FULLPATH)
+    for form, regex in forms.items():
+        if (name, form) not in records.fields:
+            add(form, "What a table calls the file.", "sc:Text", FULLPATH, regex)
     if group.labels:
         more = {}
         if len(group.labels) <= _MOST_CLASSES:

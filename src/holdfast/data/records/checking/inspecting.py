@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import google_crc32c
@@ -17,13 +17,14 @@ from holdfast.data.records.format.layout import (
     Contents,
     Index,
     LayoutError,
+    OtherVersion,
     decode_contents,
     decode_footer,
     encode_footer,
 )
 from holdfast.data.records.jpeg import parsing, scripts
 from holdfast.data.records.reading.stores import MissingFile, Store
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InputError
 from holdfast.remote import Buffer
 
 CHUNK = 1 << 23
@@ -32,8 +33,8 @@ CHUNK = 1 << 23
 WHOLE = 1 << 26
 """Files of at most so many bytes are read at once and kept while they are looked at."""
 
-Compare = Callable[[Contents, Sequence[int], Sequence[bytes]], Iterator[tuple[int, str]]]
-"""(contents, rows, their images at full fidelity) -> (row, what is wrong with it)."""
+Compare = Callable[[str, Contents, Sequence[int], Sequence[bytes]], Iterator[tuple[int, str]]]
+"""(record, contents, rows, their images at full fidelity) -> (row, what is wrong with it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,6 @@ class Finding:
     group: int | None
     """1..G; None: the metadata, the footer, or an image as a whole."""
     reason: str
-
-    def to_dict(self) -> dict[str, str | int | None]:
-        """The JSON of it."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -96,6 +93,7 @@ def inspect(
 
     Raises:
         StoreError: if the store fails; a missing or short file is a finding.
+        InputError: if another version of the format wrote it.
     """
     found = Inspected(path)
     try:
@@ -110,6 +108,17 @@ def inspect(
     if found.contents is not None:
         _look_at_images(file, found, found.contents, good, compare)
     return found
+
+
+def undecidable(path: str, error: OtherVersion) -> InputError:
+    """The refusal of what another version of the format wrote: it is neither whole nor damaged here."""
+    return InputError(
+        "this was written in another version of the format",
+        code="unsupported",
+        path=path,
+        found=error.reason,
+        remedy="use the release of holdfast that wrote it",
+    )
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -191,6 +200,8 @@ def _look_at_metadata(file: _File, found: Inspected) -> None:
         end = HEADER_SIZE + int.from_bytes(file.read(0, HEADER_SIZE)[16:24], "little")
     try:
         found.contents = decode_contents(file.read(0, end), found.index)
+    except OtherVersion as error:
+        raise undecidable(found.path, error) from error
     except LayoutError as error:
         if error.region:
             found.say(error.reason, group=error.region)
@@ -314,7 +325,7 @@ def _look_at_images(
             if reason is not None:
                 found.say(reason, contents.ids[row])
         if compare is not None:
-            for row, reason in compare(contents, rows, images):
+            for row, reason in compare(found.path, contents, rows, images):
                 found.say(reason, contents.ids[row])
 
 

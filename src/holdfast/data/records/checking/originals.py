@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from holdfast.data.records.checking.inspecting import Finding
 from holdfast.data.records.format.layout import Contents
 from holdfast.data.records.jpeg import parsing
 from holdfast.data.records.jpeg.turbojpeg import Operation, TranscodeError, transcode
 from holdfast.data.records.sources import Example, Source, open_source
-from holdfast.errors import HoldfastError
+from holdfast.errors import LimitError
+
+_NOT_COMPARABLE = (parsing.NotAJpeg, parsing.DamagedJpeg, TranscodeError, LimitError)
 
 
 class Originals:
@@ -31,6 +34,8 @@ class Originals:
         self._lock = threading.Lock()
         self.compared = 0
         """How many images were held against their source."""
+        self.unknown: list[Finding] = []
+        """Images that do not decode on one side: whether they are the same cannot be told."""
 
     def hold(self, ids: Iterable[str]) -> None:
         """Note that the dataset has these images."""
@@ -53,11 +58,12 @@ class Originals:
         return found
 
     def compare(
-        self, contents: Contents, rows: Sequence[int], images: Sequence[bytes]
+        self, path: str, contents: Contents, rows: Sequence[int], images: Sequence[bytes]
     ) -> Iterator[tuple[int, str]]:
         """What images of a record do not have in common with their source (an `inspecting.Compare`).
 
         Args:
+            path: the record.
             contents: of the record.
             rows: which of its images.
             images: they, at full fidelity.
@@ -71,10 +77,14 @@ class Originals:
             if id_ not in examples:
                 yield row, "the source has no such image"
                 continue
-            for reason in _differences(contents, row, image, examples[id_]):
-                yield row, reason
-        with self._lock:
-            self.compared += len(examples)
+            try:
+                for reason in _differences(contents, row, image, examples[id_]):
+                    yield row, reason
+            except _NOT_COMPARABLE as error:
+                self.unknown.append(Finding(path, id_, None, f"not comparable: {error}"))
+                continue
+            with self._lock:
+                self.compared += 1
 
 
 def _differences(contents: Contents, row: int, image: bytes, example: Example) -> Iterator[str]:
@@ -100,16 +110,13 @@ def _differences(contents: Contents, row: int, image: bytes, example: Example) -
 
 def _difference(contents: Contents, row: int, image: bytes, source: bytes) -> str | None:
     """How the coefficients differ. Both are written anew, as baseline: if they agree, as the same file."""
-    try:
-        parsed = parsing.parse(source)
-        baked = Operation.NONE
-        if int(contents.orientations[row]) != parsed.orientation:
-            if contents.settings.get("orientation") != "bake" or contents.orientations[row] != 1:
-                return "its orientation is not the source's"
-            baked = Operation.upright(parsed.orientation)
-        theirs = transcode(source, progressive=False, operation=baked)
-        if transcode(image, progressive=False) != theirs:
-            return "its coefficients are not the source's"
-    except (parsing.NotAJpeg, parsing.DamagedJpeg, TranscodeError, HoldfastError) as error:
-        return f"it cannot be compared with the source: {error}"
+    parsed = parsing.parse(source)
+    baked = Operation.NONE
+    if int(contents.orientations[row]) != parsed.orientation:
+        if contents.settings.get("orientation") != "bake" or contents.orientations[row] != 1:
+            return "its orientation is not the source's"
+        baked = Operation.upright(parsed.orientation)
+    theirs = transcode(source, progressive=False, operation=baked)
+    if transcode(image, progressive=False) != theirs:
+        return "its coefficients are not the source's"
     return None

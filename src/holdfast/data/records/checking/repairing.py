@@ -18,7 +18,6 @@ from holdfast.data.records.checking.replacing import (
     Known,
     Maker,
     Replica,
-    Unknowable,
     size_of,
 )
 from holdfast.data.records.checking.verifying import Progress, read_manifest
@@ -44,10 +43,6 @@ class Mended:
     by: str
     """What they were taken from: `replica`, `source` or `manifest`, joined by ` and `."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Repaired:
@@ -57,7 +52,6 @@ class Repaired:
     repaired: tuple[Mended, ...]
     remaining: tuple[Finding, ...]
     """What is still wrong; the files concerned were left as they are."""
-    remarks: tuple[str, ...]
     fetched: int
     """Bytes that were read from the replica's records."""
 
@@ -155,7 +149,6 @@ class _Repair:
             url=url,
             repaired=tuple(self._mended),
             remaining=tuple(remaining),
-            remarks=(),
             fetched=0 if self._copy is None else self._copy.fetched,
         )
 
@@ -192,10 +185,9 @@ class _Repair:
             return (
                 f"{reason}; restore it from a replica, or run `holdfast data records write` again"
             )
-        try:
-            made = self._copy.manifest(self._records.values())
-        except Unknowable as error:
-            return f"{reason}; {error.reason}"
+        made, missing = self._copy.manifest(self._records.values())
+        if made is None:
+            return f"{reason}; {missing}"
         data = made.to_bytes()
         _write(self._folder, NAME, data)
         self._mended.append(Mended(NAME, len(data), self._copy.name))
@@ -236,19 +228,17 @@ class _Repair:
         data[expected.ends[-1] :] = footer
         by = [] if before[expected.ends[-1] :] == footer else ["manifest"]
         now = inspect(data, found.path, expected)
-        tried: list[Maker] = []
-        while now.damaged and len(tried) < len(self._makers):
-            maker = next(one for one in self._makers if one not in tried)
+        # Twice: metadata from one helper tell which pieces another has to give.
+        for maker in [*self._makers, *self._makers]:
+            if not now.damaged:
+                break
             better = bytearray(data)
             for start, part in maker.make(now, expected, self._known()):
                 better[start : start + len(part)] = part
             then = inspect(better, found.path, expected)
-            if size_of(then.damaged) >= size_of(now.damaged):
-                tried.append(maker)
-                continue
-            data, now = better, then
-            tried.clear()  # what another could not do before, it may do now
-            by += [maker.name] if maker.name not in by else []
+            if size_of(then.damaged) < size_of(now.damaged):
+                data, now = better, then
+                by += [maker.name] if maker.name not in by else []
         if now.findings:
             return None
         wrong = _differing(before, data)

@@ -29,18 +29,6 @@ Range = tuple[int, int]
 _NUMBER = re.compile(r"(\d{6,})\.pcr")
 
 
-class Unknowable(ValueError):
-    """The manifest of a dataset cannot be restored.
-
-    Args:
-        reason: why.
-    """
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
 class Known(NamedTuple):
     """What all records of a dataset have in common."""
 
@@ -79,7 +67,7 @@ class Replica:
 
     def make(self, now: Inspected, expected: Index, known: Known) -> Iterator[tuple[int, Buffer]]:
         """See `Maker`. Metadata come first: they tell which pieces of a group are damaged."""
-        ranges = now.damaged[:1] if now.contents is None else _joined(now.damaged)
+        ranges = now.damaged[:1] if now.contents is None else now.damaged
         try:
             parts = self._store.read_many(now.path, ranges)
         except (MissingFile, CutFile):
@@ -88,35 +76,21 @@ class Replica:
             self.fetched += len(part)
             yield start, part
 
-    def manifest(self, records: Iterable[Inspected]) -> Manifest:
-        """The copy's manifest.
+    def manifest(self, records: Iterable[Inspected]) -> tuple[Manifest | None, str]:
+        """The copy's manifest; None and why if it has none, or lacks an intact record of the dataset.
 
         Args:
-            records: of the dataset that lacks one.
-
-        Raises:
-            Unknowable: if it has none, or an intact record of the dataset is not in it.
+            records: of the dataset that lacks a manifest.
         """
         manifest, _, reason = read_manifest(self._store)
         if manifest is None:
-            raise Unknowable(f"the replica's manifest: {reason}")
+            return None, f"the replica's manifest: {reason}"
         rows = dict(zip(manifest.paths, manifest.records, strict=True))
         for record in records:
             row = rows.get(record.path)
             if row is None or (record.footer is not None and not same(row, record.footer)):
-                raise Unknowable(f"the replica is another dataset: it has no such {record.path}")
-        return manifest
-
-
-def _joined(ranges: Sequence[Range]) -> list[Range]:
-    """The same bytes in as few ranges as they are."""
-    result: list[Range] = []
-    for start, end in sorted(ranges):
-        if result and start <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]))
-        else:
-            result.append((start, end))
-    return result
+                return None, f"the replica is another dataset: it has no such {record.path}"
+        return manifest, ""
 
 
 class Again:

@@ -14,9 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect, scans_end
+from holdfast.data.records.checking.inspecting import (
+    Finding,
+    Inspected,
+    inspect,
+    scans_end,
+    undecidable,
+)
 from holdfast.data.records.checking.originals import Originals
-from holdfast.data.records.format.layout import Contents, Index, LayoutError, decode_contents
+from holdfast.data.records.format.layout import (
+    Contents,
+    Index,
+    LayoutError,
+    OtherVersion,
+    decode_contents,
+)
 from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.reading.ahead import in_order
 from holdfast.data.records.reading.stores import MissingFile, Store, open_store
@@ -54,11 +66,13 @@ class Verified:
     """Total number of errors."""
     remarks: tuple[str, ...]
     """Notes that are not errors: files that no manifest names, and what could not be checked."""
+    unknown: tuple[Finding, ...] = ()
+    """Images that could not be compared with their source, and why; at most as many as `errors`."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.error_count
+        """Whether nothing is wrong, and everything that was asked for could be checked."""
+        return not self.error_count and not self.unknown
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -90,7 +104,7 @@ def verify(
         options: for the store (`open_store`).
 
     Raises:
-        InputError: if there is neither a manifest nor a record.
+        InputError: if there is neither a manifest nor a record, or another version of the format wrote it.
         StoreError: if the store fails.
     """
     originals = None if against is None else Originals(against)
@@ -123,6 +137,7 @@ def verify(
         errors=tuple(report.errors),
         error_count=report.count,
         remarks=(*work.remarks, *report.remarks),
+        unknown=() if originals is None else tuple(originals.unknown[:limit]),
     )
 
 
@@ -153,6 +168,10 @@ def _plan(store: Store, single: str | None) -> _Work:
     if single is not None:
         return _Work(None, 0, [(single, None)], (), ())
     manifest, size, reason = read_manifest(store)
+    if manifest is not None and not manifest.records:
+        raise InputError(
+            "the dataset has no records to verify", code="no-data", path=store.where(NAME)
+        )
     if manifest is not None:
         try:
             files = [path for path in store.list() if path not in _KNOWN]
@@ -187,6 +206,8 @@ def read_manifest(store: Store) -> tuple[Manifest | None, int, str]:
         return None, 0, "the file is missing"
     try:
         return Manifest.from_bytes(data), len(data), ""
+    except OtherVersion as error:
+        raise undecidable(store.where(NAME), error) from error
     except LayoutError as error:
         return None, len(data), error.reason
 

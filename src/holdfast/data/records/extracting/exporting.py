@@ -11,32 +11,29 @@ import os
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import xxhash
-
-from holdfast.data.records.extracting.drafts import drafting
 from holdfast.data.records.extracting.names import FileNames, Keys
-from holdfast.data.records.extracting.samples import Samples, groups_of, image_bytes, samples
+from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
 from holdfast.data.records.extracting.values import LABEL, class_of, json_line, json_row
 from holdfast.data.records.reading.ahead import in_order
 from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix, damaged
-from holdfast.data.records.reading.records import Records, open_records
+from holdfast.data.records.reading.records import Records, checked_fidelity, open_records
 from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
-from holdfast.errors import InputError
-from holdfast.files import atomic_file
+from holdfast.errors import InputError, StoreError
+from holdfast.files import LockHeldError, atomic_folder
 
 __all__ = ["Extracted", "Samples", "extract", "image_bytes", "samples"]
 
 OnFault = Literal["raise", "skip", "degrade"]
 METADATA = "metadata.jsonl"
 _THREADS = 2
-_COUNTS = ("images", "files", "bytes_read", "bytes_written", "resumed", "renamed", "degraded")
+_COUNTS = ("images", "files", "bytes_read", "bytes_written", "renamed", "degraded")
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,6 @@ class Extracted:
     """Bytes of the dataset read in this run."""
     bytes_written: int
     """Total size of the images or tars."""
-    resumed: int
-    """Images that an interrupted run had written already."""
     renamed: int
     """Images whose file or key is not their id: it was unsafe, too long, or lacked the suffix."""
     faults: tuple[Fault, ...] = ()
@@ -82,7 +77,7 @@ def extract(
 ) -> Extracted:
     """Write the images of a dataset as files, or as WebDataset tars.
 
-    An interrupted run leaves nothing at `out`; a rerun skips the files that are already written.
+    The folder appears when it is complete: an interrupted run leaves nothing at `out`.
 
     Args:
         url: the dataset, or a single `.pcr` file.
@@ -116,11 +111,10 @@ def extract(
         )
     target = local_folder(out)
     with open_records(url, store=store) as records:
-        groups = groups_of(records, fidelity)
+        groups = checked_fidelity(fidelity, records.groups, records.url)
         export = _Folder if format == "folder" else _Tars
         images = 1 if format == "folder" else shard_images
-        plan = _fingerprint(records, groups, (format, on_fault, images))
-        with drafting(target, plan) as folder:
+        with _writing(target) as folder:
             run = export(records, groups, on_fault, folder)
             run.run(_steps_of(records, images), on_progress)
     return Extracted(
@@ -128,12 +122,33 @@ def extract(
     )
 
 
-def _fingerprint(records: Records, groups: int, options: tuple[Any, ...]) -> str:
-    """A hash of what an export reads and how it writes it."""
-    digest = xxhash.xxh3_64(repr((groups, options)).encode())
-    for path, index in zip(records.paths, records.indexes, strict=True):
-        digest.update(repr((path, index.sums[: groups + 1])).encode())
-    return digest.hexdigest()
+@contextmanager
+def _writing(target: Path) -> Iterator[Path]:
+    """A hidden folder to write to; it becomes the target when the block ends without an error."""
+    target = target.absolute()
+    empty = target.is_dir() and not any(target.iterdir())
+    if not empty and (target.exists() or target.is_symlink() or not target.name):
+        raise InputError(
+            "the output already exists",
+            code="output-exists",
+            path=target,
+            found="a folder that is not empty" if target.is_dir() else "a file",
+            expected="a new folder, or an empty one",
+            remedy="choose another folder, or remove this one",
+        )
+    try:
+        with atomic_folder(target) as folder:
+            yield folder
+    except LockHeldError:
+        raise StoreError(
+            f"{target}: another process is writing it\n"
+            "  remedy: wait until it has finished, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"{target}: the folder cannot be written\n  found: {error.strerror or error}\n"
+            "  remedy: free disk space or fix the permissions, then rerun the command"
+        ) from error
 
 
 def _steps_of(records: Records, images: int) -> list[list[int]]:
@@ -165,11 +180,7 @@ class _Image:
 
 
 class _Export(ABC):
-    """Goes through the records of an export; a subclass writes the files.
-
-    Every image is read and named again in a rerun; only what is already written is skipped. So names
-    and counts come out the same, whether or not the run was interrupted.
-    """
+    """Goes through the records of an export; a subclass writes the files."""
 
     def __init__(self, records: Records, groups: int, on_fault: OnFault, folder: Path) -> None:
         self._records = records
@@ -223,8 +234,7 @@ class _Export(ABC):
     def _write(self, number: int, images: Iterator[_Image]) -> None:
         """Write the images of a step."""
 
-    @abstractmethod
-    def _finish(self) -> None:
+    def _finish(self) -> None:  # noqa: B027 - most have nothing to do
         """After the last step."""
 
 
@@ -234,31 +244,21 @@ class _Folder(_Export):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._names = FileNames()
-        self._metadata = self._out / f".{METADATA}.part"
-        self._metadata.write_bytes(b"")
         self._says_more = False
 
     def _write(self, number: int, images: Iterator[_Image]) -> None:
-        lines = []
-        for image in images:
-            name = self._names.name(image.id, image.kind)
-            self._put(self._out / name, image.data)
-            row = self._row(name, image)
-            self._says_more = self._says_more or len(row) > 1
-            lines.append(json_line(row))
-            self.counts["files"] += 1
-            self.counts["bytes_written"] += len(image.data)
-            self.counts["renamed"] += name != image.id
-        with self._metadata.open("ab") as file:
-            file.writelines(lines)
-
-    def _put(self, path: Path, data: bytes) -> None:
-        # Compared by content: after a power failure, a file may be there without its bytes.
-        if path.is_file() and path.read_bytes() == data:
-            self.counts["resumed"] += 1
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        with (self._out / METADATA).open("ab") as metadata:
+            for image in images:
+                name = self._names.name(image.id, image.kind)
+                path = self._out / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(image.data)
+                row = self._row(name, image)
+                self._says_more = self._says_more or len(row) > 1
+                metadata.write(json_line(row))
+                self.counts["files"] += 1
+                self.counts["bytes_written"] += len(image.data)
+                self.counts["renamed"] += name != image.id
 
     def _row(self, name: str, image: _Image) -> dict[str, Any]:
         row = json_row(image.row, self._schema)
@@ -270,10 +270,8 @@ class _Folder(_Export):
 
     def _finish(self) -> None:
         """Keep `metadata.jsonl` if it says more than the names of the files."""
-        if self._says_more:
-            self._metadata.replace(self._out / METADATA)
-        else:
-            self._metadata.unlink()
+        if not self._says_more:
+            (self._out / METADATA).unlink()
 
 
 class _Tars(_Export):
@@ -285,31 +283,14 @@ class _Tars(_Export):
 
     def _write(self, number: int, images: Iterator[_Image]) -> None:
         path = self._out / f"{number:06d}.tar"
-        before = self.counts["images"]
-        if path.is_file():  # complete: it was renamed after its last byte was on the disk
+        with tarfile.open(path, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for image in images:
-                self._key(image)
-            self.counts["resumed"] += self.counts["images"] - before
-        else:
-            with (
-                atomic_file(path) as file,
-                tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
-            ):
-                for image in images:
-                    key = self._key(image)
-                    for suffix, data in self._members(image).items():
-                        _add(tar, f"{key}.{suffix}", data)
+                key = self._keys.key(image.id, image.kind)
+                self.counts["renamed"] += key != image.id
+                for suffix, data in self._members(image).items():
+                    _add(tar, f"{key}.{suffix}", data)
         self.counts["files"] += 1
         self.counts["bytes_written"] += path.stat().st_size
-
-    def _finish(self) -> None:
-        for stray in self._out.glob(".*.part"):
-            stray.unlink()
-
-    def _key(self, image: _Image) -> str:
-        key = self._keys.key(image.id, image.kind)
-        self.counts["renamed"] += key != image.id
-        return key
 
     def _members(self, image: _Image) -> dict[str, bytes]:
         """Suffix -> bytes of the files of a sample."""

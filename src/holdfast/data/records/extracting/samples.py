@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.data.records.extracting.values import LABEL, class_of, json_row
 from holdfast.data.records.format.layout import Contents
-from holdfast.data.records.reading.records import Records, open_records
+from holdfast.data.records.reading.records import Records, checked_fidelity, open_records
 from holdfast.data.records.reading.stores import Store
 from holdfast.errors import InputError
 
@@ -33,7 +33,6 @@ def samples(
     *,
     start: int = 0,
     count: int | None = 10,
-    ids: Collection[str] = (),
     store: Store | None = None,
 ) -> Samples:
     """The metadata of some images; only that is read, of the records that hold them.
@@ -42,21 +41,16 @@ def samples(
         url: the dataset, or a single `.pcr` file.
         start: number of the first image.
         count: how many; None for all that follow.
-        ids: these images instead, in the order of the dataset.
         store: reads the dataset, instead of one opened by its URL.
 
     Raises:
-        InputError: if there is no dataset, or an id is not in it.
+        InputError: if there is no dataset.
         Damaged: if the metadata of a record that is needed is.
     """
     with open_records(url, store=store) as records:
         images = records.manifest.images
-        if ids:
-            places = _find(records, ids)
-        else:
-            stop = images if count is None else min(images, start + count)
-            places = _between(records, start, stop)
-        rows = tuple(_row(records, record, image) for record, image in places)
+        stop = images if count is None else min(images, start + count)
+        rows = tuple(_row(records, *place) for place in _between(records, start, stop))
     return Samples(rows, images)
 
 
@@ -74,27 +68,9 @@ def image_bytes(
         Damaged: if the image is.
     """
     with open_records(url, store=store) as records:
-        groups = groups_of(records, fidelity)
-        record, image = next(_find(records, [id]))
+        groups = checked_fidelity(fidelity, records.groups, records.url)
+        record, image = _find(records, id)
         return records.image(record, image, groups)
-
-
-def groups_of(records: Records, fidelity: int | Literal["full"]) -> int:
-    """A fidelity as a number of groups.
-
-    Raises:
-        InputError: if the dataset does not have it.
-    """
-    groups = records.groups if fidelity == "full" else fidelity
-    if isinstance(groups, bool) or not isinstance(groups, int) or not 1 <= groups <= records.groups:
-        raise InputError(
-            "the dataset does not have this fidelity",
-            code="out-of-range",
-            path=records.url,
-            found=str(fidelity),
-            expected=f"1 to {records.groups}, or full",
-        )
-    return groups
 
 
 def _between(records: Records, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -106,26 +82,19 @@ def _between(records: Records, start: int, stop: int) -> Iterator[tuple[int, int
         first += index.images
 
 
-def _find(records: Records, ids: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Record and row of the images with these ids; records are gone through until all are found."""
-    missing = set(ids)
+def _find(records: Records, id_: str) -> tuple[int, int]:
+    """Record and row of the image with this id; records are gone through until it is found."""
     for record in range(len(records)):
-        if not missing:
-            return
-        for image, id_ in enumerate(records.contents(record).ids):
-            if id_ in missing:
-                missing.remove(id_)
-                yield record, image
-    if missing:
-        example = records.contents(0).ids[0] if len(records) else "none"
-        raise InputError(
-            "no image has this id",
-            code="not-found",
-            path=records.url,
-            found=repr(min(missing)),
-            expected=f"ids such as {example!r}",
-            remedy="holdfast data records cat lists them",
-        )
+        ids = records.contents(record).ids
+        if id_ in ids:
+            return record, ids.index(id_)
+    raise InputError(
+        "no image has this id",
+        code="not-found",
+        path=records.url,
+        found=repr(id_),
+        expected="an id that holdfast data records cat lists",
+    )
 
 
 def _row(records: Records, record: int, image: int) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class LayoutError(ValueError):
         self.region = region
 
 
+class OtherVersion(LayoutError):
+    """Sound bytes of another version of the format: whether they are whole cannot be told here."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """The metadata block of one record: its images, their columns, where their pieces are."""

@@ -27,6 +27,7 @@ from holdfast.data.records.format.block import RESERVED as RESERVED
 from holdfast.data.records.format.block import Contents as Contents
 from holdfast.data.records.format.block import Image as Image
 from holdfast.data.records.format.block import LayoutError as LayoutError
+from holdfast.data.records.format.block import OtherVersion as OtherVersion
 from holdfast.errors import InputError
 
 MAGIC = b"\x89PCR\r\n\x1a\n"  # as PNG's: a transfer that changes line ends or the eighth bit shows
@@ -210,7 +211,7 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
         raise LayoutError("the header's crc32c does not match", 0)
     _, version, groups, images, length, unpacked = HEADER.unpack(fields)
     if version != VERSION:
-        raise LayoutError(f"the record is of version {version}; this reads version {VERSION}", 0)
+        raise OtherVersion(f"the record is of version {version}; this reads version {VERSION}", 0)
     if HEADER_SIZE + length > len(view):
         raise LayoutError(f"the metadata block of {length:,} bytes is cut", 0)
     if not (1 <= groups <= MAX_GROUPS and 1 <= images <= MAX_IMAGES):

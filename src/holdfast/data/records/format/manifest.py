@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from holdfast.data.records.format.block import LayoutError
+from holdfast.data.records.format.block import LayoutError, OtherVersion
 from holdfast.data.records.format.layout import HEADER_SIZE, MAX_GROUPS, MAX_IMAGES, Index
 
 NAME = "manifest.parquet"
 FORMAT = "pcr-dataset/1"
 
 _SEAL = b"pcr-dataset/1 xxh3-64 "  # then sixteen hexadecimal digits
+_ANY_SEAL = re.compile(rb"pcr-dataset/\d{1,9} xxh3-64 ")
 _DIGITS = 16
 # Plain names below the manifest's own folder: they lead nowhere else on any store, and need no quoting.
 _NAME = r"(?!\.)[A-Za-z0-9._-]+"
@@ -201,8 +202,9 @@ def _sum(file: bytes | bytearray) -> tuple[int, bytes]:
     The sum is of all bytes of the file, with the digits themselves as zeros. They stand in its footer
     after all else that a writer can note, so the last place that looks like a seal is the seal.
     """
-    at = file.rfind(_SEAL) + len(_SEAL)
-    if at < len(_SEAL) or at + _DIGITS > len(file):
+    *_, found = [None, *_ANY_SEAL.finditer(file)]
+    at = len(file) if found is None else found.end()
+    if at + _DIGITS > len(file):
         raise LayoutError("it is not a manifest, or its end is damaged: it has no seal")
     digest = xxhash.xxh3_64(memoryview(file)[:at])
     digest.update(b"0" * _DIGITS)
@@ -214,6 +216,8 @@ def _check_seal(file: bytes) -> None:
     at, digits = _sum(file)
     if file[at : at + _DIGITS] != digits:
         raise LayoutError("its seal does not match: it is damaged")
+    if not file[:at].endswith(_SEAL):
+        raise OtherVersion("it is of another version than 1, which this reads")
 
 
 # --- Reading -------------------------------------------------------------------------------------

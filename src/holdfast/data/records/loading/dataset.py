@@ -268,13 +268,14 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """What was read and waited for, by all workers of this rank."""
         return self._board.traffic()
 
-    def storage_bound(self, threshold: float = 0.1) -> bool:
-        """Whether the consumer waited for storage, since this was last asked.
+    def storage_bound(self, threshold: float = 0.1) -> bool | None:
+        """Whether the consumer waited for storage since this was last asked; None if it read nothing.
 
         Args:
             threshold: share of its time above which it counts as bound (see `Traffic.storage_share`).
         """
-        return self._since(self.traffic).storage_share > threshold
+        passed = self._since(self.traffic)
+        return passed.storage_share > threshold if passed.images else None
 
     # --- what a loader asks for --------------------------------------------------------------------
 

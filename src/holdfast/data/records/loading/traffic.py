@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.data.records.reading.records import checked_fidelity
 from holdfast.data.records.reading.stores import Store
 from holdfast.data.records.tuning.mixture import Mixture
-from holdfast.errors import InputError, MissingExtraError
+from holdfast.errors import MissingExtraError
 
 try:
     import torch
@@ -127,7 +128,7 @@ class Board:
         if isinstance(fidelity, Mixture):
             kind, shares = 1 + _KINDS.index(fidelity.by), fidelity.shares(self.groups)
         else:
-            fixed = checked(fidelity, self.groups)
+            fixed = checked_fidelity(fidelity, self.groups)
         version = int(self._numbers[1]) + 1
         at = 2 + version % _SLOTS * _SLOT
         self._numbers[at : at + 2] = kind, fixed
@@ -146,29 +147,6 @@ class Board:
     def traffic(self) -> Traffic:
         """The counters of all processes together."""
         return Traffic(*self._rows.sum(0).tolist())
-
-
-def checked(fidelity: object, groups: int) -> int:
-    """A fidelity as a number of groups.
-
-    Raises:
-        InputError: if the dataset does not have it.
-    """
-    if fidelity == "full":
-        return groups
-    if (
-        isinstance(fidelity, bool)
-        or not isinstance(fidelity, (int, np.integer))
-        or not 1 <= fidelity <= groups
-    ):
-        raise InputError(
-            "the dataset does not have this fidelity",
-            code="out-of-range",
-            place="fidelity",
-            found=repr(fidelity),
-            expected=f"1 to {groups}, 'full', or a Mixture",
-        )
-    return int(fidelity)
 
 
 class Since:

@@ -1,22 +1,18 @@
-"""`holdfast data records quality`, `tune` and `bench`; `holdfast.data.records.cli` registers them."""
+"""`holdfast data records quality` and `bench`; `holdfast.data.records.cli` registers them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.command import Answer, Integers, Positive, Printed, Share, common, option
+from holdfast.command import Answer, Integers, Positive, Printed, Share, option
 from holdfast.data.records.options import Dataset, Threads, reporting
-from holdfast.numbers import brief, counted, interval, percent, size
+from holdfast.numbers import percent, size
 from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
-    from holdfast.answer import Page
-    from holdfast.data.records.measuring.quality import Quality
     from holdfast.data.records.measuring.speed import Bench
-    from holdfast.data.records.tuning.tuned import Tuned
 
 
 def quality(
@@ -28,7 +24,7 @@ def quality(
     threshold: Share = 0.95,
     threads: Threads = None,
 ) -> Answer:
-    """Measure MS-SSIM and bytes per fidelity; --html adds sample images.
+    """Measure MS-SSIM and bytes per fidelity.
 
     Args:
         images: Number of images to measure.
@@ -37,146 +33,8 @@ def quality(
     """
     from holdfast.data.records.measuring import quality as measuring
 
-    found = measuring.quality(
-        dataset,
-        images=images,
-        seed=seed,
-        threshold=threshold,
-        strips=6 if common().html else 0,
-        threads=threads,
-    )
-
-    def page() -> Page:
-        from holdfast.data.records.measuring.pages import quality_page
-
-        return quality_page(found)
-
-    return Printed(found, _quality, page=page)
-
-
-def _quality(found: Quality) -> list[RenderableType]:
-    from holdfast.data.records.measuring.quality import unmeasured_text
-
-    advice = (
-        f"MS-SSIM of {found.threshold:g} is reached at fidelity {found.suggested}"
-        if found.suggested
-        else f"nothing measured: {unmeasured_text(found)}"
-    )
-    rows = [
-        (
-            group.group,
-            group.scans_end,
-            size(group.bytes_per_image),
-            percent(group.cumulative_fraction),
-            "–" if group.msssim is None else f"{group.msssim:.3f}",
-            "–"
-            if group.msssim_low == group.msssim_high
-            else interval(group.msssim_low, group.msssim_high, 3),
-            "–" if group.worst is None else f"{group.worst:.3f}",
-            "–" if group.ssim_luma is None else f"{group.ssim_luma:.3f}",
-        )
-        for group in found.groups
-    ]
-    measured = table(
-        {
-            "fidelity": "right",
-            "to scan": "right",
-            "per image": "right",
-            "of full": "right",
-            "MS-SSIM": "right",
-            "95 %": "right",
-            "worst": "right",
-            "SSIM of luma": "right",
-        },
-        rows,
-        caption=f"{counted(found.measured, 'image')} of {found.images:,} measured",
-    )
-    return [advice, measured]
-
-
-def tune(
-    dataset: Dataset,
-    /,
-    *,
-    model: Annotated[str | None, option(metavar="MODULE:FUNCTION")] = None,
-    epochs: Positive = 30,
-    label: Annotated[str, option(metavar="NAME")] = "label",
-    policy: Literal["gradient", "msssim", "loss"] = "gradient",
-    threshold: Annotated[float | None, option(metavar="V")] = None,
-    every: Positive = 5,
-    batch_size: Positive = 32,
-    side: Annotated[int, option(metavar="PIXELS", at_least=8)] = 64,
-    against_full: bool = False,
-    device: Annotated[str, option(metavar="NAME")] = "cpu",
-    seed: int = 0,
-) -> Answer:
-    """Train a classifier with a tuned fidelity per epoch, and report the bytes saved.
-
-    Args:
-        model: Function from the number of classes to an nn.Module (default: a small CNN).
-        epochs: Number of epochs.
-        label: Column of the class.
-        policy: Choose the fidelity by gradient cosine, MS-SSIM, or training loss plateau.
-        threshold: Similarity threshold (default: 0.8 for cosine, 0.95 for MS-SSIM).
-        every: Number of epochs between gradient probes.
-        batch_size: Number of images per batch.
-        side: Side of the square that images are resized to.
-        against_full: Also train at full fidelity, for comparison.
-        device: Torch device, such as cpu or cuda.
-        seed: Random seed (model, order, held-out images).
-    """
-    from holdfast.data.records.tuning import tuned
-
-    found = tuned.tune(
-        dataset,
-        model=model,
-        epochs=epochs,
-        label=label,
-        policy=policy,
-        threshold=threshold,
-        every=every,
-        batch_size=batch_size,
-        side=side,
-        against_full=against_full,
-        device=device,
-        seed=seed,
-    )
-    return Printed(found, _tuned)
-
-
-def _tuned(found: Tuned) -> list[RenderableType]:
-    from holdfast.stats import wilson_interval
-
-    low, high = wilson_interval(found.correct, found.tested)
-    lines: list[RenderableType] = [
-        f"most epochs at fidelity {found.usual} of {found.groups}: {brief(found.saving)} times fewer bytes "
-        "than at full fidelity, including probes",
-        f"accuracy {percent(found.accuracy, 1)} {interval(100 * low, 100 * high, 1)} on "
-        f"{counted(found.tested, 'held-out image')}",
-    ]
-    if found.skipped:
-        image, reason = next(iter(found.skipped.items()))
-        lines.append(
-            f"left out as damaged: {counted(len(found.skipped), 'image')}, such as {image}: {reason}"
-        )
-    if found.accuracy_full is not None:
-        lines.append(f"at full fidelity {percent(found.accuracy_full, 1)}")
-    return [*lines, _epochs(found)]
-
-
-def _epochs(found: Tuned) -> Table:
-    return table(
-        {
-            "epoch": "right",
-            "fidelity": "right",
-            "bytes": "right",
-            "loss": "right",
-            "reason": "left",
-        },
-        [
-            (row["epoch"], row["fidelity"], size(row["bytes"]), brief(row["loss"]), row["reason"])
-            for row in found.epochs
-        ],
+    return measuring.quality(
+        dataset, images=images, seed=seed, threshold=threshold, threads=threads
     )
 
 

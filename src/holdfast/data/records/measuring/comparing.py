@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,15 +25,6 @@ _SEVERAL_AT_ONCE = 2**22  # pixels; a larger image takes 50 bytes for each and i
 _alone = threading.Lock()
 
 
-class Likeness(NamedTuple):
-    """How an image at each fidelity resembles the same at full fidelity."""
-
-    msssim: list[float]
-    """[G] of the RGB channels; the last is 1."""
-    ssim_luma: list[float]
-    """[G] of the luma alone; NaN if it was not asked for."""
-
-
 class Means(NamedTuple):
     """What `measure` finds."""
 
@@ -44,12 +34,11 @@ class Means(NamedTuple):
     """How many were."""
 
 
-def compare(pieces: Sequence[Buffer], *, with_luma: bool = False) -> Likeness:
-    """Measure one image.
+def compare(pieces: Sequence[Buffer]) -> list[float]:
+    """[G] the MS-SSIM (RGB) of one image at each fidelity with itself in full; the last is 1.
 
     Args:
         pieces: [G] of a transcoded image (an opaque one is whole at every fidelity).
-        with_luma: take the SSIM of the luma too.
 
     Raises:
         DecodeError: if the image does not decode.
@@ -57,23 +46,18 @@ def compare(pieces: Sequence[Buffer], *, with_luma: bool = False) -> Likeness:
         MissingExtraError: if only Pillow can decode it, and it is not installed.
     """
     # Compiled code: what only writes or reads records need not wait for it.
-    from holdfast.data.records.measuring.similarity import Reference, luma
+    from holdfast.data.records.measuring.similarity import msssim
 
     full = _middle(decode(scripts.image(pieces)))
     large = full.shape[0] * full.shape[1] > _SEVERAL_AT_ONCE
-    found = Likeness([], [])
+    found: list[float] = []
     with _alone if large else nullcontext():
-        reference = Reference(full)
-        grey = Reference(luma(full)) if with_luma else None
         for fidelity in range(1, len(pieces)):
             if fidelity > 1 and not pieces[fidelity - 1]:
-                found.msssim.append(found.msssim[-1])
-                found.ssim_luma.append(found.ssim_luma[-1])
+                found.append(found[-1])
                 continue
-            partial = _middle(decode(scripts.image(pieces[:fidelity])))
-            found.msssim.append(reference.msssim(partial))
-            found.ssim_luma.append(grey.ssim(luma(partial)) if grey is not None else math.nan)
-    return Likeness([*found.msssim, 1.0], [*found.ssim_luma, 1.0 if with_luma else math.nan])
+            found.append(msssim(full, _middle(decode(scripts.image(pieces[:fidelity])))))
+    return [*found, 1.0]
 
 
 def measure(images: Iterable[Sequence[Buffer]], *, threads: int = 1) -> Means:
@@ -95,7 +79,7 @@ def measure(images: Iterable[Sequence[Buffer]], *, threads: int = 1) -> Means:
 
 def _msssim(pieces: Sequence[Buffer]) -> list[float] | None:
     try:
-        return compare(pieces).msssim
+        return compare(pieces)
     except (DecodeError, LimitError, MissingExtraError):
         return None
 

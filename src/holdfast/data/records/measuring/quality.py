@@ -1,7 +1,4 @@
-"""What a dataset shows at each fidelity: MS-SSIM against the full fidelity, measured on a sample.
-
-`measure` is for images at hand, as the writer has them; `quality` samples a dataset that is written.
-"""
+"""What a dataset shows at each fidelity: MS-SSIM against the full fidelity, measured on a sample."""
 
 from __future__ import annotations
 
@@ -9,25 +6,25 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.answer import Answer
 from holdfast.data.records.describing import groups_of
 from holdfast.data.records.jpeg.decoding import DECODER, DecodeError
-from holdfast.data.records.measuring.comparing import Likeness, Means, compare, measure
-from holdfast.data.records.measuring.contact_sheet import Strip, strip
+from holdfast.data.records.measuring import sections
+from holdfast.data.records.measuring.comparing import compare
 from holdfast.errors import InputError, LimitError, MissingExtraError
 from holdfast.progress import track
 
 if TYPE_CHECKING:
+    from holdfast.answer import Finding, Section, Unknown
     from holdfast.data.records.reading.records import Records
     from holdfast.data.records.reading.stores import Store
-
-__all__ = ["GroupQuality", "Means", "Quality", "Unmeasured", "mean_interval", "measure", "quality"]
 
 THRESHOLD = 0.95
 CONFIDENCE = 0.95
@@ -58,8 +55,6 @@ class GroupQuality:
     """The lowest MS-SSIM of an image; None at full fidelity."""
     worst_id: str | None
     """The image that has it."""
-    ssim_luma: float | None
-    """Mean SSIM of the luma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class Unmeasured:
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(Answer):
     """What each fidelity of a dataset costs and shows."""
 
     url: str
@@ -96,12 +91,27 @@ class Quality:
     """Decoder used: partial images differ between decoders."""
     frame: pa.Table
     """One row for each measured image and fidelity: `id`, `group`, `bytes` (of the image up to this group),
-    `fraction` (of its full bytes), `msssim`, `ssim_luma`."""
-    strips: tuple[Strip, ...] = field(default=(), repr=False)
-    """Cuttings of some images at every fidelity, for the contact sheet."""
+    `fraction` (of its full bytes), `msssim`."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Image quality per fidelity"
+
+    def findings(self) -> Sequence[Finding]:
+        """Which fidelity is enough."""
+        return [sections.finding(self)]
+
+    def sections(self) -> Sequence[Section]:
+        """What each fidelity costs, and what it shows."""
+        return [sections.section(self)]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What makes the suggestion doubtful, and what was not measured."""
+        return sections.unknowns(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of it, without pictures."""
+        """The JSON of it."""
         return {
             "url": self.url,
             "images": self.images,
@@ -124,7 +134,6 @@ def quality(
     images: int = 32,
     seed: int = 0,
     threshold: float = THRESHOLD,
-    strips: int = 0,
     threads: int | None = None,
     store: Store | None = None,
 ) -> Quality:
@@ -137,7 +146,6 @@ def quality(
         images: how many to draw; all, if there are fewer.
         seed: of the sample: the same seed draws the same images.
         threshold: the mean MS-SSIM that the suggested fidelity reaches.
-        strips: of how many images to keep cuttings for a contact sheet.
         threads: measure at once; one for each processor by default.
         store: an open store in the place of the URL's.
 
@@ -148,7 +156,7 @@ def quality(
     from holdfast.data.records.reading.records import open_records
     from holdfast.remote import bare
 
-    _check_arguments(images, threshold, strips)
+    _check_arguments(images, threshold)
     with open_records(url, store=store) as records:
         if not records.manifest.images:
             raise InputError(
@@ -173,15 +181,13 @@ def quality(
             seed=seed,
             decoder=DECODER,
             frame=_frame(measured),
-            strips=tuple(_strips(records, measured, strips)),
         )
 
 
-def _check_arguments(images: int, threshold: float, strips: int) -> None:
+def _check_arguments(images: int, threshold: float) -> None:
     for name, value, usable, expected in (
         ("images", images, images >= 1, "1 or more"),
         ("threshold", threshold, 0 <= threshold <= 1, "0 to 1"),
-        ("strips", strips, strips >= 0, "0 or more"),
     ):
         if not usable:
             raise InputError(
@@ -205,7 +211,8 @@ class _Measured:
     id: str
     bytes: list[int]
     """[G] of its pieces up to each group."""
-    likeness: Likeness
+    msssim: list[float]
+    """[G]"""
 
 
 def _draw(records: Records, images: int, seed: int) -> list[tuple[int, int]]:
@@ -245,15 +252,11 @@ def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasure
         if contents.opaque[image]:
             return None
         pieces = records.pieces(record, image)
-        likeness = compare(pieces, with_luma=True)
+        likeness = compare(pieces)
     except Damaged as error:
         return Unmeasured(name, "; ".join(fault.reason for fault in error.faults))
-    except DecodeError as error:
-        return Unmeasured(name, f"it does not decode: {error.reason}")
-    except LimitError as error:
-        return Unmeasured(name, error.problem)
-    except MissingExtraError as error:
-        return Unmeasured(name, f"it needs Pillow: {error.remedy}")
+    except (DecodeError, LimitError, MissingExtraError) as error:
+        return Unmeasured(name, f"it does not decode: {error}")
     sizes = np.cumsum([len(piece) for piece in pieces]).tolist()
     return _Measured(record, image, name, sizes, likeness)
 
@@ -264,8 +267,7 @@ def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasure
 def _groups(records: Records, measured: Sequence[_Measured]) -> Iterator[GroupQuality]:
     images = records.manifest.images
     for number, group in enumerate(groups_of(records.manifest)):
-        values = np.array([one.likeness.msssim[number] for one in measured])
-        lumas = [one.likeness.ssim_luma[number] for one in measured]
+        values = np.array([one.msssim[number] for one in measured])
         low, high = mean_interval(values, images)
         worst = int(values.argmin()) if measured and values.min() < 1 else None
         yield GroupQuality(
@@ -280,7 +282,6 @@ def _groups(records: Records, measured: Sequence[_Measured]) -> Iterator[GroupQu
             msssim_high=high,
             worst=None if worst is None else float(values[worst]),
             worst_id=None if worst is None else measured[worst].id,
-            ssim_luma=float(np.mean(lumas)) if measured else None,
         )
 
 
@@ -312,14 +313,6 @@ def mean_interval(
     return mean - reach, min(mean + reach, 1.0)
 
 
-def unmeasured_text(found: Quality) -> str:
-    """Why no image could be measured."""
-    return (
-        f"{found.opaque} of {found.sampled} sampled images are stored unchanged (the same at every "
-        f"fidelity), {len(found.unmeasured)} are damaged or cannot be decoded"
-    )
-
-
 def _suggest(groups: Sequence[GroupQuality], threshold: float) -> int | None:
     passing = (
         group.group for group in groups if group.msssim is not None and group.msssim >= threshold
@@ -335,7 +328,6 @@ def _frame(measured: Sequence[_Measured]) -> pa.Table:
             ("bytes", pa.int64()),
             ("fraction", pa.float64()),
             ("msssim", pa.float64()),
-            ("ssim_luma", pa.float64()),
         ]
     )
     rows = [
@@ -344,20 +336,9 @@ def _frame(measured: Sequence[_Measured]) -> pa.Table:
             "group": number + 1,
             "bytes": size,
             "fraction": size / one.bytes[-1],
-            "msssim": one.likeness.msssim[number],
-            "ssim_luma": one.likeness.ssim_luma[number],
+            "msssim": one.msssim[number],
         }
         for one in measured
         for number, size in enumerate(one.bytes)
     ]
     return pa.Table.from_pylist(rows, schema=schema)
-
-
-def _strips(records: Records, measured: Sequence[_Measured], count: int) -> Iterator[Strip]:
-    """Cuttings of images, from the one that suffers most at the lowest fidelity to the least."""
-    ranked = sorted(measured, key=lambda one: one.likeness.msssim[0])
-    places = np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int)
-    for one in (ranked[place] for place in places):
-        orientation = int(records.contents(one.record).orientations[one.image])
-        pieces = records.pieces(one.record, one.image)
-        yield strip(one.id, pieces, orientation, one.likeness.msssim)

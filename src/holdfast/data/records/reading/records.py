@@ -137,7 +137,7 @@ class Records:
             StoreError: if the store does not give it.
         """
         index = self.indexes[record]
-        wanted = self._checked(fidelity)
+        wanted = checked_fidelity(fidelity, self.groups, self.url)
         if have is not None and (have.record, have.index.sums) != (record, index.sums):
             raise ValueError(f"a prefix of record {have.record}, not of {record}")
         if have is not None and have.fidelity >= wanted:
@@ -191,7 +191,7 @@ class Records:
         contents, index, groups = (
             self.contents(record),
             self.indexes[record],
-            self._checked(fidelity),
+            checked_fidelity(fidelity, self.groups, self.url),
         )
         starts = contents.starts[:, :groups] + np.array(index.ends[:groups])
         ranges = list(
@@ -227,20 +227,6 @@ class Records:
             if google_crc32c.value(bytes(piece)) != crc
         ]
         return faults, found
-
-    def _checked(self, fidelity: int | None) -> int:
-        groups = self.groups
-        if fidelity is None:
-            return groups
-        if not 1 <= fidelity <= groups:
-            raise InputError(
-                "the dataset does not have this fidelity",
-                code="out-of-range",
-                path=self.store.where(""),
-                found=str(fidelity),
-                expected=f"1 to {groups}, or full",
-            )
-        return fidelity
 
     def _regions(self, record: int, first: int, stop: int) -> tuple[list[Buffer], list[int]]:
         """The regions [first, stop) of a record, and which of them are not what was written.
@@ -427,3 +413,27 @@ def _manifest_of(path: str, index: Index, contents: Contents) -> Manifest:
         schema=pa.schema(list(contents.columns.schema)),
         notes=dict(contents.settings),
     )
+
+
+def checked_fidelity(fidelity: object, groups: int, path: str | None = None) -> int:
+    """A fidelity (None and "full": the highest) as a number of groups.
+
+    Raises:
+        InputError: if the dataset does not have it.
+    """
+    if fidelity is None or fidelity == "full":
+        return groups
+    if (
+        isinstance(fidelity, bool)
+        or not isinstance(fidelity, (int, np.integer))
+        or not 1 <= fidelity <= groups
+    ):
+        raise InputError(
+            "the dataset does not have this fidelity",
+            code="out-of-range",
+            path=path,
+            place="fidelity",
+            found=str(fidelity),
+            expected=f"1 to {groups}, or full",
+        )
+    return int(fidelity)

@@ -1,4 +1,4 @@
-"""Where images come from: folders, WebDataset tars, MDS shards, TFRecords, Croissant."""
+"""Where images come from: folders, WebDataset tars, Croissant descriptions, dicts."""
 
 from __future__ import annotations
 

@@ -30,8 +30,6 @@ class Kind:
 
     type: pa.DataType
     json: bool = False
-    note: tuple[tuple[bytes, bytes], ...] = ()
-    """More for the field's metadata."""
 
     def __str__(self) -> str:
         if self.json:
@@ -82,18 +80,6 @@ def joined(one: Kind, two: Kind) -> Kind | None:
         return two
     if {one, two} == {INT, FLOAT}:
         return FLOAT
-    if {one, two} == {TEXT, BYTES}:
-        return BYTES
-    lists = [pa.types.is_list(kind.type) for kind in (one, two)]
-    if any(lists):
-        inner = joined(
-            *(
-                Kind(k.type.value_type) if is_ else k
-                for k, is_ in zip((one, two), lists, strict=True)
-            )
-        )
-        if inner is not None and not inner.json:
-            return Kind(pa.list_(inner.type))
     return None
 
 
@@ -176,7 +162,7 @@ class Columns:
         """
         if isinstance(value, int) and not isinstance(value, bool):
             self._see_int(name, value, path, place)
-        elif isinstance(value, str) and not isinstance(value, JsonText):
+        elif isinstance(value, str):
             self._see_text(name, value, path, place)
 
     def declare(self, name: str, kind: Kind, path: Path, place: str) -> None:
@@ -282,8 +268,7 @@ class Columns:
             return pa.field(
                 name, pa.string()
             )  # a column of nulls, and a type that every reader knows
-        metadata = dict(kind.note) | (JSON_TEXT if kind.json else {})
-        return pa.field(name, kind.type, metadata=metadata or None)
+        return pa.field(name, kind.type, metadata=JSON_TEXT if kind.json else None)
 
     def values(self, row: Mapping[str, object]) -> dict[str, object]:
         """A value of the agreed type for every column, None where the row has none."""
@@ -298,10 +283,10 @@ class Columns:
         if field.name == LABEL and self._classes is not None:
             return self._class(str(value))
         if self._kinds[field.name].json:
-            return value if isinstance(value, JsonText) else JsonText.of(value)
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         if pa.types.is_list(field.type):
-            values = value if isinstance(value, list) else [value]
-            return [_scalar(one, field.type.value_type) for one in values]
+            assert isinstance(value, list)
+            return [_scalar(one, field.type.value_type) for one in value]
         return _scalar(value, field.type)
 
     def _class(self, name: str) -> int:
@@ -317,26 +302,11 @@ class Columns:
         return self._classes[name]
 
 
-class JsonText(str):
-    """A text that is JSON already."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, value: object) -> JsonText:
-        """The JSON of a value."""
-        return cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
 def _scalar(value: object, type_: pa.DataType) -> object:
     if pa.types.is_float64(type_) and isinstance(value, int):
         return float(value)
     if pa.types.is_integer(type_) and isinstance(value, bool):
         return int(value)
-    if pa.types.is_string(type_) and isinstance(value, bytes):
-        return value.decode()
-    if pa.types.is_binary(type_) and isinstance(value, str):
-        return value.encode()
     return value
 
 

@@ -78,7 +78,7 @@ def chosen(metadata: Metadata, options: Options, path: Path) -> tuple[RecordSet,
         path=path,
         found="; ".join(_described(records) for records in metadata.record_sets) or "no record set",
         remedy="name the field of the image with image= (--image); or read the files without their "
-        "description: format=folder, webdataset, mds or tfrecord",
+        "description: format=folder or webdataset",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -42,6 +42,7 @@ class Example:
     """A value for every column of the source's schema; None where it has none."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """Images in a fixed order, each read by its number; what is held in memory are places, no images."""
 

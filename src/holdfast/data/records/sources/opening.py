@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from holdfast.data.records.sources import shards, tfrecord
+from holdfast.data.records.sources import shards
 from holdfast.data.records.sources.columns import LABEL
 from holdfast.data.records.sources.croissant_fields import description_at
 from holdfast.data.records.sources.example import Options, Source, named_as_image
 from holdfast.data.records.sources.folders import Folder
 from holdfast.data.records.sources.joining import Joined, read_table
-from holdfast.data.records.sources.mds import Mds
-from holdfast.data.records.sources.mds_shards import INDEX
-from holdfast.data.records.sources.tfrecord import TFRecord
+from holdfast.data.records.sources.rows import Rows
 from holdfast.data.records.sources.webdataset import WebDataset
 from holdfast.errors import InputError
 
-Format = Literal["auto", "folder", "webdataset", "mds", "tfrecord", "croissant"]
+Format = Literal["auto", "folder", "webdataset", "croissant"]
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """A folder of images may keep its columns in one of these, as the `datasets` library has it."""
 
 
 def open_source(
-    where: str | Path,
+    where: str | Path | Iterable[Mapping[str, object]],
     *,
     format: Format = "auto",
     columns: str | Path | None = None,
@@ -39,15 +37,15 @@ def open_source(
 
     Args:
         where: a folder of images; a tar, a folder of tars or a pattern such as ``shard-{000..012}.tar``;
-            an MDS folder with its `index.json`; a TFRecord, a folder of them or a pattern; a Croissant
-            description, or a folder with one.
+            a Croissant description, or a folder with one; or dicts, one for each image, with the bytes of
+            its file under "image" and its columns: what a reader of any other format gives.
         format: which of these; "auto" looks at the names, and takes a JSON file, or a folder's
             `croissant.json` or `metadata.json`, for a description if it is a schema.org Dataset that has
             record sets or says that it conforms to Croissant.
         columns: a table (CSV, JSON lines, Parquet) joined by its column `id` or `file_name`. A folder's
             own `metadata.jsonl`, `.csv` or `.parquet` is taken without being named.
-        image: the suffix (WebDataset), column (MDS), feature (TFRecord) or field (Croissant) of the image,
-            where several could be it.
+        image: the suffix (WebDataset), key (dicts) or field (Croissant) of the image, where several
+            could be it.
         label: the column that becomes `label`; texts become classes, numbered in the order of their names.
             Of a Croissant description, by default a field called so or else the one of dataType cr:Label.
         id: the column that holds the id; by default one called `id`, else what the format names images by.
@@ -64,8 +62,10 @@ def open_source(
             found=format,
             expected=", ".join(get_args(Format)),
         )
-    name = str(where)
     options = Options(image=image, label=label, id=id, drop=frozenset(drop), record_set=record_set)
+    if not isinstance(where, (str, Path)):
+        return Rows(where, options)
+    name = str(where)
     chosen = _format_of(name) if format == "auto" else format
     if record_set is not None and chosen != "croissant":
         raise InputError(
@@ -121,11 +121,9 @@ def _open(name: str, format: str, options: Options) -> Source:
         return Folder(Path(name), options)
     if format == "webdataset":
         return WebDataset(name, options)
-    if format == "croissant":
-        from holdfast.data.records.sources.croissant import Croissant
+    from holdfast.data.records.sources.croissant import Croissant
 
-        return Croissant(name, options)
-    return Mds(name, options) if format == "mds" else TFRecord(name, options)
+    return Croissant(name, options)
 
 
 def _format_of(name: str) -> str:
@@ -133,15 +131,11 @@ def _format_of(name: str) -> str:
     path = Path(name)
     if path.is_dir():
         return _format_of_folder(path)
-    if path.name == INDEX:
-        return "mds"
     if description_at(path) is not None:
         return "croissant"
     first = Path(shards.expand(name)[0] if shards.is_pattern(name) else name).name
     if ".tar" in first or first.endswith(".tgz"):
         return "webdataset"
-    if tfrecord.is_shard(first):
-        return "tfrecord"
     if not shards.is_pattern(name) and not path.exists():
         remedy = None
         if "://" in name:
@@ -151,34 +145,28 @@ def _format_of(name: str) -> str:
         "the format of this source cannot be inferred from its name",
         code="unknown-format",
         path=name,
-        expected="a folder, .tar, .tfrecord, an MDS index.json, or a Croissant description",
-        remedy="name the format: --format webdataset, mds, tfrecord, croissant or folder (format=)",
+        expected="a folder, .tar or a Croissant description",
+        remedy="name the format: --format webdataset, croissant or folder (format=); images of any other "
+        "format can be given to holdfast.data.records.write as dicts",
     )
 
 
 def _format_of_folder(path: Path) -> str:
-    entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
-    names = [entry.name for entry in entries if not entry.is_dir()]
-    if INDEX in names and (
-        any(".mds" in name for name in names) or b'"shards"' in (path / INDEX).read_bytes()
-    ):
-        return "mds"
     if description_at(path) is not None:
         return "croissant"
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    names = [entry.name for entry in entries if not entry.is_dir()]
     tars = [name for name in names if name.endswith((".tar", ".tar.gz", ".tgz"))]
-    records = [name for name in names if tfrecord.is_shard(name)]
-    if not tars and not records:
+    if not tars:
         return "folder"
     folders = [entry.name for entry in entries if entry.is_dir()]
-    images = [name for name in names if named_as_image(name)]
-    others = folders or images or (records if tars else [])
-    if others:
+    if others := folders or [name for name in names if named_as_image(name)]:
         raise InputError(
             "this folder could be read in several ways",
             code="ambiguous-format",
             path=path,
-            found=f"{(tars or records)[0]} beside {others[0]}",
-            remedy="name the format: --format webdataset, tfrecord or folder (format=); or give the "
-            "shards as a pattern",
+            found=f"{tars[0]} beside {others[0]}",
+            remedy="name the format: --format webdataset or folder (format=); or give the shards as a "
+            "pattern",
         )
-    return "webdataset" if tars else "tfrecord"
+    return "webdataset"

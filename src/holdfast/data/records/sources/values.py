@@ -93,10 +93,10 @@ def class_of(data: bytes, path: Path, place: str) -> int | str:
     return text
 
 
-def json_of(data: bytes | str, path: Path, place: str) -> object:
-    """Any JSON."""
+def json_object_of(data: bytes | str, path: Path, place: str) -> dict[str, object]:
+    """A JSON object."""
     try:
-        return json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(
             "this is not JSON",
@@ -105,11 +105,6 @@ def json_of(data: bytes | str, path: Path, place: str) -> object:
             place=place,
             found=f"{data[:60]!r} ({error})",
         ) from error
-
-
-def json_object_of(data: bytes | str, path: Path, place: str) -> dict[str, object]:
-    """A JSON object."""
-    value = json_of(data, path, place)
     if not isinstance(value, dict):
         raise InputError(
             "this JSON has no names for its values",

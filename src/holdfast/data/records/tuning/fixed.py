@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.records.loading.faults import OnFault
 from holdfast.data.records.loading.items import Recipe, Undecodable, check_columns, undecodable
-from holdfast.data.records.reading.prefixes import Damaged, Fault, assemble
+from holdfast.data.records.reading.prefixes import assemble
 from holdfast.data.records.reading.records import Records, open_records
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.remote import Buffer
@@ -38,11 +37,6 @@ class FixedBatches:
         batch_size: images a batch; the last batch has the rest.
         recipe: how an item is made of an image.
         collate: list of items -> batch.
-        keep: hold the bytes in memory; without it, they are read each time.
-        on_fault: "raise" the error of a damaged image, or else leave it out at every fidelity.
-
-    Attributes:
-        faults: of the images that were left out.
     """
 
     def __init__(
@@ -53,15 +47,12 @@ class FixedBatches:
         batch_size: int,
         recipe: Recipe,
         collate: Callable[[list[Any]], Any] = default_collate,
-        keep: bool = True,
-        on_fault: OnFault = "raise",
     ) -> None:
         self._records, self._batch_size = records, batch_size
         self._images = [int(image) for image in images]
-        self._recipe, self._collate, self._keep = recipe, collate, keep
+        self._recipe, self._collate = recipe, collate
         self._first = np.concatenate([[0], np.cumsum(records.manifest.counts)])
         self._pieces: dict[int, list[Buffer]] = {}
-        self._on_fault, self.faults = on_fault, dict[int, tuple[Fault, ...]]()
 
     @classmethod
     def drawn(
@@ -116,28 +107,18 @@ class FixedBatches:
         """The batches at a fidelity, 1 to G.
 
         Raises:
-            Damaged: if an image is damaged, and `on_fault` is "raise".
+            Damaged: if an image is damaged.
         """
         for start in range(0, len(self._images), self._batch_size):
-            items = []
-            for image in self._images[start : start + self._batch_size]:
-                try:
-                    items.append(self._item(image, fidelity))
-                except Damaged as error:
-                    if self._on_fault == "raise":
-                        raise
-                    self.faults[image] = error.faults
-            if items:
-                yield self._collate(items)
+            batch = self._images[start : start + self._batch_size]
+            yield self._collate([self._item(image, fidelity) for image in batch])
 
     def _item(self, image: int, fidelity: int) -> Any:
         record = int(np.searchsorted(self._first, image, side="right")) - 1
         place = image - int(self._first[record])
         pieces = self._pieces.get(image)
         if pieces is None:
-            pieces = self._records.pieces(record, place)
-            if self._keep:
-                self._pieces[image] = pieces
+            pieces = self._pieces[image] = self._records.pieces(record, place)
         contents = self._records.contents(record)
         row = {"id": contents.ids[place]}
         row |= {name: contents.table[name][place].as_py() for name in self._recipe.columns}

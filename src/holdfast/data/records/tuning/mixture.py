@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,18 +132,6 @@ class Mixture:
         uniform = (_scrambled(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         # "right": a fidelity whose share is zero ends where the one before it ends, and is not drawn.
         return (np.searchsorted(ends, uniform, side="right") + 1).astype(np.uint8)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The mixture as JSON: ``{"weights": {"1": 0.5, "full": 0.5}, "by": "record"}``."""
-        return {"weights": {str(key): float(w) for key, w in self.weights.items()}, "by": self.by}
-
-    @classmethod
-    def from_dict(cls, made: Mapping[str, Any]) -> Self:
-        """The mixture that `to_dict` wrote."""
-        weights: dict[Fidelity, float] = {
-            "full" if key == "full" else int(key): w for key, w in made["weights"].items()
-        }
-        return cls(weights, made["by"])
 
 
 def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

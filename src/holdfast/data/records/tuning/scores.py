@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 from holdfast.stats import jackknife_error
 
@@ -38,20 +38,6 @@ class Score:
         middle = math.atanh(_inside(self.value))
         reach = float(stdtrit(self.freedom, 0.5 + CONFIDENCE / 2)) * spread
         return math.tanh(middle - reach), math.tanh(middle + reach)
-
-    def surely_above(self, threshold: float) -> float:
-        """How sure it is that other batches would score above the threshold too, from 0 to 1.
-
-        Returns:
-            Student's t of the distance on Fisher's scale; NaN where the error is unknown.
-        """
-        spread = self._spread()
-        if spread is None:
-            return math.nan
-        distance = math.atanh(_inside(self.value)) - math.atanh(_inside(threshold))
-        if spread == 0:
-            return float(distance > 0)
-        return float(stdtr(self.freedom, distance / spread))
 
     def _spread(self) -> float | None:
         """The standard error on Fisher's scale, by the derivative of artanh."""

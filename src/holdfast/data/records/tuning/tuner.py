@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ class Tuner:
         warmup: first epochs at full fidelity: gradients of a fresh model say little.
         last_full: last epochs at full fidelity.
         patience: probes in a row that must allow a lower fidelity.
-        candidates: fidelities that are probed; by default all.
         storage_bound: tells whether this rank waits for storage, for example `Dataset.storage_bound`;
             without it the job is taken to be.
         process_group: of `torch.distributed`, whose ranks choose together; by default all.
@@ -79,8 +78,7 @@ class Tuner:
     warmup: int = 0
     last_full: int = 1
     patience: int = 2
-    candidates: Iterable[int] | None = None
-    storage_bound: Callable[[], bool] | None = None
+    storage_bound: Callable[[], bool | None] | None = None
     process_group: Any = None
     history: list[Choice] = field(default_factory=list, init=False)
     """A choice for each epoch, in order."""
@@ -106,16 +104,7 @@ class Tuner:
                 place="probe",
                 remedy="give probe=Probe(model, loss, batches), or a policy such as MsSsim",
             )
-        wanted = range(1, self.groups + 1) if self.candidates is None else self.candidates
-        self._candidates = tuple(sorted({*wanted, self.groups}))
-        if not 1 <= self._candidates[0] <= self._candidates[-1] <= self.groups:
-            raise InputError(
-                "the dataset does not have a candidate fidelity",
-                code="out-of-range",
-                place="candidates",
-                found=", ".join(map(str, self._candidates)),
-                expected=f"1 to {self.groups}",
-            )
+        self._candidates = tuple(range(1, self.groups + 1))
 
     def fidelity(self, epoch: int, loss: float | None = None) -> int:
         """Choose the fidelity of an epoch; all ranks call this at its start, and get the same.
@@ -141,7 +130,7 @@ class Tuner:
         return choice.fidelity
 
     def _choose(self, epoch: int, loss: float | None) -> Choice:
-        loss, bound = self._circumstances(loss)
+        loss, bound, told = self._circumstances(loss)
         if loss is not None:
             self._losses.append(loss)
         if epoch >= self.epochs - self.last_full:
@@ -151,22 +140,26 @@ class Tuner:
         present = self._current or self.groups
         if self.policy.probes and (epoch - self.warmup) % self.every:
             return Choice(epoch, present, "no probe is due")
-        told = bound if self.storage_bound else None
         if not bound and present == self.groups:
             # It could only be lowered, which must wait: the probe is spared.
             self._falling = []
-            return Choice(epoch, present, "storage does not hold the job up", (), told)
+            reason = "storage does not hold the job up"
+            if told is None:
+                reason = "whether storage holds the job up is not known yet"
+            return Choice(epoch, present, reason, (), told)
         scores = self._scores() if self.policy.probes else ()
         wish = self.policy.wish(Evidence(self.groups, self._current, scores, tuple(self._losses)))
         reason = self._follow(wish.needed, wish.allowed, wish.reason, bound)
         return Choice(epoch, self._current or self.groups, reason, scores, told)
 
-    def _circumstances(self, loss: float | None) -> tuple[float | None, bool]:
-        """The loss, and whether storage binds, on all ranks together."""
-        bound = self.storage_bound() if self.storage_bound else True
+    def _circumstances(self, loss: float | None) -> tuple[float | None, bool, bool | None]:
+        """The loss, whether the fidelity may fall for storage, and what was measured of that."""
+        told = self.storage_bound() if self.storage_bound else None
+        bound = bool(told) if self.storage_bound else True
         if ranks.together(self.process_group):
             _, loss, bound = ranks.agree((), (), loss, bound, group=self.process_group)
-        return loss, bound
+            told = bound if self.storage_bound else None
+        return loss, bound, told
 
     def _scores(self) -> tuple[Score, ...]:
         """Scores of the candidates, on all ranks together."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import xxhash
 
 from holdfast.data.records.format.layout import Image
-from holdfast.data.records.measuring.quality import measure
+from holdfast.data.records.measuring.comparing import measure
 from holdfast.data.records.sources import Example
 from holdfast.data.records.writing import transcoding
 from holdfast.data.records.writing.generations import Stored

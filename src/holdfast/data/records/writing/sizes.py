@@ -8,7 +8,7 @@ _NO_FRAMES = (0xC4, 0xC8, 0xCC)  # DHT, JPG and DAC, among the markers of JPEG's
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """(width, height) as stored of a JPEG (damaged ones, too), PNG, GIF, BMP, TIFF or WebP; else (0, 0)."""
+    """(width, height) as stored of a JPEG (damaged ones, too), PNG, GIF, BMP or WebP; else (0, 0)."""
     try:
         if data[:2] == b"\xff\xd8":
             return _jpeg(data)
@@ -17,12 +17,10 @@ def size_of(data: bytes) -> tuple[int, int]:
         if data[:4] == b"GIF8":
             return struct.unpack_from("<HH", data, 6)
         if data[:2] == b"BM":
-            if struct.unpack_from("<I", data, 14)[0] == 12:  # OS/2's header
-                return struct.unpack_from("<HH", data, 18)
+            if struct.unpack_from("<I", data, 14)[0] < 40:  # OS/2's header
+                return 0, 0
             width, height = struct.unpack_from("<ii", data, 18)
             return width, abs(height)  # negative where the first line is the uppermost
-        if data[:4] in (b"II*\0", b"MM\0*"):
-            return _tiff(data, "<" if data[:1] == b"I" else ">")
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             return _webp(data)
     except struct.error:  # the header is cut
@@ -43,19 +41,6 @@ def _jpeg(data: bytes) -> tuple[int, int]:
             return (width, height) if height else (0, 0)
         else:
             at += 2 + length
-
-
-def _tiff(data: bytes, order: str) -> tuple[int, int]:
-    (at,) = struct.unpack_from(f"{order}I", data, 4)
-    (count,) = struct.unpack_from(f"{order}H", data, at)
-    sides = {}
-    for entry in range(at + 2, at + 2 + 12 * count, 12):
-        tag, kind = struct.unpack_from(f"{order}HH", data, entry)
-        if tag in (256, 257) and kind in (3, 4):  # SHORT or LONG
-            sides[tag] = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", data, entry + 8)[
-                0
-            ]
-    return sides.get(256, 0), sides.get(257, 0)
 
 
 def _webp(data: bytes) -> tuple[int, int]:

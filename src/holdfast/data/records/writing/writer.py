@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -88,11 +88,11 @@ class Written:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return asdict(self) | {"groups": [asdict(group) for group in self.groups]}
+        return asdict(self)
 
 
 def write(
-    source: Source | str | Path,
+    source: Source | str | Path | Iterable[Mapping[str, object]],
     out: str | Path,
     *,
     record_size: int = 64,
@@ -132,8 +132,7 @@ def write(
     check_target(folder)
     if isinstance(source, (str, Path)):
         check_apart(source, folder)
-        source = open_source(source)
-    images = source
+    images = source if isinstance(source, Source) else open_source(source)
     programs = {"transcoder": turbojpeg.version()}
     if quality_images:
         programs["decoder"] = DECODER
