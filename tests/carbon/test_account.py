@@ -115,6 +115,38 @@ def test_measured_energy_goes_before_watts(text: str, store: Path, tmp_path: Pat
     assert jobs == pytest.approx({"1": 7.5, "2": 24.0, "3": 3.0})
     assert made.attempts_without_gpus == 0
     assert made.measured_share == pytest.approx(10.5 / 34.5)
+    assert made.jobs_unmatched == ("9,77" in text)
+    assert any(part.doubt for part in made.unknowns()) == ("9,77" in text)
+
+
+def test_no_value_of_slurm_is_no_energy(store: Path, tmp_path: Path) -> None:
+    rows = "JobIDRaw|ConsumedEnergyRaw\n1|4294967294\n2|18446744073709551614\n3|nan\n"
+    (tmp_path / "energy").write_text(rows)
+    made = account(store, 100.0, energy=tmp_path / "energy")
+    assert made.measured_share == 0
+    assert any(part.doubt for part in made.unknowns())
+
+
+def test_tasks_of_an_array_are_not_the_array(tmp_path: Path) -> None:
+    lines = [HEADER.replace("JobID", "JobID|JobIDRaw")]
+    for task, raw in ((1, 102), (2, 103), (3, 101)):
+        line = job(task, "ana", "COMPLETED", "2026-02-01T00:00:00", "2026-02-01T01:00:00", "n1", 1)
+        lines.append(line.replace(f"{task}|", f"101_{task}|{raw}|", 1))
+    (tmp_path / "sacct.psv").write_text("\n".join(lines) + "\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    files = {
+        "job,energy_kwh\n101,6\n": (0.0, 1),  # of all tasks, or of which?
+        "job,energy_kwh\n101_3,6\n": (6 / 6.8, 0),
+        "JobIDRaw|ConsumedEnergyRaw\n101|21600000\n": (6 / 6.8, 0),
+        "JobID|ConsumedEnergyRaw\n101_3|21600000\n": (6 / 6.8, 0),
+    }
+    for text, expected in files.items():
+        (tmp_path / "energy").write_text(text)
+        made = account(tmp_path / "store", 100.0, energy=tmp_path / "energy")
+        assert (made.measured_share, made.jobs_unmatched) == (
+            pytest.approx(expected[0]),
+            expected[1],
+        )
 
 
 def test_attempts_of_a_job_take_their_energies_in_order() -> None:

@@ -152,6 +152,28 @@ def test_electricity_maps_answers(tmp_path: Path) -> None:
     assert refusal(path, scope="lifecycle").code == "no-match"
 
 
+def test_rows_over_the_life_of_a_plant_and_direct_do_not_mix(tmp_path: Path) -> None:
+    rows = [
+        {"datetime": f"2024-01-01T0{n}:00:00Z", "carbonIntensity": 100, "emissionFactorType": kind}
+        for n, kind in enumerate(("lifecycle", "direct"))
+    ]
+    path = written(tmp_path, "em.json", json.dumps({"zone": "DE", "history": rows}))
+    assert refusal(path).code == refusal(path, scope="direct").code == "unknown-format"
+
+
+def test_hours_of_a_zone_that_is_half_an_hour_off(tmp_path: Path) -> None:
+    rows = [(f"2024-03-01T0{n}:00:00+05:30", value) for n, value in enumerate((0, 1000, 500, 500))]
+    found = read_signal(written(tmp_path, "ist.csv", typed(*rows)))
+    assert found.start_s % 3600 == 0
+    # From 18:30 UTC on: half an hour of the first, then halves of two each, half an hour of the last.
+    assert found.values == pytest.approx([0, 500, 750, 500, 500])
+
+
+def test_a_scope_that_a_file_does_not_state_is_refused() -> None:
+    assert refusal(EXAMPLE, scope="direct").code == "no-match"
+    assert read_signal(EXAMPLE, scope="lifecycle").scope == "lifecycle"
+
+
 def test_half_hours_of_great_britain(tmp_path: Path) -> None:
     intensities = [{"forecast": 266, "actual": 263}, {"forecast": 270, "actual": None}]
     data = [
@@ -176,16 +198,19 @@ ENTSOE = (
 )
 
 
+@pytest.mark.parametrize("behind", ["", " (CET/CEST)"])
 @pytest.mark.parametrize("written_as", ["{}.{}.2024 {}", "{}/{}/2024 {}:00"])
-def test_entsoe(written_as: str, tmp_path: Path) -> None:
+def test_entsoe(written_as: str, behind: str, tmp_path: Path) -> None:
     # The night in which clocks are put back: 2:00 is there twice, in quarters of an hour.
     times = [f"0{h}:{m:02d}" for h in (1, 2, 2, 3) for m in (0, 15, 30, 45)]
     spans = [written_as.format(27, 10, time) for time in times]
     rows = [
-        f'"BZN|DE","{span} - {span}",100,{300 + n},50,20,n/e,100\n' for n, span in enumerate(spans)
+        f'"BZN|DE","{span} - {span}{behind}",100,{300 + n},50,20,n/e,100\n'
+        for n, span in enumerate(spans)
     ]
-    path = written(tmp_path, "gen.csv", ENTSOE + "".join(rows))
-    found = read_signal(path, zone="BZN|DE")
+    header = ENTSOE.replace(" (CET/CEST)", "") if behind else ENTSOE
+    path = written(tmp_path, "gen.csv", header + "".join(rows))
+    found = read_signal(path, zone="BZN|DE", timezone="UTC")  # the file says its own
     assert (found.start_s, found.hours, found.zone) == (1729983600, 4, "BZN|DE")
     quarters = [(100 * 230 + gas * 490 + 100 * 11) / (200 + gas) for gas in range(300, 316)]
     assert found.values == pytest.approx(np.reshape(quarters, (4, 4)).mean(axis=1))

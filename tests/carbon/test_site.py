@@ -112,6 +112,7 @@ def test_prices_and_co2_together(carbon_price: float) -> None:
         ),
         ({"price": signal_of(PRICES[:40], "price"), "carbon_price": 8.0}, "no-match", None),
         ({"signal": signal_of(PRICES, "price")}, "conflict", "kind"),
+        ({"carbon_price": 80.0}, "missing-key", "--price"),
     ],
 )
 def test_refused(options: dict[str, Any], code: str, place: str | None) -> None:
@@ -119,6 +120,15 @@ def test_refused(options: dict[str, Any], code: str, place: str | None) -> None:
         plan(LOAD, options.pop("signal", signal_of(GRAMS)), **options)
     assert caught.value.code == code
     assert (caught.value.place or "").startswith(place or "")
+
+
+def test_hours_of_the_load_without_a_signal_are_told() -> None:
+    load = replace(LOAD, start_s=0)
+    made = plan(load, signal_of(GRAMS[:30]), cap=90)
+    assert made.hours_left_out == HOURS - 24
+    assert any(part.doubt for part in made.unknowns())
+    idle = Load((Workload("idle", np.zeros(HOURS)),))
+    assert plan(idle, signal_of(GRAMS)).gap <= 1e-6
 
 
 @pytest.mark.parametrize("text", ["1970-01-01T17:00", "1970-01-01T17:00Z..soon", "a..b..c"])

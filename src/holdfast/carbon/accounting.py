@@ -52,6 +52,7 @@ class Account(Answer):
         gpu_hours_lost: to failures and the preemptions that followed them.
         measured_share: of the energy, measured rather than GPUs x W.
         checkpoint_s: time between checkpoints: a failure loses half of it.
+        jobs_unmatched: of the file of measured energies, that the store does not have; None without one.
         signal: average intensity.
         pue: energy at the meter over that of the machines.
         watts_per_gpu: mean power.
@@ -65,6 +66,7 @@ class Account(Answer):
     gpu_hours_lost: float
     measured_share: float
     checkpoint_s: float
+    jobs_unmatched: int | None
     signal: Signal
     pue: float
     watts_per_gpu: float
@@ -77,7 +79,7 @@ class Account(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon account``."""
         names = ("attempts", "attempts_without_gpus", "gpu_hours", "gpu_hours_lost", "pue")
-        names = (*names, "measured_share", "checkpoint_s")
+        names = (*names, "measured_share", "checkpoint_s", "jobs_unmatched")
         return {
             **self.totals,
             **{name: getattr(self, name) for name in (*names, "watts_per_gpu")},
@@ -105,6 +107,12 @@ class Account(Answer):
             text = f"{share} of the energy ({brief(energy)} kWh) is in hours without an intensity."
             remedy = "Name a file that covers them."
             found.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
+        if self.jobs_unmatched or (self.jobs_unmatched == 0 and self.measured_share < 1):
+            text = (
+                f"{percent(self.measured_share)} of the energy is measured, the rest is GPUs x W; "
+                f"{counted(self.jobs_unmatched, 'job')} of the file of energies are not in the store."
+            )
+            found.append(Unknown(text, doubt=bool(self.jobs_unmatched) or not self.measured_share))
         if self.attempts_without_gpus:
             attempts = counted(self.attempts_without_gpus, "attempt")
             text = f"{attempts} ran with no known GPUs and no measured energy: it is not counted."
@@ -185,11 +193,12 @@ def account(
     signal = _checked(signal, start, stop)
     hours = (stop - start) / HOUR_S
     kwh, measured = gpus * watts_per_gpu / 1000 * hours, np.zeros(len(hours), bool)
+    unmatched = None if energy is None else 0
     if energy is not None:
-        energies = read_energies(energy)
-        # An array's task is named by its own number, or by its place in the array.
-        ids = zip(*(runs[name].to_pylist() for name in ("raw", "job")), strict=True)
-        found = matched(energies, [raw if raw in energies else job for raw, job in ids], start)
+        energies, key = read_energies(energy)
+        ids = runs[key].to_pylist()
+        unmatched = len(set(energies) - set(ids))
+        found = matched(energies, ids, start)
         measured = ~np.isnan(found) & (hours > 0)
         kwh = np.where(measured, found, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.
@@ -227,6 +236,7 @@ def account(
         gpu_hours_lost=lost.lost_gpu_hours,
         measured_share=float(kwh[measured].sum() / max(kwh.sum(), 1e-300)),
         checkpoint_s=log.assumptions.checkpoint_interval_s,
+        jobs_unmatched=unmatched,
         signal=signal,
         pue=pue,
         watts_per_gpu=watts_per_gpu,

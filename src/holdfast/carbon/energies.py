@@ -10,23 +10,26 @@ import numpy as np
 from holdfast.carbon.formats import read_records
 from holdfast.carbon.signals import FloatArray, refused
 
-# Column of the job, column of its energy, kWh per unit.
+# Column of the job, column of its energy, kWh per unit, and which id of a job the first one holds: its own,
+# which each task of an array has too, or "12_3" for such a task.
 FORMS = (
-    ("JobIDRaw", "ConsumedEnergyRaw", 1 / 3.6e6),
-    ("JobID", "ConsumedEnergyRaw", 1 / 3.6e6),
-    ("job", "energy_kwh", 1.0),
-    ("experiment_id", "energy_consumed", 1.0),
-    ("project_name", "energy_consumed", 1.0),
+    ("JobIDRaw", "ConsumedEnergyRaw", 1 / 3.6e6, "raw"),
+    ("JobID", "ConsumedEnergyRaw", 1 / 3.6e6, "job"),
+    ("job", "energy_kwh", 1.0, "job"),
+    ("experiment_id", "energy_consumed", 1.0, "raw"),
+    ("project_name", "energy_consumed", 1.0, "raw"),
 )
-# Slurm's "no value" lies above, in joules.
+# Slurm's "no value", in joules: of 32 bits, and all from here on.
+NO_VALUE_J = (2**32 - 2, 2**32 - 1)
 MOST_KWH = 1e9
 
 
-def read_energies(path: str | Path) -> dict[str, list[float]]:
-    """Job -> kWh of each of its attempts, in the file's order; a file of commas or of bars.
+def read_energies(path: str | Path) -> tuple[dict[str, list[float]], str]:
+    """Job -> kWh of each of its attempts, in the file's order, and which id that is: "raw" or "job".
 
     sacct prints a job's steps after it, and each measures whole nodes over its own time: the largest
-    of a job's rows is that of the job. An energy of zero is one that nothing measured.
+    of a job's rows is that of the job. An energy of zero is one that nothing measured. The file has
+    commas or bars.
 
     Raises:
         InputError: ``missing-column``, ``invalid-value`` and more, with the line.
@@ -34,14 +37,15 @@ def read_energies(path: str | Path) -> dict[str, list[float]]:
     records = read_records(Path(path))
     found = next((form for form in FORMS if {*form[:2]} <= {*records.columns}), None)
     if found is None:
-        expected = " or ".join(f"{job}, {energy}" for job, energy, _ in FORMS)
+        expected = " or ".join(f"{job}, {energy}" for job, energy, *_ in FORMS)
         columns = ", ".join(records.columns)[:200]
         raise refused("not energies of jobs", "missing-column", path, "line 1", columns, expected)
-    job_column, energy_column, factor = found
+    job_column, energy_column, factor, key = found
     energies: dict[str, list[float]] = {}
     jobs, values = records.column(job_column), records.numbers(energy_column)
     for place, text, value in zip(records.places, jobs, values, strict=True):
-        kwh = 0.0 if np.isnan(value) or value * factor > MOST_KWH else value * factor
+        none = np.isnan(value) or value * factor > MOST_KWH or (factor < 1 and value in NO_VALUE_J)
+        kwh = 0.0 if none else value * factor
         if kwh < 0:
             raise refused("not an energy", "invalid-value", path, place, f"{value:g}", "at least 0")
         job, _, step = text.partition(".")
@@ -50,7 +54,7 @@ def read_energies(path: str | Path) -> dict[str, list[float]]:
             attempts[-1] = max(attempts[-1], kwh)
         else:
             attempts.append(kwh)
-    return energies
+    return energies, key
 
 
 def matched(energies: dict[str, list[float]], jobs: Sequence[str], start: FloatArray) -> FloatArray:

@@ -201,9 +201,11 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         found = read(records, zone, scope)
     if not found.values:
         raise refused("no values", "empty-input", path)
-    for asked, there, name in ((zone, found.zone, "zone"), (scope, found.scope, "scope")):
-        if asked and there and asked != there:
-            raise refused(f"no such {name}", "no-match", path, f"--{name}", asked, there)
+    if zone and found.zone and zone != found.zone:
+        raise refused("no such zone", "no-match", path, "--zone", zone, found.zone)
+    if scope and scope != found.scope:
+        there = found.scope or "it says none"
+        raise refused("no such scope", "no-match", path, "--scope", scope, there)
     times = instants(path, found.times, found.places, found.clock or timezone)
     unique, counts = np.unique(times, return_counts=True)
     if len(unique) < len(times) and not found.repeats:
@@ -212,14 +214,20 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         raise refused("duplicate time", "duplicate", path, place, when)
     if len(unique) > 1:  # samples of five minutes are averaged
         found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
+    # Samples count in each hour of UTC by the seconds that they have in it: some zones are half hours off.
     start = int(unique[0]) // HOUR_S * HOUR_S
-    slots = (times - start) // HOUR_S
-    filled = ~np.isnan(found.values)
-    counts = np.bincount(slots[filled], minlength=slots.max() + 1)
-    totals = np.bincount(slots[filled], np.array(found.values)[filled], slots.max() + 1)
-    # An hour with less than half of its samples has no value.
-    enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
-    values = np.where(enough, totals / np.maximum(counts, 1), np.nan)
+    hours = int(unique[-1] + found.step_s - 1 - start) // HOUR_S + 1
+    given = np.array(found.values)
+    filled = ~np.isnan(given)
+    slots, own = (
+        (times[filled] - start) // HOUR_S,
+        np.minimum(found.step_s, HOUR_S - times[filled] % HOUR_S),
+    )
+    weights, slots = np.r_[own, found.step_s - own], np.minimum(np.r_[slots, slots + 1], hours - 1)
+    seconds = np.bincount(slots, weights, hours)
+    totals = np.bincount(slots, weights * np.tile(given[filled], 2), hours)
+    # An hour of which less than half is known has no value.
+    values = np.where(seconds >= HOUR_S / 2, totals / np.maximum(seconds, 1), np.nan)
     price = found.kind == "price"
     factor = 1.0 if price else _grams_per_kwh(path, found.unit)
     unit = found.unit if price else "gCO2/kWh"
@@ -310,9 +318,9 @@ def _entsoe(records: Records, zone: str, _scope: str) -> Samples:
     [span] = [name for name in records.columns if name.startswith("MTU")]
     column = next((n for n in records.columns if n in ("Area", "BZN")), None)
     samples = Samples(zone=records.of_zone(column, zone) if column else zone)
-    samples.clock = {"(UTC)": "UTC", "(CET/CEST)": "Europe/Brussels"}.get(
-        span.rpartition(" ")[2], ""
-    )
+    said = span + records.column(span)[0]  # in the header, or behind every span
+    zones = {"(UTC)": "UTC", "(CET/CEST)": "Europe/Brussels"}
+    samples.clock = next((clock for text, clock in zones.items() if text in said), "")
     times = []
     for place, cells in records.rows:
         start = cells[span].partition(" - ")[0].replace("/", ".")
@@ -426,12 +434,14 @@ def _electricity_maps_json(rows: list[Any], content: Any) -> Samples:
     """Electricity Maps' answers: a history, a range of the past, a forecast, or one hour."""
     zones = {str(row.get("zone", content.get("zone", ""))) for row in rows}
     scopes = {row.get("emissionFactorType", "") for row in rows}
+    if len(scopes) > 1:
+        raise ValueError(f"rows of different emissionFactorType: {sorted(scopes)}")
     samples = Samples(
         [row["datetime"] for row in rows],
         [row["carbonIntensity"] for row in rows],
         zone=zones.pop() if len(zones) == 1 else "",
         basis="consumption",
-        scope=str(scopes.pop()) if len(scopes) == 1 else "",
+        scope=str(scopes.pop()),
     )
     if rows := [row for row in rows if row.get("isEstimated")]:
         samples.notes.append(f"{counted(len(rows), 'value')} estimated by Electricity Maps.")

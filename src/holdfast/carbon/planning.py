@@ -49,7 +49,8 @@ class Plan(Answer):
         entitlements: [workload] over all windows.
         kg_cut: [workload].
         mwh_owed: [workload] energy that training needs after its window.
-        hours_left_out: at the end, of an incomplete window: neither planned nor in any figure.
+        hours_left_out: of the load, outside of the signal or of whole windows: neither planned nor in any
+            figure.
         signal: interpolated.
         settings: window_h, flex, cap_mw, ramp_mw_per_h, and of a rolling plan its horizon.
         extra: further keys of the JSON: the event, the cost of the energy, what a forecast lost.
@@ -105,7 +106,9 @@ class Plan(Answer):
     @property
     def gap(self) -> float:
         """(objective - bound) / |objective|: by how much another plan could be better, at most."""
-        return max(self.objective - self.bound, 0.0) / max(abs(self.objective), 1e-12)
+        missing = max(self.objective - self.bound, 0.0)
+        # Where there is nothing to emit, a solver's last digits are no share of it.
+        return missing / abs(self.objective) if abs(self.objective) > 1e-6 else min(missing, PROVEN)
 
     @property
     def jain(self) -> float | None:
@@ -188,8 +191,8 @@ class Plan(Answer):
             )
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
-            text = f"{hours} at the end do not fill a window: not planned, not in the figures."
-            found.append(Unknown(text))
+            text = f"{hours} outside of the signal or of whole windows: not planned, not in the figures."
+            found.append(Unknown(text, doubt=True))
         return found
 
     def sections(self) -> Sequence[Section]:
@@ -311,6 +314,7 @@ class Problem:
         grams: [H] signal of every hour.
         start_s: start of the first hour.
         weights: [H] what a plan minimizes per MWh: grams, and the price of energy in CO2 of its worth.
+        outside: hours of the load of which the signal says nothing.
         prices: [H] money per MWh.
     """
 
@@ -319,6 +323,7 @@ class Problem:
     grams: FloatArray
     start_s: int
     weights: FloatArray
+    outside: int = 0
     prices: FloatArray | None = None
 
     @property
@@ -397,8 +402,11 @@ def aligned(
     own = slice((first - start) // HOUR_S, (end - start) // HOUR_S)
     grams = signal.between(first, end)
     workloads = tuple(Workload(each.name, each.power[own], each.spec) for each in load.workloads)
+    outside = 0 if load.start_s is None else load.hours - len(grams)
+    if price is None and carbon_price is not None:
+        raise refused("a price of CO2 needs one of energy", "missing-key", None, "--price")
     if price is None:
-        return Problem(workloads, signal, grams, first, grams)
+        return Problem(workloads, signal, grams, first, grams, outside)
     if price.kind != "price":
         raise refused("not a price", "conflict", price.source, "kind", price.kind, "price")
     if carbon_price is None or not 0 < carbon_price < np.inf:
@@ -411,7 +419,8 @@ def aligned(
         expected = f"all hours from {utc(first)} to {utc(end)}"
         raise refused("hours without a price", "no-match", price.source, None, found, expected)
     prices = price.between(first, end)
-    return Problem(workloads, signal, grams, first, grams + 1000 * prices / carbon_price, prices)
+    weights = grams + 1000 * prices / carbon_price
+    return Problem(workloads, signal, grams, first, weights, outside, prices)
 
 
 def plan(
@@ -548,7 +557,7 @@ def collected(
         entitlements=summed(made, lambda _, part, __: part.entitlement),
         kg_cut=cut,
         mwh_owed=summed(made, lambda _, part, each: float(part.penalty.owed(each).sum())),
-        hours_left_out=len(problem.grams) - hours,
+        hours_left_out=len(problem.grams) - hours + problem.outside,
         signal=problem.signal,
         settings={"window_h": float(len(windows[0].grams)), **settings},
         extra=extra,

@@ -338,3 +338,16 @@ def test_what_is_no_sum_of_a_tree_is_refused(function: object, n: int, code: str
     with pytest.raises(InputError) as caught:
         summation_order(function, n)
     assert caught.value.code == code
+
+
+def test_complex_results_are_compared_whole() -> None:
+    def inputs(generator: torch.Generator) -> list[torch.Tensor]:
+        return [torch.randn(16, generator=generator)]
+
+    both = {"fft": torch.fft.fft, "mirrored": lambda x: torch.fft.fft(x).conj()}
+    found = compare(both, inputs, dtypes=["fp32"], seeds=2)
+    verdicts = {(row["implementation"], row["verdict"] == "ok") for row in found.rows}
+    assert verdicts >= {("fft", True), ("mirrored", False)}
+    with pytest.raises(InputError) as caught:
+        compare(both, lambda g: [torch.randn(4, dtype=torch.complex64, generator=g)], seeds=1)
+    assert caught.value.code == "unsupported"

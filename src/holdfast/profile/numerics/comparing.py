@@ -221,6 +221,8 @@ class _Sample:
 
     def __init__(self, inputs: Sequence[Tensor], dtype: str, seed: int, gradients: bool) -> None:
         self._kind, self._form = DTYPES[dtype], format_of(dtype)
+        if any(x.is_complex() for x in inputs):
+            raise refused("inputs are complex", "unsupported", "inputs", "complex", "real numbers")
         self._inputs = [in_format(x, self._kind) for x in inputs]
         self._seed, self._gradients = seed, gradients
         self.unmatched: set[str] = set()
@@ -320,8 +322,9 @@ def _outputs(value: Any, name: str = "output") -> dict[str, Tensor]:
     Raises:
         InputError: ``unsupported`` where there is none.
     """
-    if isinstance(value, Tensor):
-        return {name: value}
+    if isinstance(value, Tensor):  # a complex number is two real ones
+        real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+        return {name: real}
     found: dict[str, Tensor] = {}
     if isinstance(value, Mapping):
         parts = [(f"{name} {key}", each) for key, each in value.items()]

@@ -158,6 +158,7 @@ class SpikeDetector:
             if _median(np.array(latest)) <= level:
                 del self._lost[place]
                 spike.state, spike.end_step = "recovered", step
+                self._lowest_step = step  # a further rise begins after it
                 self._recent["loss"].clear()
                 return spike
         return None
