@@ -56,6 +56,7 @@ OTHERS = {
     ("fleet/formats/sacct_text.py", "b'(?m)^%b$' % re.escape"): "an escaped text",
     ("fleet/taxonomy.py", "getattr(rule, 'pattern'"): "ours are in its TOML, others the user's own",
     ("fleet/taxonomy.py", "rule.pattern"): "ours are in its TOML, others the user's own",
+    ("sparse/layers.py", "f'{re.escape(start)}(we"): "an escaped text, then classes",
     ("lm/query/canonical/patterns.py", "f'(?:{text})+'"): "one class",
     ("lm/query/regex/characters.py", "expression"): "one class",
     ("lm/safety/grading.py", "'|'.join(refusals[key])"): "ours, in its TOML",

@@ -16,7 +16,7 @@ from holdfast import sparse
 from holdfast.errors import InputError
 from holdfast.sparse import Narang, Pruner
 from holdfast.sparse.layers import pack_state
-from sparse.test_packing import pruned
+from pruned_modules import pruned
 
 
 def equal(found: Any, expected: Any) -> None:

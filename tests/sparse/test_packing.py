@@ -20,17 +20,7 @@ from torch import nn
 from holdfast import sparse
 from holdfast.errors import InputError
 from holdfast.sparse.matrices import LAYOUTS, SparseMatrix
-
-
-def pruned(module: nn.Module, share: float = 0.9, block: int = 1, seed: int = 0) -> nn.Module:
-    """The module with random zeros, or blocks of them, in its matrices."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in module.parameters():
-            if weight.ndim == 2:
-                kept = torch.rand(weight.shape, generator=generator)[::block] >= share
-                weight *= kept.repeat_interleave(block, 0)[: len(weight)]
-    return module.eval()
+from pruned_modules import pruned
 
 
 def bytes_of(dense: np.ndarray, layout: str) -> int:
