@@ -20,6 +20,7 @@ import source_files as made
 from source_files import check_consistent
 
 from holdfast.data.records.sources import Source, open_source
+from holdfast.data.records.sources.joining import read_table
 from holdfast.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -370,3 +371,17 @@ def test_dicts_that_cannot_be_stored_are_refused(rows: list[dict[str, Any]], cod
     with pytest.raises(InputError) as caught:
         open_source(rows)
     assert caught.value.code == code
+
+
+def test_numbers_that_do_not_give_back_their_text_stay_texts(tmp_path: Path) -> None:
+    text = "file_name,zip,id,flag,n,x,long\n"
+    text += "a.jpg,01231,12345678901234567891,NA,3,0.5,1234567890123456789\n"
+    text += "b.jpg,10001,12345678901234567892,,-4,1e3,5\n"
+    (tmp_path / "m.csv").write_text(text)
+    first, second = read_table(tmp_path / "m.csv").rows
+    assert first == {
+        "file_name": "a.jpg", "zip": "01231", "id": "12345678901234567891", "flag": "NA",
+        "n": 3, "x": 0.5, "long": 1234567890123456789,
+    }  # fmt: skip
+    assert (second["zip"], second["id"][-1], second["flag"]) == ("10001", "2", None)
+    assert (second["n"], second["x"], second["long"]) == (-4, 1000.0, 5)

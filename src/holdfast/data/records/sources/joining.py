@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -185,13 +186,28 @@ def read_table(path: Path) -> Table:
     return Table(path, table.to_pylist(), kinds)
 
 
+# What a number would not give back: 007, and more digits than a float holds.
+_LOSSY = {pa.int64(): r"^[+-]?0[0-9]", pa.float64(): r"^[+-]?(0[0-9]|[0-9]{16,}$)"}
+
+
 def _csv(path: Path, delimiter: str) -> pa.Table:
-    as_text = {key: pa.string() for key in KEYS}  # 007 is a name, not the number 7
-    return pa.csv.read_csv(
-        path,
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(column_types=as_text, strings_can_be_null=True),
-    )
+    """Columns of numbers as such, where a number gives back what is written; NA is a text."""
+
+    def read(*texts: str) -> pa.Table:
+        return pa.csv.read_csv(
+            path,
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys((*KEYS, *texts), pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+
+    forms = {each.name: _LOSSY[each.type] for each in read().schema if each.type in _LOSSY}
+    texts = read(*forms)
+    found = {n: pc.match_substring_regex(texts[n], form) for n, form in forms.items()}
+    return read(*(n for n, lossy in found.items() if pc.any(lossy).as_py()))
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
