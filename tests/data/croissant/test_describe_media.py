@@ -348,3 +348,11 @@ def test_of_two_columns_that_name_files_of_a_set_the_first_counts(tmp_path: Path
     assert loaded(made, "pairs") == [
         {"left": left, "right": right, "image": files[f"img/{left}"]} for left, right in rows
     ]
+
+
+def test_a_file_that_a_table_names_and_the_folder_lacks_is_told(tmp_path: Path) -> None:
+    write(tmp_path, images("img/1.jpg", "img/2.jpg"))
+    write_csv(tmp_path / "table.csv", ["file_name"], [["1.jpg"], ["2.jpg"], ["gone.jpg"]])
+    made = described(tmp_path)
+    assert "references" not in fields(made, "table")["file_name"]
+    assert [note for note in made.notes if note.about == "table" and "'file_name'" in note.text]

@@ -42,17 +42,21 @@ class Named:
 
 def find_named(
     connection: duckdb.DuckDBPyConnection, table: Table, media: Sequence[tuple[str, Media]]
-) -> dict[str, Named]:
-    """Column -> the files that its values name, all of them; of each set of files the first column.
+) -> tuple[dict[str, Named], list[str]]:
+    """The columns whose values all name files; of each set of files the first.
 
     Args:
         connection: that can read the table.
         table: the table, whole.
         media: record sets of files.
+
+    Returns:
+        Column -> the files that it names, and a sentence about each column of which only most values do.
     """
     import pyarrow as pa
 
     found: dict[str, Named] = {}
+    partly: dict[str, str] = {}
     texts = {
         name: f"CAST({table.sql[name]} AS VARCHAR)"
         for name, kind in table.comparable.items()
@@ -67,7 +71,11 @@ def find_named(
                 values = counted[column].distinct
                 found[column] = Named(record_set, form, regex, values, len(names))
                 break
-    return found
+            for name, c in counted.items():
+                if c.distinct < 2 * c.found[0] < 2 * c.distinct:
+                    missing = f"{c.distinct - c.found[0]:,} of {c.distinct:,} values of {name!r}"
+                    partly[name] = f"{missing} name no file of {record_set!r}: no reference written"
+    return found, [text for name, text in partly.items() if name not in found]
 
 
 def _forms(files: Media) -> Iterator[tuple[str, str, list[str]]]:

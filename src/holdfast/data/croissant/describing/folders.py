@@ -171,7 +171,10 @@ def _record_sets(
         for name in tables:
             found[name], said = find_references(connection, name, tables, keys)
             notes += [Note(name, "unknown", text) for text in said]
-        named = {name: find_named(connection, table, named_media) for name, table in tables.items()}
+        named = {}
+        for name, table in tables.items():
+            named[name], said = find_named(connection, table, named_media)
+            notes += [Note(name, "unknown", text) for text in said]
     called = [one for columns in named.values() for one in columns.values()]
     for name, each in named_media:
         forms = {one.form: one.regex for one in called if one.record_set == name}
