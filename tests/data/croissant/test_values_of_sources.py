@@ -236,11 +236,14 @@ def test_columns_with_misfits_are_kept_as_text_on_request(tmp_path: Path) -> Non
         assert [row["s/n"] for row in first] == ["1", "NA", "x", "2.5"]
         assert first.schema.field("s/n").type == pa.string()
         assert first.misfits() == {"s/n": 2}
-        # A condition tests the values that fit.
-        found = dataset.records("s", on_misfit="keep", filters={"n": 1})
-        assert [row["s/w"] for row in found] == ["a"]
-        found = dataset.records("s", on_misfit="keep", filters="n IS NULL")
-        assert [row["s/n"] for row in found] == ["NA", "x", "2.5"]
+        for filters in ({"n": 1}, "n IS NULL", "n = '2.5'", "w = 'a' AND n > 0"):
+            for columns in (None, ["w"]):
+                with pytest.raises(InputError) as caught:
+                    list(dataset.records("s", on_misfit="keep", filters=filters, columns=columns))
+                assert (caught.value.code, caught.value.place) == ("conflict", "s/n")
+        found = dataset.records("s", on_misfit="keep", filters={"w": "a"})
+        assert [row["s/n"] for row in found] == ["1"]
+        assert [row["n"] for row in first.sql("SELECT n FROM records WHERE n = '2.5'")] == ["2.5"]
         second = dataset.records("r", on_misfit="keep", columns=["w"])
         assert [row["r/w"] for row in second] == ["a", "b", "1.5", "3"]
         assert second.misfits() == {"r/w": 2}

@@ -14,13 +14,15 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.lazy_table import LazyTable, Opened
 from holdfast.data.croissant.planning.assembling import Assembler
-from holdfast.data.croissant.planning.filters import Filters, conditions, field_named
+from holdfast.data.croissant.planning.filters import Condition, Filters, conditions, field_named
 from holdfast.data.croissant.planning.plan import Outline, Planner
 from holdfast.data.croissant.planning.splits import named_splits
 from holdfast.data.croissant.planning.values import comes_as_declared, declared_type
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
+    import duckdb
+
     from holdfast.data.croissant.loading.dataset import Dataset
 
 
@@ -92,15 +94,17 @@ class LazyRecordSet(LazyTable):
                 path=self.dataset.path,
                 expected="one or more: they are the columns",
             )
-        filters = self.asked.filters
         with self.dataset.connect() as connection:
-            if isinstance(filters, Mapping):
-                filters = named_splits(
-                    self.dataset.fields, self.record_set, filters, self.dataset.small_records
-                )
-            chosen = conditions(connection, self.record_set, filters)
+            chosen = self._conditions(connection)
             planner = Planner(connection, self.dataset.fields, self.dataset.resources)
             return planner.outline(self.record_set, self._wanted, chosen)
+
+    def _conditions(self, connection: duckdb.DuckDBPyConnection) -> list[Condition]:
+        filters = self.asked.filters
+        if isinstance(filters, Mapping):
+            fields, small = self.dataset.fields, self.dataset.small_records
+            filters = named_splits(fields, self.record_set, filters, small)
+        return conditions(connection, self.record_set, filters)
 
     def members(self) -> list[Member]:
         """The files that can hold the records, without those that a filter on names rules out."""
@@ -124,7 +128,23 @@ class LazyRecordSet(LazyTable):
             # What stays text may not fit the types of fields that take their values from it.
             found |= {name: number for name, number in more if name not in found}
             if self.asked.on_misfit != "keep" or not more:
-                return found
+                break
+        if self.asked.on_misfit == "keep":
+            self._refuse_filters(found)
+        return found
+
+    def _refuse_filters(self, kept: Collection[str]) -> None:
+        """A condition is planned on a field's declared type, which one that is kept as text has not."""
+        with self.dataset.connect() as connection:
+            uses = [use.field.id for each in self._conditions(connection) for use in each.uses]
+        if name := next((name for name in uses if name in kept), None):
+            raise InputError(
+                "a filter on a column that is kept as text",
+                code="conflict",
+                path=self.dataset.path,
+                place=name,
+                remedy="leave the filter out and ask the text with sql(), or read misfits as null",
+            )
 
     def kept(self) -> Collection[str]:
         """Ids of the fields that are text because not all values fit their types."""
