@@ -162,7 +162,8 @@ def _impossible(
         between = "it ran for {} than from its start to its end"
         surplus = of["runtime_s"] - spent_s
         yield surplus > CLOCK_SLACK_S, between.format("longer")
-        yield surplus < -SUSPENDED_S, between.format("far less")
+        never = (of["runtime_s"] == 0) & (spent_s > CLOCK_SLACK_S)  # nobody suspends it at once
+        yield (surplus < -SUSPENDED_S) | never, between.format("far less")
         last_seen = of["start_s"] + of["runtime_s"]
         running = np.isnan(of["end_s"]) & (last_seen > now)
         yield running, "it has run for longer than since its start"
