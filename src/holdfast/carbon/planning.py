@@ -36,8 +36,8 @@ class Plan(Answer):
         strength: as of `plan`.
         kg_before: CO2 without the plan.
         kg_after: CO2 with it, and with what curtailed training emits when it is made up for.
-        kg_always: of what it saves, what a plan that knows no signal saves too: by curtailing in all
-            hours alike what has no penalty (``efficient``: what costs less than it saves).
+        kg_always: what a plan that knows no signal saves, by curtailing in all hours alike what has no
+            penalty (``efficient``: what costs less than it saves). A ramp can leave less than that.
         objective: what the policy minimizes (kg CO2, or penalty units), summed over the windows.
         bound: the dual bound: no plan has a lower objective.
         names: of the workloads.
@@ -89,8 +89,9 @@ class Plan(Answer):
 
     @property
     def always_share(self) -> float:
-        """Share of the CO2 that is saved without a signal."""
-        return self.kg_always / self.kg_before if self.kg_before else 0.0
+        """Share of the CO2 that is saved without a signal: of what the plan saves, at most all."""
+        kg = min(self.kg_always, self.kg_before - self.kg_after)
+        return kg / self.kg_before if self.kg_before else 0.0
 
     @property
     def peaks(self) -> tuple[float, float]:
@@ -545,7 +546,7 @@ def collected(
         strength=strength,
         kg_before=kg_before,
         kg_after=kg_before - float(cut.sum()),
-        kg_always=min(float(summed(always, Window.cut).sum()), float(cut.sum())),
+        kg_always=float(summed(always, Window.cut).sum()),
         objective=sum(one.objective for one in solved) + constant,
         bound=sum(one.bound for one in solved) + constant,
         names=tuple(workload.name for workload in problem.workloads),

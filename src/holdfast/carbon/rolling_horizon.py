@@ -44,7 +44,8 @@ def rolling(
     """Plan every day over the next `HORIZON_H` on a forecast, and keep its first day.
 
     Energy that is put off is carried over, and due by the end of every horizon. The same with perfect
-    foresight is the oracle; the keys of `Plan.extra` compare both: kept_share (of the oracle's cut),
+    foresight is the oracle; the keys of `Plan.extra` compare both: kept_share (of the oracle's cut beyond
+    what needs no signal; below 0 where the forecast misleads: then plan without one),
     regret (penalty units, or kg CO2 without a strength), saved_share_oracle.
 
     Args:
