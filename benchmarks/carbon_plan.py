@@ -29,7 +29,7 @@ import numpy as np
 from holdfast import carbon
 from holdfast.carbon.comparing import BASELINES, compare
 from holdfast.carbon.fitting import Jobs, fit_penalty, simulate
-from holdfast.carbon.planning import aligned
+from holdfast.carbon.problems import aligned
 from holdfast.carbon.rolling_horizon import course
 from holdfast.carbon.workloads import WorkloadSpec
 from measuring import Run, compared, limited, machine, run, summary

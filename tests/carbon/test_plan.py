@@ -13,8 +13,9 @@ import pytest
 
 from holdfast.carbon.comparing import BASELINES, best_baseline, compare
 from holdfast.carbon.formats import read_signal
-from holdfast.carbon.planning import Plan, aligned, fairness, plan
+from holdfast.carbon.planning import Plan, fairness, plan
 from holdfast.carbon.policies import Window, efficient, fair, part_of
+from holdfast.carbon.problems import aligned
 from holdfast.carbon.rolling_horizon import recent_days, rolling
 from holdfast.carbon.signals import FloatArray, Signal
 from holdfast.carbon.workloads import (

@@ -17,7 +17,8 @@ import pytest
 from scipy.optimize import linprog
 
 from holdfast import carbon
-from holdfast.carbon.planning import Event, Plan, plan
+from holdfast.carbon.planning import Plan, plan
+from holdfast.carbon.problems import Event
 from holdfast.carbon.signals import FloatArray, Signal
 from holdfast.carbon.workloads import Load, Workload, WorkloadSpec
 from holdfast.errors import InputError

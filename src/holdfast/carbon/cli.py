@@ -135,8 +135,8 @@ def plan(
     """
     from holdfast import progress
     from holdfast.carbon.formats import read_signal
-    from holdfast.carbon.planning import Event
     from holdfast.carbon.planning import plan as run
+    from holdfast.carbon.problems import Event
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
     from holdfast.carbon.signals import refused

@@ -27,8 +27,9 @@ from scipy.optimize import brentq
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table
-from holdfast.carbon.planning import DAY_H, POLICIES, Plan, aligned, collected, solve
+from holdfast.carbon.planning import DAY_H, POLICIES, Plan, collected, solve
 from holdfast.carbon.policies import Part, Solved, Window, efficient
+from holdfast.carbon.problems import aligned
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
 from holdfast.numbers import brief, percent

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast import progress
-from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned, collected, per_kg
+from holdfast.carbon.planning import DAY_H, Plan, collected, per_kg
 from holdfast.carbon.policies import Window, efficient, part_of
+from holdfast.carbon.problems import Problem, aligned
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
 
