@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from holdfast.carbon.fitting import fit_penalty, read_jobs
     from holdfast.carbon.formats import read_signal
     from holdfast.carbon.planning import plan
+    from holdfast.carbon.problems import Event
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
     from holdfast.carbon.signals import Signal
     from holdfast.carbon.workloads import Load, Workload, read_load
 
 _HOMES = {
+    "Event": "problems",
     "Load": "workloads",
     "Signal": "signals",
     "Workload": "workloads",
@@ -40,6 +42,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Event",
     "Load",
     "Signal",
     "Workload",

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.carbon.api_answers import ANSWERS, of_json
+from holdfast.carbon.samples import Samples, kind_of
 from holdfast.carbon.signals import (
     HOUR_S,
     LIFECYCLE_FACTORS,
     FloatArray,
     IntArray,
-    Kind,
     Signal,
     mix_intensity,
     refused,
@@ -146,33 +145,6 @@ def read_text(path: Path) -> str:
         return source.read().decode("utf-8-sig", errors="replace")
 
 
-@dataclass
-class Samples:
-    """What a reader found in a file, in its own unit and order.
-
-    Attributes:
-        times: start of each sample; texts are read by `instants`.
-        values: in `unit`; NaN where there is none.
-        places: for messages.
-        step_s: length of a sample, at most.
-        clock: time zone that the format states, of times that name none.
-        repeats: several samples may be of the same time.
-    """
-
-    times: Sequence[datetime | str] = ()
-    values: list[float] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    kind: Kind = "average"
-    unit: str = "gCO2/kWh"
-    zone: str = ""
-    basis: str = ""
-    scope: str = ""
-    step_s: int = HOUR_S
-    clock: str = ""
-    repeats: bool = False
-    notes: list[str] = field(default_factory=list)
-
-
 def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "") -> Signal:
     """An hourly signal from a file; the format is detected.
 
@@ -189,14 +161,14 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
     path = Path(path)
     text = read_text(path)
     if text.lstrip()[:1] in ("{", "["):
-        found = _of_json(path, text)
+        found = of_json(path, text)
     else:
         records = read_records(path, text, zone)
         read = next((read for _, fits, read in _TABLES if fits(records.columns)), None)
         if read is None:
             columns = ", ".join(records.columns)[:200]
             known = ", ".join(dict.fromkeys(name for name, _, _ in _TABLES))
-            expected = f"{known} (timestamp,value,unit,kind), or JSON of {', '.join(_JSON)}"
+            expected = f"{known} (timestamp,value,unit,kind), or JSON of {', '.join(ANSWERS)}"
             raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
         found = read(records, zone, scope)
     if not found.values:
@@ -239,7 +211,7 @@ def recognize(head: bytes) -> str:
     """The name of the signal format that the first bytes of a file show; empty if none."""
     text = head.decode("utf-8-sig", errors="replace")
     if text.lstrip()[:1] in ("{", "["):
-        return next((name for name, (mark, _) in _JSON.items() if f'"{mark}"' in text), "")
+        return next((name for name, (mark, _) in ANSWERS.items() if f'"{mark}"' in text), "")
     header = next(csv.reader(io.StringIO(text.lstrip(), newline="")), [])
     columns = [" ".join(name.split()) for name in header]
     return next((name for name, fits, _ in _TABLES if fits(columns)), "")
@@ -404,91 +376,8 @@ def _typed_table(records: Records, zone: str, _scope: str) -> Samples:
                 raise refused(problem, "conflict", records.path, where, found, first[column])
     samples.times, samples.places = records.column("timestamp"), records.places
     samples.values = records.numbers("value")
-    samples.kind, samples.unit = _kind(records.path, "kind", first["kind"]), first["unit"]
+    samples.kind, samples.unit = kind_of(records.path, "kind", first["kind"]), first["unit"]
     return samples
-
-
-def _kind(path: Path, place: str, text: str) -> Kind:
-    if text not in ("average", "marginal", "price"):
-        problem, expected = "unknown kind of signal", "average, marginal or price"
-        raise refused(problem, "invalid-value", path, place, text, expected)
-    return cast("Kind", text)
-
-
-def _watttime(rows: list[Any], content: Any) -> Samples:
-    """WattTime's answer of version 3: {"data": [...], "meta": {...}}."""
-    meta = content["meta"]
-    kind = str(meta["signal_type"])
-    return Samples(
-        [row["point_time"] for row in rows],
-        [row["value"] for row in rows],
-        kind={"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind),  # type: ignore[arg-type]
-        unit=str(meta["units"]).replace("lbs_co2_per_mwh", "lbs/MWh"),
-        zone=str(meta.get("region", "")),
-        scope="direct",
-        step_s=int(meta.get("data_point_period_seconds") or HOUR_S),
-    )
-
-
-def _electricity_maps_json(rows: list[Any], content: Any) -> Samples:
-    """Electricity Maps' answers: a history, a range of the past, a forecast, or one hour."""
-    zones = {str(row.get("zone", content.get("zone", ""))) for row in rows}
-    scopes = {row.get("emissionFactorType", "") for row in rows}
-    if len(scopes) > 1:
-        raise ValueError(f"rows of different emissionFactorType: {sorted(scopes)}")
-    samples = Samples(
-        [row["datetime"] for row in rows],
-        [row["carbonIntensity"] for row in rows],
-        zone=zones.pop() if len(zones) == 1 else "",
-        basis="consumption",
-        scope=str(scopes.pop()),
-    )
-    if rows := [row for row in rows if row.get("isEstimated")]:
-        samples.notes.append(f"{counted(len(rows), 'value')} estimated by Electricity Maps.")
-    return samples
-
-
-def _uk(rows: list[Any], _content: Any) -> Samples:
-    """carbonintensity.org.uk: half hours of Great Britain, measured, else forecast."""
-    found = [row["intensity"] for row in rows]
-    missing = [each.get("actual") is None for each in found]
-    pairs = zip(found, missing, strict=True)
-    samples = Samples(
-        [row["from"] for row in rows],
-        [each["forecast" if none else "actual"] for each, none in pairs],
-        zone="GB",
-        basis="consumption",
-        scope="direct",
-        step_s=HOUR_S // 2,
-    )
-    if any(missing):
-        samples.notes.append(f"{counted(sum(missing), 'half hour')} of forecast, not measured.")
-    return samples
-
-
-# What an answer of an API has in its rows -> how it is read.
-_JSON: dict[str, tuple[str, Callable[[list[Any], Any], Samples]]] = {
-    "WattTime": ("point_time", _watttime),
-    "Electricity Maps": ("carbonIntensity", _electricity_maps_json),
-    "carbonintensity.org.uk": ("intensity", _uk),
-}
-
-
-def _of_json(path: Path, text: str) -> Samples:
-    """The answer of one of `_JSON`."""
-    try:
-        content = json.loads(text)
-        keys = (key for key in ("data", "history", "forecast") if key in content)
-        rows = content if isinstance(content, list) else content.get(next(keys, ""), [content])
-        _, read = next(each for each in _JSON.values() if each[0] in rows[0])
-        samples = read(rows, content)
-        values = [float("nan" if value is None else value) for value in samples.values]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
-        found = f"{type(error).__name__}: {error}"
-        problem, expected = "not an answer of a known API", f"of {', '.join(_JSON)}"
-        raise refused(problem, "unknown-format", path, None, found, expected) from error
-    samples.kind = _kind(path, "meta.signal_type", samples.kind)
-    return replace(samples, values=values, places=[f"row {n}" for n in range(len(rows))])
 
 
 def _has(*names: str) -> Callable[[Sequence[str]], bool]:
