@@ -14,22 +14,16 @@ from holdfast.report import ColumnFormat, Finding, Table, figures
 if TYPE_CHECKING:
     from holdfast.data.records.measuring.quality import GroupQuality, Quality
 
+_NUMBERS = ("bytes_per_image", "of_full", "msssim", "low", "high", "worst")
 _SCHEMA = pa.schema(
-    [
-        ("fidelity", pa.int32()),
-        ("to_scan", pa.int32()),
-        ("bytes_per_image", pa.float64()),
-        ("of_full", pa.float64()),
-        ("msssim", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-        ("worst", pa.float64()),
-        ("worst_image", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("fidelity", "to_scan"), pa.int32()),
+        **dict.fromkeys(_NUMBERS, pa.float64()),
+        "worst_image": pa.string(),
+    }
 )
 _COLUMNS = {
-    "fidelity": ColumnFormat(),
-    "to_scan": ColumnFormat(),
+    **dict.fromkeys(("fidelity", "to_scan"), ColumnFormat()),
     "bytes_per_image": ColumnFormat("per image", "bytes", 0),
     "of_full": ColumnFormat("of full", "%", 1),
     "msssim": ColumnFormat("MS-SSIM", "", 3, ("low", "high")),
