@@ -1,0 +1,54 @@
+"""Learning on devices that differ: aggregation rules, an engine of rounds, failing clients.
+
+result = federated.run(model, clients, test={"phone": (x, y)}, rule="krum", f=2)
+result.mean_accuracy, result.worst_device, result.variance_over_devices
+weights, state, failures = federated.aggregate("krum", current, updates, f=2)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.federated.aggregation import RULES, aggregate
+    from holdfast.federated.configuration import run_config
+    from holdfast.federated.datasets import read_examples, split_examples
+    from holdfast.federated.engine import run
+    from holdfast.federated.results import FederatedRun
+    from holdfast.federated.training import Settings, Task
+    from holdfast.federated.update_files import aggregate_files
+    from holdfast.federated.updates import Failure, Update
+
+_HOMES = {
+    "RULES": "aggregation",
+    "Failure": "updates",
+    "FederatedRun": "results",
+    "Settings": "training",
+    "Task": "training",
+    "Update": "updates",
+    "aggregate": "aggregation",
+    "aggregate_files": "update_files",
+    "read_examples": "datasets",
+    "run": "engine",
+    "run_config": "configuration",
+    "split_examples": "datasets",
+}
+
+__all__ = [
+    "RULES",
+    "Failure",
+    "FederatedRun",
+    "Settings",
+    "Task",
+    "Update",
+    "aggregate",
+    "aggregate_files",
+    "read_examples",
+    "run",
+    "run_config",
+    "split_examples",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

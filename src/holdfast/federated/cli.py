@@ -1,0 +1,52 @@
+"""`holdfast federated`: each command calls the function of the same name and returns its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.command import Answer, Count, option, room
+
+app = room(
+    "federated", "Learning on devices that differ: rules, device simulation, failing clients."
+)
+
+_Rule = Literal["fedavg", "median", "trimmed-mean", "krum", "multi-krum", "bulyan"]
+_Config = Annotated[Path, option(metavar="CONFIG.toml")]
+
+
+@app.command
+def run(config: _Config, /, *, resume: bool = False) -> Answer:
+    """Train a model over many clients, with a rule that survives those that fail or lie.
+
+    Args:
+        config: Data, clients, model, rule and training.
+        resume: Continue an interrupted run, or one that shall have more rounds.
+    """
+    from holdfast.federated.configuration import run_config
+
+    return run_config(config, resume)
+
+
+@app.command
+def aggregate(
+    updates: Annotated[list[Path], option(metavar="UPDATE.safetensors...")],
+    /,
+    *,
+    output: Annotated[Path, option("--output", "-o", metavar="OUT")],
+    rule: _Rule = "fedavg",
+    f: Count = 1,
+    largest_norm: Annotated[float | None, option(at_least=0, metavar="NORM")] = None,
+) -> Answer:
+    """Aggregate updates of clients, without those that are not finite or do not fit.
+
+    Args:
+        updates: Weights as tensors; the metadata has the number of examples.
+        output: File of the aggregated weights (safetensors).
+        rule: Aggregation rule.
+        f: Number of lying clients that the rule has to withstand (not fedavg).
+        largest_norm: Exclude updates farther than this from the median of all.
+    """
+    from holdfast.federated.update_files import aggregate_files
+
+    return aggregate_files(updates, output, rule, f, largest_norm)
