@@ -55,7 +55,7 @@ class RunConfig:
     """Folder of the run, relative to the file."""
 
 
-def run_config(path: Path, resume: bool = False) -> FederatedRun:
+def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     """Run the federated learning that a TOML file describes.
 
     Writes ``state.safetensors`` after every round and ``weights.safetensors`` at the end.
@@ -68,7 +68,7 @@ def run_config(path: Path, resume: bool = False) -> FederatedRun:
         InputError: a mistake in the file or the data; what `run` refuses.
     """
     config = read_config(path, RunConfig, "the configuration")
-    folder = path.resolve().parent
+    folder = Path(path).resolve().parent
     clients, test = client_data(config, folder)
     (x, y), seed = next(iter(test.values())), config.training.seed
     model = model_named(config.model, x.shape[1:], int(y.max()) + 1, seed, folder)

@@ -51,7 +51,7 @@ def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
     return x.to(like.device, kinds[0]), targets
 
 
-def read_examples(path: Path, size: int = 32) -> tuple[Array, Array]:
+def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:
     """Inputs and labels from a file or folder.
 
     Args:
@@ -65,6 +65,7 @@ def read_examples(path: Path, size: int = 32) -> tuple[Array, Array]:
     Raises:
         InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data`` or ``invalid-value``.
     """
+    path = Path(path)
     x, y = _read_folder(path, size) if path.is_dir() else _read_archive(path)
     if not len(x):
         raise InputError("no examples", code="no-data", path=path)

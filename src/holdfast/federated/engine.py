@@ -55,7 +55,7 @@ def run(
     test: Any = None,
     rule: str = "fedavg",
     settings: Settings | None = None,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     resume: bool = False,
     train: Train | None = None,
     loss: Loss = cross_entropy,
@@ -84,6 +84,7 @@ def run(
             updates.
     """
     settings = settings or Settings()
+    folder = None if folder is None else Path(folder)
     engine = _Engine(model, clients, test, rule, settings, train, loss, metric, parameters)
     # A module's dropout draws from torch's generator: the caller's stays as it was.
     threads = torch.get_num_threads()

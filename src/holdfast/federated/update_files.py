@@ -59,8 +59,8 @@ class Aggregated(Answer):
 
 
 def aggregate_files(
-    paths: Sequence[Path],
-    output: Path,
+    paths: Sequence[str | Path],
+    output: str | Path,
     rule: str = "fedavg",
     f: int = 1,
     largest_norm: float | None = None,
@@ -79,13 +79,14 @@ def aggregate_files(
     Raises:
         InputError: a file that cannot be read; ``too-few-updates``.
     """
-    updates = [read_update(path) for path in paths]
+    updates = [read_update(Path(path)) for path in paths]
     if not updates:
         raise InputError("no updates", code="no-data", expected="one file per client")
     like = _commonest_form(updates)
     if largest_norm is not None:
         like = median(screen(like, updates)[0] or updates[:1], 0)
     parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
+    output = Path(output)
     weights, _, failures = aggregate(rule, like, updates, largest_norm=largest_norm, **parameters)
     write_weights(output, weights, {"examples": str(sum(each.examples for each in updates))})
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
