@@ -147,6 +147,8 @@ def _convert(content: Any, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.query[1].n`"; `[...]` stands for any key of a mapping.
         problem, _, at = str(error).partition(" - at `$")
+        if "[...]" in at:
+            _convert_each(content, kind, at.partition("[...]")[0].lstrip("."))
         place = at.rstrip("`").lstrip(".").replace("[...]", "")
         missing = re.search(r"missing required field `(.*)`", problem)
         if missing:
@@ -169,6 +171,29 @@ def _convert(content: Any, kind: type[T]) -> T:
             found=repr(found)[:80],
             expected=" or ".join(names or map(repr, choices)) or problem,
         ) from None
+
+
+def _convert_each(content: Any, kind: Any, place: str) -> None:
+    """Convert the values of a mapping one by one, so that the error has the key.
+
+    Raises:
+        InputError: of the first value that does not fit.
+    """
+    steps = [int(number) if number else key for key, number in _STEP.findall(place)]
+    values: Any = reduce(lambda found, step: found[step], steps, content)
+    kind = reduce(_inner, steps, kind)
+    for key, value in values.items():
+        try:
+            _convert(value, _inner(kind, key))
+        except InputError as error:
+            inner = ".".join(part for part in (place, key, error.place) if part)
+            raise InputError(
+                error.problem,
+                code=error.code,
+                place=inner,
+                found=error.found,
+                expected=error.expected,
+            ) from None
 
 
 def _inner(kind: Any, step: str | int) -> Any:

@@ -15,22 +15,30 @@ if TYPE_CHECKING:
     from holdfast.federated.aggregation import RULES, aggregate
     from holdfast.federated.configuration import run_config
     from holdfast.federated.datasets import read_examples, split_examples
+    from holdfast.federated.device_gap import Characterization, characterize
     from holdfast.federated.engine import run
+    from holdfast.federated.processing import capture
     from holdfast.federated.results import FederatedRun
+    from holdfast.federated.sensor import Profile, read_profiles
     from holdfast.federated.training import Settings, Task
     from holdfast.federated.update_files import aggregate_files
     from holdfast.federated.updates import Failure, Update
 
 _HOMES = {
+    "Characterization": "device_gap",
     "RULES": "aggregation",
     "Failure": "updates",
     "FederatedRun": "results",
+    "Profile": "sensor",
     "Settings": "training",
     "Task": "training",
     "Update": "updates",
     "aggregate": "aggregation",
     "aggregate_files": "update_files",
+    "capture": "processing",
+    "characterize": "device_gap",
     "read_examples": "datasets",
+    "read_profiles": "sensor",
     "run": "engine",
     "run_config": "configuration",
     "split_examples": "datasets",
@@ -38,14 +46,19 @@ _HOMES = {
 
 __all__ = [
     "RULES",
+    "Characterization",
     "Failure",
     "FederatedRun",
+    "Profile",
     "Settings",
     "Task",
     "Update",
     "aggregate",
     "aggregate_files",
+    "capture",
+    "characterize",
     "read_examples",
+    "read_profiles",
     "run",
     "run_config",
     "split_examples",

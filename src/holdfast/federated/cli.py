@@ -29,6 +29,18 @@ def run(config: _Config, /, *, resume: bool = False) -> Answer:
 
 
 @app.command
+def characterize(config: _Config, /) -> Answer:
+    """Train on each device and test on every other; say which stage of the camera costs most.
+
+    Args:
+        config: Data, model, devices and training, as for `run`; rounds are passes over the photos.
+    """
+    from holdfast.federated.device_gap import characterize as compute
+
+    return compute(config)
+
+
+@app.command
 def aggregate(
     updates: Annotated[list[Path], option(metavar="UPDATE.safetensors...")],
     /,

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.config import read_config
+from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.federated.datasets import Split, chosen, held_out, read_examples, split_examples
 from holdfast.federated.engine import run
 from holdfast.federated.models import model_named
+from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
+from holdfast.federated.sensor import PROFILES, Profile, read_profiles
 from holdfast.federated.training import Settings
 from holdfast.federated.updates import Array, write_weights
 
 Examples = tuple[Array, Array]
-_TEST, _CLIENTS = range(2)
+_TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
 """What random numbers are for."""
 
 
@@ -42,6 +44,16 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
+class DeviceSettings:
+    """What takes the photos of the clients."""
+
+    profiles: str = ""
+    """TOML file of device profiles (default: the nine that are included)."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Device -> its share of the clients, up to a factor (default: all devices alike)."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Content of the file."""
 
@@ -51,6 +63,10 @@ class RunConfig:
     rule: Mapping[str, Any] = field(default_factory=lambda: {"name": "fedavg"})
     """``name``, and the rule's parameters."""
     training: Settings = field(default_factory=Settings)
+    devices: DeviceSettings | None = None
+    """Simulated devices; none: clients have the examples as they are."""
+    compare: Sequence[Mapping[str, Any]] = ()
+    """Rules that `study` compares, each like `rule`; the first is the baseline."""
     output: str = "run"
     """Folder of the run, relative to the file."""
 
@@ -73,7 +89,7 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     (x, y), seed = next(iter(test.values())), config.training.seed
     model = model_named(config.model, x.shape[1:], int(y.max()) + 1, seed, folder)
     output = folder / config.output
-    rule, parameters = rule_settings(config)
+    rule, parameters = rule_settings(config.rule)
     result = run(
         model,
         clients,
@@ -88,30 +104,80 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     return result
 
 
-def rule_settings(config: RunConfig) -> tuple[str, dict[str, Any]]:
+def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and parameters of the rule.
 
     Raises:
         InputError: ``missing-key``.
     """
-    parameters = dict(config.rule)
+    parameters = dict(table)
     if "name" not in parameters:
         raise InputError("missing key", code="missing-key", place="rule.name")
     return str(parameters.pop("name")), parameters
 
 
 def client_data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], dict[str, Examples]]:
-    """Data of the clients, and device -> held-out data."""
+    """Data of the clients, named ``device/client-7`` where devices take it, and device -> held-out data."""
     settings, seed = config.data, config.training.seed
-    check_data(settings)
-    examples = read_examples(folder / settings.path, settings.size)
-    rng = np.random.default_rng([seed, _TEST])
-    train, test = held_out(len(examples[0]), settings.test_share, rng)
-    learned = chosen(examples, train)
+    learned, test = train_and_test(config, folder)
     rng = np.random.default_rng([seed, _CLIENTS])
     parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
     clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
-    return clients, {"all": chosen(examples, test)}
+    if config.devices is None:
+        return clients, {"all": test}
+    profiles = device_profiles(config.devices, folder)
+    shares = config.devices.shares or dict.fromkeys(profiles, 1.0)
+    # Client k of n has the device in whose part of the shares (k + 1/2) / n lies.
+    ends = np.cumsum(list(shares.values())) / sum(shares.values())
+    owned = np.searchsorted(ends, (np.arange(len(clients)) + 0.5) / len(clients))
+    names = list(shares)
+    taken = {}
+    for number, (place, (client, data)) in enumerate(zip(owned, clients.items(), strict=True)):
+        name = names[place]
+        photos = capture(data[0], profiles[name], [seed, _NOISE, number])
+        taken[f"{name}/{client}"] = photos, data[1]
+    return taken, {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
+
+
+def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
+    """The examples of the file, and those that are held out."""
+    check_data(config.data)
+    examples = read_examples(folder / config.data.path, config.data.size)
+    rng = np.random.default_rng([config.training.seed, _TEST])
+    train, test = held_out(len(examples[0]), config.data.test_share, rng)
+    return chosen(examples, train), chosen(examples, test)
+
+
+def device_profiles(settings: DeviceSettings, folder: Path) -> dict[str, Profile]:
+    """Devices of the configuration, in the order of their shares.
+
+    Raises:
+        InputError: a mistake in the file of profiles or the shares.
+    """
+    profiles = read_profiles(folder / settings.profiles if settings.profiles else PROFILES)
+    check_shares(settings.shares, profiles)
+    return {name: profiles[name] for name in settings.shares or profiles}
+
+
+def photographed(data: Examples, profile: Profile, seed: int, number: int) -> Examples:
+    """Held-out examples as a device would have taken them."""
+    return capture(data[0], profile, [seed, _HELD_OUT_NOISE, number]), data[1]
+
+
+def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -> None:
+    """Refuse shares of unknown devices, and those that are not above 0.
+
+    Raises:
+        InputError: ``unknown-key`` or ``out-of-range``.
+    """
+    for name, share in shares.items():
+        place = f"devices.shares.{name}"
+        if name not in profiles:
+            raise unknown_key(name, profiles, "devices.shares")
+        if not 0 < share < np.inf:
+            problem, found = "setting out of range", str(share)
+            code, expected = "out-of-range", "above 0"
+            raise InputError(problem, code=code, place=place, found=found, expected=expected)
 
 
 def check_data(settings: DataSettings) -> None:
