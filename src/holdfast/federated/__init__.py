@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.federated.engine import run
     from holdfast.federated.processing import capture
     from holdfast.federated.results import FederatedRun
+    from holdfast.federated.rule_study import Study, study
     from holdfast.federated.sensor import Profile, read_profiles
     from holdfast.federated.training import Settings, Task
     from holdfast.federated.update_files import aggregate_files
@@ -31,6 +32,7 @@ _HOMES = {
     "FederatedRun": "results",
     "Profile": "sensor",
     "Settings": "training",
+    "Study": "rule_study",
     "Task": "training",
     "Update": "updates",
     "aggregate": "aggregation",
@@ -42,6 +44,7 @@ _HOMES = {
     "run": "engine",
     "run_config": "configuration",
     "split_examples": "datasets",
+    "study": "rule_study",
 }
 
 __all__ = [
@@ -51,6 +54,7 @@ __all__ = [
     "FederatedRun",
     "Profile",
     "Settings",
+    "Study",
     "Task",
     "Update",
     "aggregate",
@@ -62,6 +66,7 @@ __all__ = [
     "run",
     "run_config",
     "split_examples",
+    "study",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Count, option, room
+from holdfast.command import Answer, Count, Positive, option, room
 
 app = room(
     "federated", "Learning on devices that differ: rules, device simulation, failing clients."
@@ -38,6 +38,30 @@ def characterize(config: _Config, /) -> Answer:
     from holdfast.federated.device_gap import characterize as compute
 
     return compute(config)
+
+
+@app.command
+def study(
+    config: _Config,
+    /,
+    *,
+    seeds: Positive = 5,
+    leave_out: bool = False,
+    processes: Positive = 1,
+    ray: Annotated[str | None, option(metavar="URL")] = None,
+) -> Answer:
+    """Compare rules on the same devices and photos: mean, worst device, variance over devices.
+
+    Args:
+        config: Data, model, devices and training, as for `run`, and the rules under compare.
+        seeds: Number of seeds.
+        leave_out: Also train without the clients of each device, and test on it.
+        processes: Number of worker processes.
+        ray: Ray cluster to run on, such as ray://head:10001, or local.
+    """
+    from holdfast.federated.rule_study import study as compute
+
+    return compute(config, seeds, leave_out, processes, ray)
 
 
 @app.command
