@@ -77,8 +77,7 @@ def account(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         intensity: Average intensity: g CO2/kWh of every hour, such as 385, or a file of hours: EIA-930,
-            ENTSO-E, Electricity Maps, WattTime, the UK's API, codecarbon, or CSV with
-            timestamp,value,unit,kind.
+            ENTSO-E, Electricity Maps, WattTime, the UK's API, or CSV with timestamp,value,unit,kind.
         energy: Measured energy by job: sacct's JobIDRaw and ConsumedEnergyRaw, codecarbon (experiment_id
             is the job), or CSV with job,energy_kwh.
         checkpoint: Time between checkpoints: a failure loses half of it (default: 1h).
