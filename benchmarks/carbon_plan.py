@@ -299,10 +299,10 @@ def at_equal_penalty(load: carbon.Load, levels: Sequence[float], name: str) -> l
         made = compare(load, signal(area), levels=levels, cap=CAP * peak(load))
         for level in levels:
             rows = {row["policy"]: row for row in made.rows if row["level"] == level}
-            best = max(rows[name]["from_signal"] for name in BASELINES)
+            best = max(rows[name]["beyond_free"] for name in BASELINES)
             shares = {name: 100 * row["saved_share"] for name, row in rows.items()}
             facts = {"load": name, "area": area, "free": 100 * made.free_share}
-            found.append({**facts, **shares, "ratio": rows["efficient"]["from_signal"] / best})
+            found.append({**facts, **shares, "ratio": rows["efficient"]["beyond_free"] / best})
     return found
 
 
