@@ -170,21 +170,25 @@ def _convert(content: Any, kind: type[T]) -> T:
 
 def _followed(path: str, content: Any, kind: Any) -> tuple[list[str | int], Any]:
     """The keys and indices of a path of msgspec, and what is there."""
-    import msgspec
-
     steps: list[str | int] = []
     for key, index in _STEP.findall(path):
         step = int(index) if index.isdigit() else key
         if index == "...":  # some key of a mapping: the first whose value does not fit
             inner = _inner(reduce(_inner, steps, kind), "")
-            for step, value in content.items():
-                with suppress(msgspec.ValidationError):
-                    msgspec.convert(value, inner, dec_hook=_duration)
-                    continue
-                break
+            step = next(name for name, value in content.items() if not _fits(value, inner))
         steps.append(step)
         content = content[step]
     return steps, content
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    import msgspec
+
+    try:
+        msgspec.convert(value, kind, dec_hook=_duration)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _inner(kind: Any, step: str | int) -> Any:

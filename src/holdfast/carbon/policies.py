@@ -279,7 +279,7 @@ def _infeasible(windows: Sequence[Window], limit: float | None, ramp: float | No
     program.cost(exceed, 1.0)
     found = program.solve()
     excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
-    worst = int(np.argmax(excess))
+    worst = int(np.argmax(excess >= (1 - 1e-6) * excess.max()))  # of equal ones the first
     limits = [f"at most {_limits(windows)[worst]:g} MW"]
     limits += [] if ramp is None else [f"a change of at most {ramp:g} MW from the hour before"]
     limits += [] if limit is None else ["no workload's penalty above its limit"]

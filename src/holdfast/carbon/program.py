@@ -75,7 +75,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.count = 0
-        self.entries: list[tuple[IntArray, FloatArray, FloatArray]] = []
+        self.entries: list[tuple[IntArray, IntArray, FloatArray]] = []
         self.right: list[FloatArray] = []
 
     def add(self, right: npt.ArrayLike, *terms: Term) -> None:
@@ -83,8 +83,9 @@ class _Rows:
         side = np.atleast_1d(np.asarray(right, np.float64))
         for row, column, value in terms:
             rows = np.asarray(row, np.int64) + self.count
-            none = np.zeros(len(rows))
-            self.entries.append((rows, none + column, none + value))
+            columns = np.zeros_like(rows) + np.asarray(column, np.int64)
+            values = np.zeros(len(rows)) + np.asarray(value, np.float64)
+            self.entries.append((rows, columns, values))
         self.right.append(side)
         self.count += len(side)
 
