@@ -143,7 +143,7 @@ def compare(
     """
     problem = aligned(load, signal)
     if not problem.costs:
-        remedy = "fit them with `holdfast carbon fit-penalty`, or state them"
+        remedy = "state them in a file for --penalties (docs/carbon.md)"
         text = "without penalties every policy is the same"
         raise refused(text, "missing-key", None, "--penalties", remedy=remedy)
     windows = problem.windows(window_s, flex, problem.limit(cap))
