@@ -102,6 +102,14 @@ def test_five_minutes_become_hours(tmp_path: Path) -> None:
     expected = [5.5, np.mean([n for n in range(12, 24) if n != 13])]
     assert signal.values[:2] == pytest.approx(expected)
     assert np.isnan(signal.values[2])
+    # One sample of an hour is not the hour; a length of a sample that is none is refused.
+    for period, code in ((300, "no-data"), ("soon", "invalid-value"), (None, ""), (0, "no-data")):
+        meta["data_point_period_seconds"] = period
+        path = written(tmp_path, "w.json", json.dumps({"data": data[:1], "meta": meta}))
+        if code == "invalid-value":
+            assert refusal(path).place == "row 0"
+        else:
+            assert read_signal(path).missing == (code == "no-data")
 
 
 def test_electricity_maps(tmp_path: Path) -> None:
@@ -192,6 +200,8 @@ def test_half_hours_of_great_britain(tmp_path: Path) -> None:
     found = read_signal(path)
     assert (found.values.tolist(), found.zone, found.scope) == ([266.5], "GB", "direct")
     assert len(found.notes) == 1
+    path.write_text(json.dumps({"data": data[1:]}))  # tomorrow: nothing is measured
+    assert (read_signal(path).values.tolist(), len(read_signal(path).notes)) == ([270], 1)
 
 
 ENTSOE = (

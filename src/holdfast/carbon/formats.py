@@ -69,8 +69,10 @@ class Layout:
         generation: columns of MW; their group 1 is the fuel.
         fuels: such a fuel -> fuel code, or "" for storage.
         zone_in_name: group 1 is the zone, in the name of the file.
-        facts: what the format says of all its files: kind, basis, scope, zone, clock, step_s.
+        facts: what the format says of all its files: kind, basis, scope, zone, clock.
         stated: columns that say more of these, the same in every row.
+        step_s: seconds that a value holds, at most.
+        step: a column of them.
         key: a field by which JSON of this format is recognized.
     """
 
@@ -85,6 +87,8 @@ class Layout:
     zone_in_name: str = "()"
     facts: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
+    step_s: int = HOUR_S
+    step: str = ""
     key: str = ""
 
 
@@ -234,8 +238,8 @@ def _flat(row: Mapping[str, Any], above: str = "") -> dict[str, str]:
     for name, value in row.items():
         if isinstance(value, dict):
             found |= _flat(value, f"{above}{name}.")
-        elif value is not None and not isinstance(value, list):
-            found[above + name] = str(value)
+        elif not isinstance(value, list):
+            found[above + name] = "" if value is None else str(value)
     return found
 
 
@@ -285,14 +289,17 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
         place, when = records.places[again], utc(times[again])
         raise refused("duplicate time", "duplicate", path, place, when)
-    step_s = int(float(facts["step_s"] or HOUR_S))
+    step_s = layout.step_s
+    if layout.step and layout.step in records.columns:
+        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
+        step_s = int(np.clip(stated, 1, HOUR_S))
     if len(unique) > 1:  # samples of five minutes are averaged
         step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
     hourly, start = _hourly(times, values, step_s)
     kind, unit = KINDS[facts["kind"]], facts["unit"]
     factor = 1.0
     if kind != "price":
-        factor, unit = _grams_per_kwh(path, unit), "gCO2/kWh"
+        factor, unit = _grams_per_kwh(path, unit or "gCO2/kWh"), "gCO2/kWh"
     typed = (kind, facts["zone"] or zone, unit, facts["basis"], facts["scope"])
     return Signal(hourly * factor, start, *typed, str(path), tuple(notes))
 
@@ -317,7 +324,7 @@ def _hourly(times: IntArray, values: FloatArray, step_s: int) -> tuple[FloatArra
 
 def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str], list[str]]:
     """The value of every row, what the file says of them, and notes."""
-    facts = dict.fromkeys(("zone", "basis", "scope", "clock", "step_s", "unit"), "")
+    facts = dict.fromkeys(("zone", "basis", "scope", "clock", "unit"), "")
     facts |= {"kind": "average", **layout.facts}
     for fact, column in layout.stated.items():
         if column in records.columns:
@@ -336,7 +343,6 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
         # A price has its unit in the name of its column.
         facts["unit"] = facts["unit"] or names[0].partition("[")[2].rstrip("]")
-    facts["unit"] = facts["unit"] or "gCO2/kWh"
     for name in _matching(records.columns, ESTIMATED):
         rows = sum(cell.lower() == "true" for cell in records.column(name))
         notes += [f"{counted(rows, 'value')} estimated by {layout.name}."] if rows else []
