@@ -14,6 +14,7 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.federated.aggregation import RULES, aggregate
     from holdfast.federated.configuration import run_config
+    from holdfast.federated.contribution_ledger import Audit, verify_ledger
     from holdfast.federated.datasets import read_examples, split_examples
     from holdfast.federated.device_gap import Characterization, characterize
     from holdfast.federated.engine import run
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.federated.updates import Failure, Update
 
 _HOMES = {
+    "Audit": "contribution_ledger",
     "Characterization": "device_gap",
     "RULES": "aggregation",
     "Failure": "updates",
@@ -45,10 +47,12 @@ _HOMES = {
     "run_config": "configuration",
     "split_examples": "datasets",
     "study": "rule_study",
+    "verify_ledger": "contribution_ledger",
 }
 
 __all__ = [
     "RULES",
+    "Audit",
     "Characterization",
     "Failure",
     "FederatedRun",
@@ -67,6 +71,7 @@ __all__ = [
     "run_config",
     "split_examples",
     "study",
+    "verify_ledger",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

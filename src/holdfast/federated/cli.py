@@ -86,3 +86,27 @@ def aggregate(
     from holdfast.federated.update_files import aggregate_files
 
     return aggregate_files(updates, output, rule, f, largest_norm)
+
+
+ledger = room("ledger", "Contribution ledgers: who took part, with what, and what it got back.")
+app.command(ledger)
+
+
+@ledger.command
+def verify(
+    file: Annotated[Path, option(metavar="FILE")],
+    /,
+    *,
+    key: Annotated[str | None, option(metavar="HEX")] = None,
+    head: Annotated[str | None, option(metavar="HASH")] = None,
+) -> Answer:
+    """Check chain, signatures and balances of a ledger; exit with 1 and the first bad entry.
+
+    Args:
+        file: Ledger, with its .head file beside it.
+        key: Public key of the server (default: the one that the ledger names).
+        head: Published hash of a line that the ledger has to contain.
+    """
+    from holdfast.federated.contribution_ledger import verify_ledger
+
+    return verify_ledger(file, key, head)

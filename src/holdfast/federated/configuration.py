@@ -67,6 +67,8 @@ class RunConfig:
     """Simulated devices; none: clients have the examples as they are."""
     compare: Sequence[Mapping[str, Any]] = ()
     """Rules that `study` compares, each like `rule`; the first is the baseline."""
+    ledger: bool = False
+    """Whether to write a contribution ledger in the folder of the run."""
     output: str = "run"
     """Folder of the run, relative to the file."""
 
@@ -98,6 +100,7 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
         settings=config.training,
         folder=output,
         resume=resume,
+        ledger=config.ledger,
         **parameters,
     )
     write_weights(output / "weights.safetensors", result.weights)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,8 +40,11 @@ from holdfast.federated.training import (
 )
 from holdfast.federated.updates import Failure, Update, screen
 
-STATE = "state.safetensors"
-"""Name of the file in a run's folder."""
+if TYPE_CHECKING:
+    from holdfast.federated.contribution_ledger import Ledger
+
+STATE, LEDGER = "state.safetensors", "ledger.jsonl"
+"""Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS = range(3)
 
@@ -57,6 +60,7 @@ def run(
     settings: Settings | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
+    ledger: bool = False,
     train: Train | None = None,
     loss: Loss = cross_entropy,
     metric: Loss = accuracy,
@@ -72,6 +76,7 @@ def run(
         settings: rounds, clients per round, local training; None: the defaults.
         folder: where the state is kept after each round; None: nowhere.
         resume: continue the run in the folder.
+        ledger: write a contribution ledger in the folder, with keys that follow from the seed.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`. None: SGD with what the rule adds.
         loss: mean loss of a batch, from outputs and targets.
@@ -91,9 +96,11 @@ def run(
     torch.set_num_threads(settings.threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            state = engine.run(folder, resume)
+            state = engine.run(folder, resume, ledger)
     finally:
         torch.set_num_threads(threads)
+        if engine.ledger is not None:
+            engine.ledger.close()
     return FederatedRun(
         rule=rule,
         parameters=parameters,
@@ -133,11 +140,12 @@ class _Engine:
         _, self.parameters, self.local = rule_named(rule, parameters, known)
         self.rule, self.settings, self.train = rule, settings, train
         self.loss, self.metric = loss, metric
+        self.ledger: Ledger | None = None
         check_settings(settings)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
 
-    def run(self, folder: Path | None, resume: bool) -> RunState:
+    def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
         """All rounds that the folder does not have yet."""
         state = RunState(self.model.weights())
         path, plan = None, ""
@@ -146,6 +154,8 @@ class _Engine:
             path, plan = folder / STATE, self._plan(state)
             if path.exists():
                 state = self._resumed(path, plan, resume)
+            if ledger:
+                self._open_ledger(folder / LEDGER, len(state.history))
         total = self.settings.rounds
         with progress.track("training", total, "rounds") as bar:
             bar.advance(len(state.history))
@@ -175,6 +185,13 @@ class _Engine:
         # The file sorts names; sums over tensors follow the order of the module.
         state.weights = {name: state.weights[name] for name in self.model.weights()}
         return state
+
+    def _open_ledger(self, path: Path, after: int) -> None:
+        from holdfast.federated.contribution_ledger import Ledger, simulated_key
+
+        seed = self.settings.seed
+        keys = {name: simulated_key(seed, name) for name in self.clients}
+        self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
 
     def _plan(self, state: RunState) -> str:
         """Hash of all that determines a run; only the number of rounds may change."""
@@ -215,6 +232,9 @@ class _Engine:
                 before_control = state.controls.get(update.client, 0.0)
                 state.controls[update.client] = before_control + update.control
         # 3. Remember what happened.
+        if self.ledger is not None:
+            used = [] if skipped else usable
+            self.ledger.record(number, [names[place] for place in asked.tolist()], used)
         failures += excluded
         state.failures += [{"round": number, **asdict(failure)} for failure in failures]
         last = number == self.settings.rounds
