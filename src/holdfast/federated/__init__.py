@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.federated.processing import capture
     from holdfast.federated.results import FederatedRun
     from holdfast.federated.rule_study import Study, study
+    from holdfast.federated.secure_aggregation import Privacy
     from holdfast.federated.sensor import Profile, read_profiles
     from holdfast.federated.training import Settings, Task
     from holdfast.federated.update_files import aggregate_files
@@ -32,6 +33,7 @@ _HOMES = {
     "RULES": "aggregation",
     "Failure": "updates",
     "FederatedRun": "results",
+    "Privacy": "secure_aggregation",
     "Profile": "sensor",
     "Settings": "training",
     "Study": "rule_study",
@@ -56,6 +58,7 @@ __all__ = [
     "Characterization",
     "Failure",
     "FederatedRun",
+    "Privacy",
     "Profile",
     "Settings",
     "Study",

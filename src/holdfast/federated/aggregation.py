@@ -289,10 +289,10 @@ def combine(
     if RULES[rule].adapts:
         statistics = {name: current[name] for name in buffers}
         weights = {**weights, **fedavg(statistics, usable, {})[0]}
-    return {name: _as(weights[name], array) for name, array in current.items()}, after
+    return {name: like(weights[name], array) for name, array in current.items()}, after
 
 
-def _as(values: Array, like: Array) -> Array:
+def like(values: Array, model: Array) -> Array:
     """Values in the type of another array; counters (integers) are rounded."""
-    rounded = np.rint(values) if like.dtype.kind in "iub" else values
-    return np.asarray(rounded).astype(like.dtype, copy=False)
+    rounded = np.rint(values) if model.dtype.kind in "iub" else values
+    return np.asarray(rounded).astype(model.dtype, copy=False)

@@ -16,6 +16,7 @@ from holdfast.federated.engine import run
 from holdfast.federated.models import model_named
 from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
+from holdfast.federated.secure_aggregation import Privacy
 from holdfast.federated.sensor import PROFILES, Profile, read_profiles
 from holdfast.federated.training import Settings
 from holdfast.federated.updates import Array, write_weights
@@ -67,6 +68,8 @@ class RunConfig:
     """Simulated devices; none: clients have the examples as they are."""
     compare: Sequence[Mapping[str, Any]] = ()
     """Rules that `study` compares, each like `rule`; the first is the baseline."""
+    privacy: Privacy | None = None
+    """Secure aggregation and differential privacy; none: updates are in the clear."""
     ledger: bool = False
     """Whether to write a contribution ledger in the folder of the run."""
     output: str = "run"
@@ -101,6 +104,7 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
         folder=output,
         resume=resume,
         ledger=config.ledger,
+        privacy=config.privacy,
         **parameters,
     )
     write_weights(output / "weights.safetensors", result.weights)

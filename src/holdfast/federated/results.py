@@ -38,6 +38,8 @@ class FederatedRun(Answer):
     """Rows ``{"round", "client", "code", "reason"}``: each update that was not used."""
     weights: Mapping[str, Array]
     """Global weights after the last round."""
+    privacy: Mapping[str, Any] | None = None
+    """Settings of secure aggregation, and ``epsilon``, the privacy loss; None: no update was hidden."""
     folder: Path | None = None
     """Where the state is; None: nowhere."""
 
@@ -87,6 +89,7 @@ class FederatedRun(Answer):
             "failed_clients": list(self.failures),
             "skipped_rounds": [row.number for row in self.history if row.skipped],
             "switch_rates": rates,
+            "privacy": self.privacy and dict(self.privacy),
         }
 
     def values(self) -> Sequence[Value]:
@@ -106,6 +109,22 @@ class FederatedRun(Answer):
         traffic = f"{size(data['bytes_up'])} up, {size(data['bytes_down'])} down"
         rule = f"{self.rule} ({said})" if said else self.rule
         return [("Rule", rule), ("Clients", f"{self.clients:,}"), ("Traffic", traffic)]
+
+    def _privacy(self) -> Section:
+        """What the servers saw."""
+        facts = self.privacy or {}
+        loss = "without noise, so that the sum itself may tell about a client"
+        if facts["epsilon"] is not None:
+            loss = (
+                f"at a privacy loss of epsilon {facts['epsilon']:.3g} at delta {facts['delta']:g}"
+            )
+        sentence = f"{facts['servers']} servers saw the sum of each round alone, {loss}."
+        how = How(
+            "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
+            dict(facts),
+            notes="Neighbors differ in one client's updates being zero; no amplification by sampling.",
+        )
+        return Section("privacy", "What did the servers see?", sentence, how=how)
 
     def written(self) -> Mapping[str, Path]:
         """The folder of the run."""
@@ -134,6 +153,8 @@ class FederatedRun(Answer):
         found.append(self._failures())
         if any(row.transform is not None for row in self.history):
             found.append(self._switches())
+        if self.privacy is not None:
+            found.append(self._privacy())
         return found
 
     def _accuracy(self) -> Section:
