@@ -63,6 +63,7 @@ def run(
     resume: bool = False,
     ledger: bool = False,
     privacy: Privacy | None = None,
+    proxy: Any = None,
     train: Train | None = None,
     loss: Loss = cross_entropy,
     metric: Loss = accuracy,
@@ -81,6 +82,7 @@ def run(
         ledger: write a contribution ledger in the folder, with keys that follow from the seed.
         privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox; clients
             then count alike, whatever their examples.
+        proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`. None: SGD with what the rule adds.
         loss: mean loss of a batch, from outputs and targets.
@@ -95,7 +97,7 @@ def run(
     settings = settings or Settings()
     folder = None if folder is None else Path(folder)
     engine = _Engine(model, clients, test, rule, settings, train, loss, metric, parameters)
-    engine.use(privacy)
+    engine.use(privacy, proxy)
     # A module's dropout draws from torch's generator: the caller's stays as it was.
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
@@ -148,12 +150,15 @@ class _Engine:
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
         self.privacy: Privacy | None = None
+        self.proxy: Data | None = None
         check_settings(settings)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
 
-    def use(self, privacy: Privacy | None) -> None:
-        """Aggregate securely."""
+    def use(self, privacy: Privacy | None, proxy: Any) -> None:
+        """Aggregate securely; have data of the server."""
+        if proxy is not None:
+            self.proxy = as_tensors(proxy, self.model.vector, "proxy")
         if privacy is not None:
             privacy.check(self.rule)
         self.privacy = privacy
@@ -177,6 +182,11 @@ class _Engine:
                 state = self._resumed(path, plan, resume)
             if ledger:
                 self._open_ledger(folder / LEDGER, len(state.history))
+        if self.rule == "deepsa" and self.proxy is not None and not state.rule:
+            from holdfast.federated.deepsa import train_classifier
+
+            task = self._task(state, 0, 0, "")
+            state.rule = {**train_classifier(self.model, self.proxy, task)}
         total = self.settings.rounds
         with progress.track("training", total, "rounds") as bar:
             bar.advance(len(state.history))
