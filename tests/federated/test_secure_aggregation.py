@@ -121,6 +121,11 @@ def test_the_privacy_loss_is_that_of_the_gaussian_mechanism(noise: float, rounds
     assert privacy_loss(Privacy(noise=0), rounds) is None
 
 
+def test_the_loss_of_little_noise_is_found_at_once() -> None:
+    # About the mean loss of one Gaussian with 0.01 / 2, which is 1 / (2 0.005^2), and a few deviations.
+    assert privacy_loss(Privacy(noise=0.01), 4) == pytest.approx(20_000 + 4.26 * 200, rel=1e-2)
+
+
 CLIENTS = [
     (np.random.default_rng(seed).normal(size=(8, 3)).astype(np.float32), np.arange(8) % 2)
     for seed in range(5)

@@ -173,6 +173,8 @@ def privacy_loss(privacy: Privacy, rounds: int) -> float | None:
     from dp_accounting import GaussianDpEvent
     from dp_accounting.pld import PLDAccountant
 
-    accountant = PLDAccountant()
+    # A fine grid over the huge loss of little noise would take minutes and gigabytes.
+    mean_loss = rounds / (2 * privacy.noise**2)
+    accountant = PLDAccountant(value_discretization_interval=max(1e-4, mean_loss / 1e4))
     accountant.compose(GaussianDpEvent(privacy.noise), rounds)
     return float(accountant.get_epsilon(privacy.delta))
