@@ -113,7 +113,6 @@ class TensorFst:
         self,
         other: TensorFst | Fst,
         connect: bool = True,
-        threads: int = 1,
         *,
         filter: FilterName = "auto",
         max_states: int | None = None,
@@ -123,7 +122,6 @@ class TensorFst:
         Args:
             other: B; the weights of an `Fst` are constants.
             connect: see `compose`.
-            threads: see `compose`.
             filter: see `compose`; "trivial" counts equal paths through epsilons several times.
             max_states: see `compose`.
 
@@ -136,7 +134,6 @@ class TensorFst:
             self.structure,
             right.structure,
             connect,
-            threads,
             filter=filter,
             return_arc_map=True,
             max_states=max_states,

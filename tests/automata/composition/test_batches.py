@@ -10,6 +10,7 @@ from openfst import to_openfst
 from plain_composition import compose_plainly, same_bytes
 
 from holdfast.automata import Fst
+from holdfast.automata.composition import exploring, tables
 from holdfast.automata.composition.batches import compose_batch
 from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
@@ -37,6 +38,23 @@ def test_a_batch_is_composed_one_by_one(threads: int, name: FilterName) -> None:
             assert same_bytes(left[k], compose_plainly(one, other, connect, name).machine)
             assert same_bytes(right[k], compose_plainly(other, one, connect, name).machine)
             assert same_bytes(both[k], compose(other, mirrored, connect, filter=name))
+
+
+@pytest.mark.parametrize(("places", "dense"), [(1 << 18, 1 << 30), (0, 1 << 30), (0, 0)])
+def test_arrays_and_tables_grow_within_a_batch(
+    places: int, dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploring, "FIRST_STATES", 3)
+    monkeypatch.setattr(exploring, "FIRST_ARCS", 5)
+    monkeypatch.setattr(tables, "SMALL_PLACES", places)
+    monkeypatch.setattr(tables, "DENSE_BYTES", dense)
+    # The third is large, between small ones; the fourth is the empty machine.
+    others = [*machines(1, 2), random_fst(5, states=200, arcs=900, semiring="log")]
+    others += [Fst.empty("log"), *machines(3, 3)]
+    one = random_fst(7, states=60, arcs=200, semiring="log")
+    for connect in (True, False):
+        for other, found in zip(others, compose_batch(one, others, connect), strict=True):
+            assert same_bytes(found, compose_plainly(one, other, connect).machine)
 
 
 def test_where_the_arcs_come_from() -> None:
@@ -86,6 +104,9 @@ def test_what_does_not_fit_is_refused() -> None:
         compose_batch([one] * 2, [one] * 3)
     with pytest.raises(InputError, match="semirings"):
         compose_batch(one, [one, one, one.as_semiring("tropical")], threads=2)
+    with pytest.raises(InputError, match="number of threads") as refused:
+        compose_batch(one, [one], threads=0)
+    assert refused.value.code == "out-of-range"
 
 
 def test_a_limit_is_told_from_the_thread_that_meets_it(monkeypatch: pytest.MonkeyPatch) -> None:

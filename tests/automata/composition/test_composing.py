@@ -68,16 +68,8 @@ def small_steps(request, monkeypatch):
     monkeypatch.setattr(exploring, "FIRST_ARCS", 5)
     if request.param == "hashed":
         monkeypatch.setattr(tables, "DENSE_BYTES", 0)
-    if request.param == "dense":
-        monkeypatch.setattr(
-            exploring, "first_table", lambda states, filters: first_dense(states, filters)
-        )
-
-
-def first_dense(states: int, filters: int) -> tables.Table:
-    return tables.Table(
-        np.zeros(20_000 * filters, np.int32), states, filters, np.empty(0, np.int64)
-    )
+    if request.param == "usual":  # hashed first, dense when there are some states
+        monkeypatch.setattr(tables, "SMALL_PLACES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +229,6 @@ def test_the_limit_of_addresses_limits_memory(monkeypatch):
     with pytest.raises(LimitError) as refused:
         compose(a, b)
     assert refused.value.allowed == "0 bytes"
-
-
-def test_a_composition_needs_a_thread():
-    a = random_fst(1)
-    with pytest.raises(InputError, match="number of threads"):
-        compose(a, a, threads=0)
 
 
 def test_machines_that_a_key_cannot_hold_are_refused(monkeypatch):

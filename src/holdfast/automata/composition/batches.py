@@ -9,14 +9,9 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
-from holdfast.automata.composition import _kernels as kernels
-from holdfast.automata.composition.composing import (
-    ArcMap,
-    check_composable,
-    machine_of,
-    searched,
-)
-from holdfast.automata.composition.exploring import Arcs
+from holdfast.automata.arguments import invalid
+from holdfast.automata.composition.composing import ArcMap, check_composable, composed
+from holdfast.automata.composition.exploring import Row
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes
 from holdfast.automata.fst import Fst
@@ -76,9 +71,11 @@ def compose_batch(
         The compositions, in the order given; with `return_arc_map` each with its `ArcMap`.
 
     Raises:
-        InputError: see `compose`; if two sequences differ in length.
+        InputError: see `compose`; if two sequences differ in length, or there are no threads.
         LimitError: see `compose`.
     """
+    if threads < 1:
+        raise invalid("number of threads", threads, "1 or more")
     lefts, rights = paired(a, machines)
     for left, right in zip(lefts, rights, strict=True):
         check_composable(left, right)
@@ -89,74 +86,14 @@ def compose_batch(
     workers = max(1, min(threads, len(parts)))
     memory = available_bytes() // workers
 
-    def composed(part: slice) -> list[Any]:
-        sides = _Row(a, lefts[part]), _Row(machines, rights[part])
-        return _composed(*sides, connect, filter, return_arc_map, memory)
+    def made(part: slice) -> list[tuple[Fst, ArcMap]]:
+        left = Row(lefts[part], shared=isinstance(a, Fst))
+        right = Row(rights[part], shared=isinstance(machines, Fst))
+        return composed(left, right, connect, filter, return_arc_map, None, memory)
 
-    if workers == 1:
-        made = map(composed, parts)
-        return [one for some in made for one in some]
     with ThreadPoolExecutor(workers) as pool:
-        return [one for some in pool.map(composed, parts) for one in some]
-
-
-class _Row:
-    """Machines side by side as one; a single machine that takes part in all compositions is itself."""
-
-    def __init__(self, given: Fst | Sequence[Fst], machines: list[Fst]) -> None:
-        self.machines = machines
-        self.first_arc = np.zeros(len(machines), np.int64)
-        self.starts = [one.start for one in machines]
-        if isinstance(given, Fst) or len(machines) == 1:
-            self.whole = machines[0]
-            return
-        states, arcs = (
-            np.array([getattr(one, name) for one in machines])
-            for name in ("num_states", "num_arcs")
-        )
-        first_state = np.cumsum(states) - states
-        self.first_arc = np.cumsum(arcs) - arcs
-        self.starts = [
-            at + base if at >= 0 else at
-            for at, base in zip(self.starts, first_state.tolist(), strict=True)
-        ]
-        columns = {
-            name: np.concatenate([getattr(one, name) for one in machines])
-            for name in ("ilabel", "olabel", "nextstate", "weight", "final")
-        }
-        columns["nextstate"] += np.repeat(first_state, arcs).astype(np.int32)
-        offsets = np.concatenate([one.offsets[:-1] for one in machines] + [[arcs.sum()]])
-        offsets[:-1] += np.repeat(self.first_arc, states)
-        self.whole = machines[0].with_trusted(offsets=offsets, **columns)
-
-    def origin(self, k: int, arcs: Any) -> Any:
-        """Positions of arcs of the whole as those of machine k, in place; -1 stays."""
-        if self.first_arc[k]:
-            arcs[arcs >= 0] -= self.first_arc[k]
-        return arcs
-
-
-def _composed(
-    a: _Row, b: _Row, connect: bool, filter: FilterName, mapped: bool, memory: int
-) -> list[Any]:
-    starts = list(zip(a.starts, b.starts, strict=True))
-    found = searched(a.whole, b.whole, starts, connect, filter, mapped, None, memory)
-    offsets = kernels.split(found.bounds, found.offsets, found.arcs.nextstate)
-    states = found.bounds.tolist()
-    ends = found.offsets[found.bounds].tolist()
-    made: list[Any] = []
-    for k, (left, right) in enumerate(zip(a.machines, b.machines, strict=True)):
-        columns: list[Any] = [array[ends[k] : ends[k + 1]] for array in found.arcs]
-        arcs = Arcs(*columns)
-        own = slice(states[k], states[k + 1])
-        machine = machine_of(
-            left, right, offsets[own.start + k : own.stop + k + 1], found.final[own], arcs
-        )
-        if mapped:
-            made.append((machine, ArcMap(a.origin(k, arcs.from_a), b.origin(k, arcs.from_b))))
-        else:
-            made.append(machine)
-    return made
+        every = [one for some in pool.map(made, parts) for one in some]
+    return every if return_arc_map else [machine for machine, _ in every]
 
 
 def _parts(count: int, listed: list[list[Fst]], threads: int) -> list[slice]:
@@ -165,7 +102,7 @@ def _parts(count: int, listed: list[list[Fst]], threads: int) -> list[slice]:
     for machines in listed:
         sizes += np.array([one.num_arcs + one.num_states for one in machines], np.int64)
     ends = np.cumsum(sizes)
-    share = max(min(int(sizes.sum()) // (PARTS * max(threads, 1)), MOST_PART), 1)
+    share = max(min(int(sizes.sum()) // (PARTS * threads), MOST_PART), 1)
     cuts = np.flatnonzero(np.diff(ends // share)) + 1
     return [slice(p, q) for p, q in pairwise([0, *cuts.tolist(), count]) if p < q]
 
