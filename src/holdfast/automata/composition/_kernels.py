@@ -14,6 +14,7 @@ from holdfast.automata._kernels import compiled
 from holdfast.automata.composition.compacting import finish
 from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS, F_MASK, ONE, join
 from holdfast.automata.semirings import LOG
+from holdfast.automata.simplifying._kernels import mixed
 
 # Why `explore` came back.
 DONE, FULL_ARCS, FULL_STATES = 0, 1, 2
@@ -123,15 +124,6 @@ def trace(a: Any, b: Any, segments: Any, row: int, end: int, first: int, out: An
 
 
 @compiled
-def hashed(key: int) -> Any:
-    """A 62-bit hash of a key."""
-    mixed = np.uint64(key)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(2))
-
-
-@compiled
 def place_of(table: Any, base: int, key: int) -> int:
     """The place of a key in a dense table; `base` is that of the first states of both machines."""
     pair = (key >> A_SHIFT) * table.states_b + ((key >> F_BITS) & B_MASK)
@@ -139,13 +131,13 @@ def place_of(table: Any, base: int, key: int) -> int:
 
 
 @compiled
-def slot_of(slots: Any, key: int) -> int:
-    """Where a key stands in a table of slots, or would."""
-    last = len(slots) // 2 - 1
-    slot = hashed(key) & last
-    while slots[2 * slot] != key and slots[2 * slot] >= 0:
-        slot = (slot + 1) & last
-    return slot
+def slot_of(slots: Any, key: Any) -> Any:
+    """Where a key stands in a table of keys and numbers by turns, or would: open addressing."""
+    wrap = np.uint64(len(slots) // 2 - 1)
+    slot = mixed(key) & wrap
+    while slots[np.uint64(2) * slot] != key and slots[np.uint64(2) * slot] >= 0:
+        slot = (slot + ONE) & wrap
+    return 2 * np.int64(slot)
 
 
 @compiled
@@ -156,8 +148,8 @@ def enter(table: Any, base: int, keys: Any, count: int) -> None:
             table.dense[place_of(table, base, keys[state])] = state + 1
         else:
             slot = slot_of(table.slots, keys[state])
-            table.slots[2 * slot] = keys[state]
-            table.slots[2 * slot + 1] = state
+            table.slots[slot] = keys[state]
+            table.slots[slot + 1] = state
 
 
 @compiled
@@ -168,7 +160,7 @@ def clear(table: Any, base: int, keys: Any, count: int) -> None:
         if len(table.dense):
             table.dense[place_of(table, base, keys[state])] = 0
         else:
-            table.slots[2 * slot_of(table.slots, keys[state])] = -1
+            table.slots[slot_of(table.slots, keys[state])] = -1
 
 
 @compiled
@@ -194,12 +186,12 @@ def number(
     for slot in range(count):
         key = targets[slot]
         at_key = slot_of(table.slots, key)
-        if table.slots[2 * at_key] < 0:
-            table.slots[2 * at_key] = key
-            table.slots[2 * at_key + 1] = known
+        if table.slots[at_key] < 0:
+            table.slots[at_key] = key
+            table.slots[at_key + 1] = known
             keys[known] = key
             known += 1
-        states[at + slot] = table.slots[2 * at_key + 1]
+        states[at + slot] = table.slots[at_key + 1]
     return known
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, Literal, TypeVar, overload
-
-import numpy as np
 
 from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.composing import ArcMap, check_composable, composed
@@ -20,9 +17,8 @@ from holdfast.errors import InputError
 Left = TypeVar("Left")
 Right = TypeVar("Right")
 
-# A batch is cut into so many parts for each thread, of at most so many arcs and states.
+# A batch is cut into so many parts for each thread, if there are several.
 PARTS = 4
-MOST_PART = 1 << 22
 
 
 @overload
@@ -79,10 +75,9 @@ def compose_batch(
     lefts, rights = paired(a, machines)
     for left, right in zip(lefts, rights, strict=True):
         check_composable(left, right)
-    listed = [
-        side for given, side in ((a, lefts), (machines, rights)) if not isinstance(given, Fst)
-    ]
-    parts = _parts(len(lefts), listed, threads)
+    count = len(lefts)
+    some = -(-count // (PARTS * threads if threads > 1 else 1)) or 1
+    parts = [slice(at, at + some) for at in range(0, count, some)]
     workers = max(1, min(threads, len(parts)))
     memory = available_bytes() // workers
 
@@ -94,17 +89,6 @@ def compose_batch(
     with ThreadPoolExecutor(workers) as pool:
         every = [one for some in pool.map(made, parts) for one in some]
     return every if return_arc_map else [machine for machine, _ in every]
-
-
-def _parts(count: int, listed: list[list[Fst]], threads: int) -> list[slice]:
-    """The compositions in runs whose listed machines have about equally many arcs and states."""
-    sizes = np.ones(count, np.int64)
-    for machines in listed:
-        sizes += np.array([one.num_arcs + one.num_states for one in machines], np.int64)
-    ends = np.cumsum(sizes)
-    share = max(min(int(sizes.sum()) // (PARTS * threads), MOST_PART), 1)
-    cuts = np.flatnonzero(np.diff(ends // share)) + 1
-    return [slice(p, q) for p, q in pairwise([0, *cuts.tolist(), count]) if p < q]
 
 
 def paired(a: Left | Sequence[Left], b: Right | Sequence[Right]) -> tuple[list[Left], list[Right]]:

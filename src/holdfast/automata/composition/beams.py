@@ -27,8 +27,9 @@ from holdfast.automata.composition.stepping import (
     with_costs,
 )
 from holdfast.automata.fst import Fst
-from holdfast.automata.structure._kernels import coaccessible, kept_arcs
 from holdfast.automata.structure.components import strong_components
+from holdfast.automata.structure.connecting import with_states
+from holdfast.automata.structure.reachability import coaccessible
 from holdfast.errors import InputError, LimitError
 
 
@@ -171,16 +172,8 @@ def _searched(
 
 def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:
     """The same without states from which no final state can be reached; the start reaches all."""
-    keep = coaccessible(f.offsets, f.nextstate, f.final != f.semiring.zero)
+    keep = coaccessible(f)
     if not keep[0]:
         return Fst.empty(f.semiring, f.isymbols, f.osymbols), ArcMap(arc_map.a[:0], arc_map.b[:0])
-    offsets, arc, number = kept_arcs(f.offsets, f.nextstate, keep)
-    machine = f.with_trusted(
-        offsets=offsets,
-        ilabel=f.ilabel[arc],
-        olabel=f.olabel[arc],
-        nextstate=number[f.nextstate[arc]],
-        weight=f.weight[arc],
-        final=f.final[keep],
-    )
+    machine, arc = with_states(f, keep)
     return machine, ArcMap(arc_map.a[arc], arc_map.b[arc])

@@ -87,8 +87,10 @@ def compose(
     """
     check_composable(a, b)
     memory = available_bytes() if memory_bytes is None else memory_bytes
-    sides = (Row([one], shared=True) for one in (a, b))
-    ((machine, arc_map),) = composed(*sides, connect, filter, return_arc_map, max_states, memory)
+    left, right = (Row([one], shared=True) for one in (a, b))
+    ((machine, arc_map),) = composed(
+        left, right, connect, filter, return_arc_map, max_states, memory
+    )
     return (machine, arc_map) if return_arc_map else machine
 
 

@@ -175,7 +175,7 @@ class Search:
     def _used(self) -> int:
         """Bytes taken by what has been found."""
         arcs = self._arcs_done * self.arc_bytes
-        return arcs + self._rows_used * self.state_bytes + self.table.nbytes
+        return int(arcs + self._rows_used * self.state_bytes + self.table.nbytes)
 
     def _arc_limit(self) -> int:
         # Arcs may take half of what is left, so that states can grow as well until the next look.

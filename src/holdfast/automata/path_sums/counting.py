@@ -56,12 +56,7 @@ def count_paths(f: Fst, max_length: int | None = None) -> int:
     if length is not None:
         return _count_bounded(graph, f.start, length)
     order = walks.topological_order(graph.offsets, graph.nextstate)
-    limbs = _limbs(-_log_counts(graph, order)[f.start] / math.log(2))
-    if f.num_states * limbs * 8 > TABLE_BYTES:
-        return _count_in_python(graph, order, f.start)
-    counts = np.zeros((f.num_states, limbs), np.int64)
-    kernels.count_onward(graph.offsets, graph.nextstate, graph.is_final, order, counts, counts)
-    return number_of(counts[f.start])
+    return _count_in_python(graph, order, f.start)
 
 
 def useful_part(f: Fst) -> Useful:

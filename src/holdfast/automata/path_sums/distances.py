@@ -22,6 +22,7 @@ from holdfast.automata.path_sums.systems import _kernels as systems
 from holdfast.automata.path_sums.systems.sparse_lu import solve
 from holdfast.automata.semirings import BOOLEAN, PROBABILITY, TROPICAL
 from holdfast.automata.structure.components import strong_components, topological_order
+from holdfast.automata.structure.connecting import with_arcs
 from holdfast.automata.structure.reachability import Bools, accessible, coaccessible, incoming
 from holdfast.errors import InputError
 
@@ -156,18 +157,7 @@ def forward_score(f: Fst) -> float:
 
 def without_zero_arcs(f: Fst) -> Fst:
     """The machine without the arcs whose weight is the semiring's zero: they carry no path."""
-    zero = f.weight == f.semiring.zero
-    if not zero.any():
-        return f
-    kept = np.flatnonzero(~zero)
-    before = np.concatenate(([0], np.cumsum(~zero)))
-    return f.with_trusted(
-        offsets=before[f.offsets],
-        ilabel=f.ilabel[kept],
-        olabel=f.olabel[kept],
-        nextstate=f.nextstate[kept],
-        weight=f.weight[kept],
-    )
+    return with_arcs(f, f.weight != f.semiring.zero)
 
 
 def start_sums(f: Fst, code: int, weight: F64) -> F64:
