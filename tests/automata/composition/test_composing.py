@@ -44,6 +44,26 @@ def test_states_and_arcs_are_as_many_as_in_openfst(filter):
     assert isomorphic > 100
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_random_machines_are_composed_as_by_openfst(count):
+    """States, arcs with their labels and weights, and final weights; also isomorphic where it can tell."""
+    isomorphic = 0
+    for seed in range(count):
+        given = {"states": 2 + seed % 7, "arcs": 3 + seed % 23, "labels": 1 + seed % 4}
+        a, b = (random_fst(seed + more, epsilons=0.25, **given) for more in (0, 100_000))
+        peer = pywrapfst.compose(to_openfst(a).arcsort("olabel"), to_openfst(b).arcsort("ilabel"))
+        found, wanted = compose(a, b), from_openfst(peer)
+        assert found.num_states == wanted.num_states
+        assert arc_values(found) == arc_values(wanted)
+        assert sorted(found.finals.values()) == sorted(wanted.finals.values())
+        isomorphic += pywrapfst.isomorphic(to_openfst(found), peer)
+    assert isomorphic > count // 2
+
+
+def arc_values(machine: Fst) -> list[tuple[int, int, float]]:
+    return sorted((arc.ilabel, arc.olabel, arc.weight) for arc in machine.arcs())
+
+
 @pytest.mark.parametrize("filter", ["auto", "alt_sequence", "match"])
 def test_no_path_is_lost_and_none_is_doubled(filter):
     for a, b in pairs_of_machines(150, acyclic=True, semiring="log"):

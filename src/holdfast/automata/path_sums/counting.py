@@ -18,8 +18,6 @@ from holdfast.automata.structure import _kernels as walks
 from holdfast.automata.structure.reachability import Bools
 from holdfast.errors import InputError, LimitError
 
-TABLE_BYTES = 1 << 28
-"""Larger tables are not made for a count alone: it is then added up in Python's integers."""
 KEPT_TABLE_BYTES = 1 << 30
 """Larger tables are not made at all."""
 
