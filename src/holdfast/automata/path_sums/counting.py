@@ -18,6 +18,8 @@ from holdfast.automata.structure import _kernels as walks
 from holdfast.automata.structure.reachability import Bools
 from holdfast.errors import InputError, LimitError
 
+TABLE_BYTES = 1 << 28
+"""Larger tables are not made for a count alone: it is then added up in Python's integers."""
 KEPT_TABLE_BYTES = 1 << 30
 """Larger tables are not made at all."""
 
@@ -54,7 +56,12 @@ def count_paths(f: Fst, max_length: int | None = None) -> int:
     if length is not None:
         return _count_bounded(graph, f.start, length)
     order = walks.topological_order(graph.offsets, graph.nextstate)
-    return _count_in_python(graph, order, f.start)
+    limbs = _limbs(-_log_counts(graph, order)[f.start] / math.log(2))
+    if f.num_states * limbs * 8 > TABLE_BYTES:
+        return _count_in_python(graph, order, f.start)
+    counts = np.zeros((f.num_states, limbs), np.int64)
+    kernels.count_onward(graph.offsets, graph.nextstate, graph.is_final, order, counts, counts)
+    return number_of(counts[f.start])
 
 
 def useful_part(f: Fst) -> Useful:
