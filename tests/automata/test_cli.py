@@ -148,7 +148,7 @@ def test_info(example: Path) -> None:
 
 def test_the_worked_example(example: Path) -> None:
     done = called(
-        "compose", example / "lexicon.fst", example / "grammar.fst", "-o", example / "LG.fst", "-t2"
+        "compose", example / "lexicon.fst", example / "grammar.fst", "-o", example / "LG.fst"
     )
     assert done.stdout == ""
     assert f"wrote {example / 'LG.fst'}: 20 states, 33 arcs, in " in done.stderr
