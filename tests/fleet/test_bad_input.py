@@ -308,9 +308,10 @@ def test_attempts_whose_node_list_is_none_are_counted(tmp_path: Path, mapped: bo
     name = "mapped" if mapped else "sacct"
     store = tmp_path / "store"
     fleet.ingest([path], store, format=name, column_map=column_map if mapped else None)
-    facts = [source["facts"] for source in fleet.open(store).store.facts["sources"]]
+    log = fleet.open(store)
+    facts = [source["facts"] for source in log.store.facts["sources"]]
     assert [each["unreadable_node_lists"] for each in facts] == [len(LISTS)]
-    nodes = fleet.open(store).arrow("SELECT nodes FROM attempts ORDER BY job_id")
+    nodes = log.arrow(f"SELECT nodes FROM {log.attempts} ORDER BY job_id")
     assert [row["nodes"] for row in nodes.to_pylist()] == [[], [], [], ["a1", "a2"], []]
 
 
