@@ -104,8 +104,11 @@ def solve(
         problem = "the target is not an ETTR"
         raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
-    needed = {"nodes": nodes, "rate_per_node_day": rate_per_node_day}
-    needed["checkpoint_interval_s"] = checkpoint_interval_s
+    needed = {
+        "nodes": nodes,
+        "rate_per_node_day": rate_per_node_day,
+        "checkpoint_interval_s": checkpoint_interval_s,
+    }
     if name in needed:
         needed[name] = 1.0
     job = {key: value for key, value in needed.items() if value is not None}
@@ -113,7 +116,8 @@ def solve(
         found = ", ".join(sorted(missing))
         raise InputError(f"solving for {for_} needs {found}", code="missing-key")
     pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
-    base = EttrParameters(*job.values(), *pauses)
+    size = (job["nodes"], job["rate_per_node_day"], job["checkpoint_interval_s"])
+    base = EttrParameters(*size, *pauses)
     value_of = exact_ettr if for_ == "checkpoint" else ettr_of
 
     def value_at(x: float) -> float:

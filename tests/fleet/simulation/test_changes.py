@@ -47,7 +47,7 @@ CASES = [
     ("jobs_per_day*1.1", "workload.jobs_per_day", 209.00000000000003),
     ("policy=fcfs", "scheduler.policy", "fcfs"),
     ("preemption=off", "scheduler.preemption", False),
-    ("save_on_signal=No", "checkpoint.save_on_signal", False),
+    ("save_on_signal=Off", "checkpoint.save_on_signal", False),
     ("users=1_000", "workload.users", 1000),
     ("users*0.3", "workload.users", 4),
     ("short_limits=0.02", "workload.short_limits", 0.02),

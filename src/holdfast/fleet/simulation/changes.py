@@ -38,7 +38,7 @@ SHORT = {
 }
 RATE = "failures.rate_per_node_day"
 SAME_RATE = 1e-13  # relative difference of two failure rates that are one
-SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+SWITCH = {"on": True, "true": True, "off": False, "false": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
 _EDIT = re.compile(r"([A-Za-z_][\w.\[\]]*+)\s*+([*+-])\s*+([^\s=].*+)", re.DOTALL)
