@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.groups import partition_regex
-from holdfast.data.croissant.describing.naming import slug, words
+from holdfast.data.croissant.describing.naming import slug
 from holdfast.data.croissant.describing.record_sets import (
     FULLPATH,
     RecordSets,
@@ -20,10 +20,7 @@ from holdfast.data.croissant.describing.relations import Reference
 from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.numbers import counted
 
-_LARGEST_ENUMERATION = 1_000
-_MOST_ENUMERATED = 3  # columns of a table that only says what its keys mean
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
-_NAMES = {"name", "label", "title"}
 
 
 def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> Json:
@@ -85,7 +82,6 @@ def add_references(
     records: RecordSets,
     made: Json,
     references: Mapping[str, Reference],
-    tables: Mapping[str, Table],
 ) -> None:
     """State what a table's columns reference in other tables."""
     name = made["@id"]
@@ -101,18 +97,6 @@ def add_references(
         )
         text = f"{column!r} references {reference.target!r}: {evidence}"
         records.notes.append(Note(name, "inferred", text))
-        _enumerate(records, reference.target, tables[reference.target])
-
-
-def _enumerate(records: RecordSets, name: str, table: Table) -> None:
-    """Call a referenced table an enumeration, if it is small and does no more than name its keys."""
-    named = [shape for shape in table.shapes if set(words(shape.name)[-1:]) & _NAMES]
-    if table.rows > _LARGEST_ENUMERATION or len(table.shapes) > _MOST_ENUMERATED or not named:
-        return
-    made = next(each for each in records.made if each["@id"] == name)
-    made["dataType"] = "sc:Enumeration"
-    if not any(shape.name == "name" for shape in table.shapes):
-        records.fields[name, named[0].name]["equivalentProperty"] = "sc:name"
 
 
 def _notes(name: str, table: Table) -> list[Note]:
