@@ -168,7 +168,6 @@ def test_text_of_several_lines_is_found(tmp_path: Path, text: str) -> None:
     [
         {"split": "test"},
         {"split": "https://mlcommons.org/definitions/test_split"},
-        {"split": "cr:TestSplit"},
         "split = 'test'",
         "split LIKE 'te%' AND n >= 0",
         "SPLIT = 'test'",

@@ -6,14 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
-from holdfast.data.croissant.describing.groups import partition_regex
-from holdfast.data.croissant.describing.naming import slug
 from holdfast.data.croissant.describing.record_sets import (
-    FULLPATH,
     RecordSets,
-    make_field,
     reference_to_field,
-    source_of,
     table_field,
 )
 from holdfast.data.croissant.describing.relations import Reference
@@ -43,27 +38,11 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
             )
             made["references"] = reference_to_field(classes)
         fields.append(made)
-    fields += _partition_fields(records, name, table, resource)
     fields += records.split_field(table.group, name, resource)
     places = table.group.places
     where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
     made = records.add(name, f"The rows of {where}.", fields, table.name)
     records.notes += _notes(name, table)
-    return made
-
-
-def _partition_fields(records: RecordSets, name: str, table: Table, resource: Json) -> list[Json]:
-    """The columns that the names of folders give, but for those that the files have themselves."""
-    made = []
-    given = {shape.name for shape in table.shapes}
-    for column, values in table.group.partitions:
-        if column not in given:
-            whole = all(_WHOLE.fullmatch(value) for value in values)
-            identity = records.ids.take(f"{name}/{slug(column)}")
-            source = source_of(resource, FULLPATH, regex=partition_regex(column))
-            says = f"What the folder {column}=... says."
-            kind = "sc:Integer" if whole else "sc:Text"
-            made.append(make_field(identity, column, says, kind, source=source))
     return made
 
 
@@ -103,6 +82,11 @@ def _notes(name: str, table: Table) -> list[Note]:
     looked = "" if table.complete else " read: types may not hold for the rest"
     notes = [Note(name, "inferred", f"{counted(table.rows, 'row')}{looked}")]
     notes += [Note(name, "unknown", remark) for remark in table.remarks]
+    if keyed := [part for part in table.group.places[0].path.split("/")[:-1] if "=" in part]:
+        said = (
+            f"folders such as {keyed[0]!r} name values that no column has: add a field with a regex"
+        )
+        notes.append(Note(name, "unknown", said))
     for shape in _below(table.shapes):
         if shape.remark:
             notes.append(Note(name, "inferred", f"{shape.name!r}: {shape.remark}"))
