@@ -82,10 +82,9 @@ def _notes(name: str, table: Table) -> list[Note]:
     looked = "" if table.complete else " read: types may not hold for the rest"
     notes = [Note(name, "inferred", f"{counted(table.rows, 'row')}{looked}")]
     notes += [Note(name, "unknown", remark) for remark in table.remarks]
-    if keyed := [part for part in table.group.places[0].path.split("/")[:-1] if "=" in part]:
-        said = (
-            f"folders such as {keyed[0]!r} name values that no column has: add a field with a regex"
-        )
+    first = table.group.places[0].path
+    if "=" in first.rpartition("/")[0]:
+        said = f"the folders of {first!r} name values that no column has: add a field with a regex"
         notes.append(Note(name, "unknown", said))
     for shape in _below(table.shapes):
         if shape.remark:

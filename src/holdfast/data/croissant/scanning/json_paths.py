@@ -174,16 +174,11 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
 
 def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
     x = _json(column)
-    many = any(step is None or isinstance(step, Deep) for step in steps)
 
     def found(value: str) -> str:
         if column.type in _TEXTS:
             value = unique(value, [steps])
-        return (
-            f"list_extract({all_matches(value, steps)}, 1)"
-            if many
-            else f"json_extract({value}, {literal(duckdb_path(steps))})"
-        )
+        return f"list_extract({all_matches(value, steps)}, 1)"
 
     if isinstance(steps[0], str):
         each_found = f"list_transform(json_extract({x}, '$[*]'), lambda part: {found('part')})"
