@@ -9,7 +9,7 @@ no counted operator explains stays visible: kernels by name, operators of a CPU 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +99,7 @@ def join(path: str | Path, ops: Sequence[OpCall]) -> TraceJoin:
             found[event.signature].setdefault(
                 id(event), 0.0
             )  # its kernels may be those of its parts
-    ratios, missing = list[float](), dict[str, int]()
+    ratios, missing = list[float](), Counter[str]()
     for signature, calls in counted.items():
         times = found.get(signature)
         for call in calls:
@@ -108,7 +108,7 @@ def join(path: str | Path, ops: Sequence[OpCall]) -> TraceJoin:
             elif not (call.bytes or call.flops):
                 call.seconds = 0.0
             else:
-                missing[call.op] = missing.get(call.op, 0) + call.repeats
+                missing[call.op] += call.repeats
         if times:
             ratios.append(len(times) / len(calls))
     if not ratios:
