@@ -230,9 +230,14 @@ def quantization(
     ]
     if not target:
         notes.append(f"The model was trained for {counted(steps, 'step')} on random sequences.")
-    parameters = sum(each.numel() for each in model.parameters())
-    name = target or "a small Llama that reverses sequences"
-    return Quantization(name, parameters, len(ids), answer, rows, notes)
+    return Quantization(
+        target or "a small Llama that reverses sequences",
+        sum(each.numel() for each in model.parameters()),
+        len(ids),
+        answer,
+        rows,
+        notes,
+    )
 
 
 def _logits(out: Any) -> Tensor:

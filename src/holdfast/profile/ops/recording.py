@@ -239,7 +239,7 @@ class Recorder(TorchDispatchMode):
         moved = 2 * sum(nbytes(each) for each in inputs) + 2 * nbytes(grad)
         counted = Cost("attention", forward.flops * 5 // 2, 2 * forward.vector_flops, moved)
         self._append(
-            "aten.scaled_dot_product_attention_backward", counted, [*inputs, grad], inputs[0]
+            "aten.scaled_dot_product_attention_backward", counted, [grad, *inputs], inputs[0]
         )
         return [torch.empty_like(each) for each in inputs]
 

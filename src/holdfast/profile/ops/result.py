@@ -246,10 +246,9 @@ class OpProfile(Answer):
             )
             for each in self.unknown_ops
         ]
-        absent = self.trace.missing if self.trace else []
         missing += [
             Unknown(f"Time of {row['op']} ({counted(row['calls'], 'call')}): not in the trace.")
-            for row in absent
+            for row in (self.trace.missing if self.trace else [])
         ]
         return [*missing, *(Unknown(note) for note in self.notes)]
 
