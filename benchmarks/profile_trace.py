@@ -1,0 +1,327 @@
+"""Traces of real runs, explained: holdfast, TraceLens and torch.profiler's own table on the same files.
+
+    python benchmarks/profile_trace.py [--peers PYTHON] [--passes N]
+
+Records training steps of a transformer and passes of a convolutional network on the CPU with torch.profiler
+(shapes and FLOPs), and asks each tool for time, FLOPs and bytes by operator. PYTHON is an interpreter with
+TraceLens, from a checkout of github.com/AMD-AGI/TraceLens (the package of that name in the registry is
+another project); without it its columns are empty. Its report needs kernels of a GPU, so its performance
+models are asked for the outermost operators that have one. Writes `benchmarks/results/profile_trace.json`,
+of which `render.py` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity
+
+from holdfast.profile.ops.profiling import profile
+from measuring import limited, machine, run
+
+RESULT = Path(__file__).resolve().parent / "results" / "profile_trace.json"
+# Operators of one tool -> those of another that compute the same.
+SAME = {
+    "layer_norm": "native_layer_norm",
+    "batch_norm": "native_batch_norm",
+    "clamp_min": "relu",
+    "add_": "add",
+    "conv2d": "convolution",
+    "mkldnn_convolution": "convolution",
+    "_scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": "scaled_dot_product_attention_backward",
+}
+PEER = """
+import contextlib, io, json, sys, warnings
+warnings.simplefilter("ignore")
+from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch
+from TraceLens.TreePerf import tree_perf
+with contextlib.redirect_stdout(io.StringIO()):
+    analyzer = tree_perf.TreePerfAnalyzer.from_file(sys.argv[1])
+    try:
+        generate_perf_report_pytorch(sys.argv[1], output_csvs_dir=sys.argv[2])
+        report = "made"
+    except Exception as error:
+        report = f"{type(error).__name__}: {error}"
+rows, tree = {}, analyzer.tree
+def model_of(event):
+    try:
+        return tree_perf.resolve_perf_model_class(event["name"])
+    except Exception:
+        return None
+for event in tree.events:
+    found = model_of(event) if analyzer.event_to_category(event) == "cpu_op" else None
+    above = tree.get_parent_event(event)
+    while found and above:
+        if model_of(above):
+            found = None  # the outermost operator has the work of those inside it
+        above = tree.get_parent_event(above)
+    if not found:
+        continue
+    arguments = tree_perf._perf_model_init_kwargs(found, event, None, None, False)
+    try:
+        model = found(**arguments)
+        counts = [model.flops() or 0, model.bytes() or 0]
+    except Exception:
+        counts = [0, 0]
+    row = rows.setdefault(event["name"], [0, 0, 0.0])
+    for n, each in enumerate([*counts, event["dur"] / 1e6]):
+        row[n] += each
+print(json.dumps({"report": report, "rows": rows}))
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its input, and the products that one pass takes, by formula."""
+
+    label: str
+    model: nn.Module
+    x: torch.Tensor
+    training: bool
+    flops: int
+
+
+def cases() -> dict[str, Case]:
+    """A transformer that trains, a convolutional network that does not."""
+    torch.manual_seed(0)
+    batch, length, width, inner, layers = 4, 64, 128, 256, 2
+    layer = nn.TransformerEncoderLayer(width, 4, inner, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    tokens, projection = batch * length, 3 * width * width
+    linear = 2 * tokens * (projection + width * width + 2 * width * inner)
+    attention = 4 * batch * length * length * width
+    # Two products backward for each forward, but none for the input; attention has five for two.
+    training = layers * (3 * linear + attention * 7 // 2) - 2 * tokens * projection
+    side, channels = 64, (3, 32, 64)
+    network = nn.Sequential(
+        nn.Conv2d(channels[0], channels[1], 3, padding=1),
+        nn.BatchNorm2d(channels[1]),
+        nn.ReLU(),
+        nn.Conv2d(channels[1], channels[2], 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels[2], 10),
+    )
+    first = side * side * channels[0] * channels[1] * 9
+    second = (side // 2) ** 2 * channels[1] * channels[2] * 9
+    image = torch.randn(batch, channels[0], side, side)
+    pixels = 2 * batch * (first + second + channels[2] * 10)
+    return {
+        "transformer": Case(
+            "training step of a transformer",
+            encoder,
+            torch.randn(batch, length, width),
+            True,
+            training,
+        ),
+        "conv": Case("pass of a convolutional network", network.eval(), image, False, pixels),
+    }
+
+
+def recorded(case: Case, path: Path, passes: int) -> dict[str, list[float]]:
+    """Write a trace; FLOPs and seconds by operator as torch.profiler itself sums them, of one pass."""
+    optimizer = torch.optim.AdamW(case.model.parameters(), fused=True)
+
+    def once() -> None:
+        if case.training:
+            optimizer.zero_grad()
+            case.model(case.x).sum().backward()
+            optimizer.step()
+        else:
+            with torch.no_grad():
+                case.model(case.x)
+
+    once()
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True
+    ) as found:
+        for _ in range(passes):
+            once()
+    found.export_chrome_trace(str(path))
+    sums: dict[str, list[float]] = {}
+    for row in found.key_averages():
+        each = sums.setdefault(name_of(row.key), [0.0, 0.0])
+        each[0] += row.flops / passes
+        each[1] += row.self_cpu_time_total / 1e6 / passes
+    return sums
+
+
+def ours(case: Case, path: Path) -> dict[str, Any]:
+    """Our rows by operator, and the share of the trace's time that they explain."""
+    result = profile(case.model, case.x, trace=path, machine="h100-sxm", training=case.training)
+    trace = result.trace
+    assert trace is not None
+    return {
+        "flops": result.flops,
+        "seconds": trace.seconds / trace.passes,
+        "share": trace.joined_s / trace.seconds,
+        "missing": trace.missing,
+        "rows": result.roofline().by("op"),
+        "unknown": trace.unknown,
+        "passes": trace.passes,
+    }
+
+
+def name_of(operator: str) -> str:
+    """The name without its namespace, the same for all tools."""
+    name = operator.replace("::", ".").removeprefix("aten.")
+    return SAME.get(name, name)
+
+
+def table(
+    own: dict[str, Any], summed: dict[str, list[float]], peer: dict[str, Any], passes: int
+) -> list[dict[str, Any]]:
+    """One row per operator that takes 1 % of the time, or that a tool knows work of."""
+    rows: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in own["rows"]:
+        each = rows[name_of(row["op"])]
+        each["ms, holdfast"] += 1e3 * (row.get("seconds") or 0.0)
+        each["MFLOP, holdfast"] += (row["flops"] + row["vector_flops"]) / 1e6
+        each["MB, holdfast"] += row["bytes"] / 1e6
+    for row in own["unknown"]:
+        rows[name_of(row["name"])]["ms, holdfast"] += 1e3 * row["seconds"] / own["passes"]
+    for name, (flops, seconds) in summed.items():
+        rows[name]["ms (own), torch.profiler"] += 1e3 * seconds
+        rows[name]["MFLOP, torch.profiler"] += flops / 1e6
+    for name, (flops, moved, _) in peer["rows"].items():
+        rows[name_of(name)]["MFLOP, TraceLens"] += flops / passes / 1e6
+        rows[name_of(name)]["MB, TraceLens"] += moved / passes / 1e6
+    columns = [
+        f"{what}, {who}" for what, who in (("ms", "holdfast"), ("ms (own)", "torch.profiler"))
+    ]
+    for what, tools in (
+        ("MFLOP", ("holdfast", "torch.profiler", "TraceLens")),
+        ("MB", ("holdfast", "TraceLens")),
+    ):
+        columns += [f"{what}, {tool}" for tool in tools]
+    large = [
+        (name, row)
+        for name, row in rows.items()
+        if row["ms, holdfast"] >= 10 * own["seconds"]
+        or any(row[column] >= 0.001 for column in columns[2:])
+    ]
+    large.sort(key=lambda each: -each[1]["ms, holdfast"])
+    # 0: the tool says nothing of the operator, or that it does nothing.
+    return [
+        {"operator": name, **{column: float(row[column]) for column in columns}}
+        for name, row in large
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peers", default="", metavar="PYTHON")
+    parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    options = parser.parse_args(arguments)
+    host = machine()
+    torch.set_num_threads(1)
+    figures, tables, limits, notes = {}, [], [], []
+    shares: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in cases().items():
+            path = Path(folder) / f"{name}.json"
+            summed = recorded(case, path, options.passes)
+            own = ours(case, path)
+            peer: dict[str, Any] = {"report": "not run", "rows": {}}
+            if options.peers:
+                done = run([options.peers, "-c", PEER, path, Path(folder) / name])
+                peer = json.loads(done.output.strip().splitlines()[-1])
+            products = sum(flops for flops, _ in summed.values())
+            modeled = sum(seconds for *_, seconds in peer["rows"].values()) / options.passes
+            counted = sum(seconds for flops, seconds in summed.values() if flops)
+            whole = sum(seconds for _, seconds in summed.values())
+            limits.append(
+                limited(
+                    f"{case.label}: error of the products' FLOPs, holdfast",
+                    abs(own["flops"] - case.flops),
+                    "FLOP",
+                    0.0,
+                )
+            )
+            shares.append(
+                {
+                    "trace": case.label,
+                    "holdfast": 100 * own["share"],
+                    "torch.profiler (FLOPs alone)": 100 * counted / whole,
+                    "TraceLens": 100 * modeled / own["seconds"],
+                }
+            )
+            caption = f"{case.label.capitalize()}, per pass"
+            tables.append({"caption": caption, "rows": table(own, summed, peer, options.passes)})
+            notes += [
+                f"{case.label.capitalize()}: {case.flops / 1e6:,.1f} MFLOP of products by formula; "
+                f"holdfast {own['flops'] / 1e6:,.1f}, torch.profiler {products / 1e6:,.1f}. "
+                f"Counted and not in the trace: {_listed(own['missing'])}. "
+                f"TraceLens' own report of this trace: {peer['report']}."
+            ]
+            figures[name] = {
+                "formula_flops": case.flops,
+                "holdfast": {key: own[key] for key in ("flops", "seconds", "share", "missing")},
+                "torch_profiler": {"flops": products, "share": counted / whole},
+                "tracelens": peer,
+            }
+    result = {
+        "title": "Traces of real runs",
+        "script": "benchmarks/profile_trace.py",
+        "input": "traces of torch.profiler of a transformer's training step (2 layers, width 128, 4 x 64 "
+        "tokens, AdamW) and of a convolutional network (4 images of 64 px), on the CPU",
+        "comparisons": [],
+        "limits": limits,
+        "figures": figures,
+        "tables": [
+            {
+                "caption": "Share (%) of the measured time with counted FLOPs or bytes",
+                "rows": shares,
+            },
+            *tables,
+        ],
+        "machine": host,
+        "versions": {each: version(each) for each in ("holdfast", "torch")}
+        | ({"TraceLens": _peer_version(options.peers)} if options.peers else {}),
+        "notes": [
+            f"Means of {options.passes} passes in one thread; load after: {os.getloadavg()[0]:.1f}. No "
+            "GPU: kernels, for which TraceLens is made, were not compared. 0: the tool says nothing of the "
+            "operator. MFLOP: all arithmetic that a tool counts; torch.profiler counts products, sums and "
+            "differences.",
+            "holdfast has the time of an operator with all that runs inside it, torch.profiler's column "
+            "that of the operator alone. TraceLens has the time of GPU kernels alone; its FLOPs and bytes "
+            "here are those of the outermost operators that it has a model for.",
+            "Only holdfast: attention forward and backward, the optimizer, gathers, phase and module of "
+            "each operator, the kind of an attention, what is in the trace and not in the model and the "
+            "other way. Only TraceLens (traces of GPUs): kernels by launcher, communication between ranks, "
+            "overlap and idle time, the difference of two traces, all without the model's code.",
+            "torch's own analysis of traces (torch._inductor.analysis.profile_analysis) reads kernels of "
+            "GPUs alone: its report of these traces is empty.",
+            *notes,
+        ],
+    }
+    options.result.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"wrote {options.result}")
+
+
+def _listed(missing: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['op']} ({row['calls']})" for row in missing) or "nothing"
+
+
+def _peer_version(python: str) -> str:
+    script = "import importlib.metadata as m; print(m.version('TraceLens'))"
+    return run([python, "-c", script]).output.strip()
+
+
+if __name__ == "__main__":
+    main()
