@@ -126,12 +126,17 @@ def _table(table: dict[str, Any]) -> list[str]:
     """A table of its own: a caption, and rows with the same keys."""
     head = list(table["rows"][0])
     cells = [
-        [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()]
+        [_cell(value) if isinstance(value, float) else str(value) for value in row.values()]
         for row in table["rows"]
     ]
     marks = ["-:" if isinstance(value, float) else "-" for value in table["rows"][0].values()]
     lines = [f"| {' | '.join(row)} |" for row in (head, *cells)]
     return ["", f"{table['caption']}:", "", lines[0], f"|{'|'.join(marks)}|", *lines[1:]]
+
+
+def _cell(value: float) -> str:
+    """Three significant digits, large numbers whole."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _limit(row: dict[str, Any]) -> str:
