@@ -92,13 +92,14 @@ def expressions() -> tuple[list[Expression], set[tuple[str, str]]]:
         names = _constants(tree)
         calls = list(_calls(tree))
         named = {name for _, name in calls}
+        methods = _methods(tree)
         for call, name in calls:
             try:
                 pattern = _value(call.args[0], names)
             except ValueError:
                 unknown.add((file, ast.unparse(call.args[0])[:_SHOWN]))
                 continue
-            applied = {call.func.attr} - {"compile"} or _applied(tree, name, named)
+            applied = {call.func.attr} - {"compile"} or _applied(methods, name, named)
             flags = _flags(call)
             if isinstance(pattern, bytes):
                 pattern = pattern.decode("latin-1")
@@ -172,16 +173,20 @@ def _flags(call: ast.Call) -> int:
     return int(flags)
 
 
-def _applied(tree: ast.Module, name: str, named: set[str]) -> set[str]:
-    """The methods that are called of an expression; of one without a name, those of no named one."""
-    calls = [
+def _methods(tree: ast.Module) -> list[ast.Attribute]:
+    """Where something of the file may apply an expression."""
+    return [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in {*_CALLS} - {"compile", "sub", "split"}
     ]
+
+
+def _applied(methods: list[ast.Attribute], name: str, named: set[str]) -> set[str]:
+    """The methods that are called of an expression; of one without a name, those of no named one."""
     chosen = {
         node.attr
-        for node in calls
+        for node in methods
         if (
             getattr(node.value, "id", "") == name
             if name
@@ -216,8 +221,8 @@ def _patterns(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
 # --- Texts on which an expression might backtrack --------------------------------------------------
 
 
-def attacks(text: str, flags: int, size: int) -> Iterator[str]:
-    """Texts of about `size` characters."""
+def attacks(text: str, flags: int) -> Iterator[tuple[str, str, str]]:
+    """How texts begin, what is in them many times, and how they end."""
     tree = list(_parser.parse(text, flags))
     seen: set[tuple[str, str]] = set()
     likely = "".join(dict.fromkeys([*_LIKELY, *sorted(set(_literals(tree)))[:_LITERALS]]))
@@ -227,7 +232,7 @@ def attacks(text: str, flags: int, size: int) -> Iterator[str]:
             if unit and (prefix, unit) not in seen:
                 seen.add((prefix, unit))
                 for end in _ENDS:
-                    yield prefix + unit * (size // len(unit)) + end
+                    yield prefix, unit, end
 
 
 def _repeats(items: list[Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
@@ -342,12 +347,12 @@ def slow_on(expression: Expression) -> str | None:
     calls = {names.get(call, call).replace("split", "search") for call in expression.calls}
     for call in sorted(calls):
         run = getattr(compiled, call)
-        longer = attacks(expression.text, expression.flags, LONG)
-        for text, long in zip(
-            attacks(expression.text, expression.flags, SHORT), longer, strict=True
-        ):
-            if is_slow(run, text, SHORT_S) and is_slow(run, long, LONG_S):
-                return f"{call}: {long[:60]!r} ... {long[-5:]!r}"
+        for start, unit, end in attacks(expression.text, expression.flags):
+            short = start + unit * (SHORT // len(unit)) + end
+            if is_slow(run, short, SHORT_S):
+                long = start + unit * (LONG // len(unit)) + end
+                if is_slow(run, long, LONG_S):
+                    return f"{call}: {long[:60]!r} ... {long[-5:]!r}"
     return None
 
 

@@ -32,7 +32,7 @@ _TYPES = {
     "object": "a table",
     "null": "nothing",
 }
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.{3})\]")
 
 
 class Duration(float):
@@ -145,17 +145,14 @@ def _convert(content: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(content, kind, dec_hook=_duration)
     except msgspec.ValidationError as error:
-        # "Expected `int`, got `str` - at `$.query[1].n`"; `[...]` stands for any key of a mapping.
+        # "Expected `int`, got `str` - at `$.query[1].n`"
         problem, _, at = str(error).partition(" - at `$")
-        place = at.rstrip("`").lstrip(".").replace("[...]", "")
+        steps, found = _followed(at.rstrip("`"), content, kind)
+        place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in steps).lstrip(".")
         missing = re.search(r"missing required field `(.*)`", problem)
         if missing:
             key = f"{place}.{missing[1]}" if place else missing[1]
             raise InputError("missing key", code="missing-key", place=key) from None
-        steps = [int(number) if number else key for key, number in _STEP.findall(place)]
-        found: Any = content
-        for step in steps:
-            found = found[step]
         expected = re.search(r"Expected `(.*)`(?:, got| ([<>]=? \S+))", problem)
         names = [_TYPES.get(name, name) for name in expected[1].split(" | ")] if expected else []
         names = [f"{name} {expected[2]}" for name in names] if expected and expected[2] else names
@@ -169,6 +166,29 @@ def _convert(content: Any, kind: type[T]) -> T:
             found=repr(found)[:80],
             expected=" or ".join(names or map(repr, choices)) or problem,
         ) from None
+
+
+def _followed(path: str, content: Any, kind: Any) -> tuple[list[str | int], Any]:
+    """The keys and indices of a path of msgspec, and what is there."""
+    steps: list[str | int] = []
+    for key, index in _STEP.findall(path):
+        step = int(index) if index.isdigit() else key
+        if index == "...":  # some key of a mapping: the first whose value does not fit
+            inner = _inner(reduce(_inner, steps, kind), "")
+            step = next(name for name, value in content.items() if not _fits(value, inner))
+        steps.append(step)
+        content = content[step]
+    return steps, content
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    import msgspec
+
+    try:
+        msgspec.convert(value, kind, dec_hook=_duration)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _inner(kind: Any, step: str | int) -> Any:

@@ -481,7 +481,7 @@ def test_headroom_that_is_free_is_used_at_any_level() -> None:
     assert (made.free_share, own["saved_share"]) == pytest.approx((0.1, 0.11))
     rows = {row["policy"]: row for row in made.rows}
     assert (
-        rows["no signal"]["from_signal"] > 0.9 * own["from_signal"]
+        rows["no signal"]["beyond_free"] > 0.9 * own["beyond_free"]
     )  # where nothing is moved in time
     assert all(row["saved_share"] >= 0.1 - 1e-9 for row in made.rows)
 

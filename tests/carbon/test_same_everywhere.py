@@ -90,7 +90,7 @@ def test_a_policy_meets_its_aim_where_plans_jump() -> None:
     load, hours = replace(load, workloads=tuple(first)), 4 * 3600.0
     most = plan(load, signal, window_s=hours, strength=1e9).saved_share  # whatever it costs
     efficient, fair = found["efficient"], found["fair"]
-    free = efficient["saved_share"] - efficient["from_signal"]
+    free = efficient["saved_share"] - efficient["beyond_free"]
     assert efficient["saved_share"] == pytest.approx(free + 0.75 * (most - free), rel=1e-6)
     assert fair["penalty"] == pytest.approx(efficient["penalty"], rel=1e-9)
 

@@ -102,6 +102,14 @@ def test_five_minutes_become_hours(tmp_path: Path) -> None:
     expected = [5.5, np.mean([n for n in range(12, 24) if n != 13])]
     assert signal.values[:2] == pytest.approx(expected)
     assert np.isnan(signal.values[2])
+    # One sample of an hour is not the hour; a length of a sample that is none is refused.
+    for period, code in ((300, "no-data"), ("soon", "invalid-value"), (None, ""), (0, "no-data")):
+        meta["data_point_period_seconds"] = period
+        path = written(tmp_path, "w.json", json.dumps({"data": data[:1], "meta": meta}))
+        if code == "invalid-value":
+            assert refusal(path).place == "row 0"
+        else:
+            assert read_signal(path).missing == (code == "no-data")
 
 
 def test_electricity_maps(tmp_path: Path) -> None:
@@ -122,9 +130,10 @@ def test_electricity_maps(tmp_path: Path) -> None:
     direct = written(
         tmp_path, "em.csv", header.replace("LCA", "direct") + "2022-01-01 00:00:00,FR,60,True\n"
     )
-    assert refusal(direct).code == "missing-column"
-    found = read_signal(direct, scope="direct")
-    assert (found.values[0], found.scope, len(found.notes)) == (60, "direct", 1)
+    assert refusal(direct, scope="lifecycle").code == "no-match"
+    for scope in ("", "direct"):
+        found = read_signal(direct, scope=scope)
+        assert (found.values[0], found.scope, len(found.notes)) == (60, "direct", 1)
 
 
 def test_electricity_maps_answers(tmp_path: Path) -> None:
@@ -158,7 +167,9 @@ def test_rows_over_the_life_of_a_plant_and_direct_do_not_mix(tmp_path: Path) -> 
         for n, kind in enumerate(("lifecycle", "direct"))
     ]
     path = written(tmp_path, "em.json", json.dumps({"zone": "DE", "history": rows}))
-    assert refusal(path).code == refusal(path, scope="direct").code == "unknown-format"
+    for scope in ("", "direct"):
+        error = refusal(path, scope=scope)
+        assert (error.code, error.place) == ("conflict", "row 1, emissionFactorType")
 
 
 def test_hours_of_a_zone_that_is_half_an_hour_off(tmp_path: Path) -> None:
@@ -189,6 +200,8 @@ def test_half_hours_of_great_britain(tmp_path: Path) -> None:
     found = read_signal(path)
     assert (found.values.tolist(), found.zone, found.scope) == ([266.5], "GB", "direct")
     assert len(found.notes) == 1
+    path.write_text(json.dumps({"data": data[1:]}))  # tomorrow: nothing is measured
+    assert (read_signal(path).values.tolist(), len(read_signal(path).notes)) == ([270], 1)
 
 
 ENTSOE = (
@@ -264,7 +277,7 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
     path = written(tmp_path, "balance.csv", "\n".join([header, *rows]) + "\n")
     signal = read_signal(path, zone="CISO")
     assert signal.values[0] == pytest.approx((80 * 820 + 30 * 24 + 8 * 41 + 9 * 230) / 127)
-    assert any("batteries" in note for note in signal.notes)
+    assert len(signal.notes) == 1  # of what storage delivered
     assert refusal(path).code == "conflict"
     assert refusal(path, zone="ERCO").found == "ERCO"
     path.write_text(header.replace("Coal", "Tide") + "\n" + rows[0] + "\n")
@@ -279,16 +292,6 @@ def test_what_is_no_answer_of_watttime(tmp_path: Path) -> None:
     for content in ([], [point], {"data": [point]}, {"data": [point], "meta": {}}):
         path = written(tmp_path, "w.json", json.dumps(content))
         assert refusal(path).code == "unknown-format"
-
-
-def test_codecarbon_runs(tmp_path: Path) -> None:
-    header = "timestamp,duration,emissions,energy_consumed,country_iso_code\n"
-    rows = "2024-01-01T02:30:00,5400,0.5,2.0,FRA\n2024-01-01T02:40:00,60,0.3,1.0,FRA\n"
-    path = written(tmp_path, "emissions.csv", header + rows)
-    assert (refusal(path).code, refusal(path).place) == ("naive-time", "line 2")
-    signal = read_signal(path, timezone="UTC")
-    assert signal.zone == "FRA"
-    assert signal.values == pytest.approx([250.0, (250 + 300) / 2])
 
 
 def test_kinds_and_units_never_mix(tmp_path: Path) -> None:
@@ -363,15 +366,11 @@ def test_another_zone_is_refused_in_every_format(tmp_path: Path) -> None:
     meta = {"signal_type": "co2_aoer", "units": "g/kWh", "region": "CAISO_NORTH"}
     data = [{"point_time": "2024-01-01T00:00:00Z", "value": 5.0}]
     codes = "timestamp,COL,NG\n2024-01-01T00:00:00Z,1,2\n"
-    measured = (
-        "timestamp,duration,emissions,energy_consumed,region\n2024-01-01T00:30:00Z,60,1,2,quebec\n"
-    )
     table = "timestamp,value,unit,kind,zone\n2024-01-01T00:00Z,5,g/kWh,average,DE\n"
     files = {
         "w.json": json.dumps({"data": data, "meta": meta}),
         "CISO_2024.csv": codes,
         "balance.csv": BALANCE + "CISO,01/01/2024 1:00:00 AM,100,1000,,\n",
-        "codecarbon.csv": measured,
         "table.csv": table,
     }
     for name, text in files.items():

@@ -123,6 +123,27 @@ def test_refused(options: dict[str, Any], code: str, place: str | None) -> None:
     assert (caught.value.place or "").startswith(place or "")
 
 
+@pytest.mark.parametrize("minutes", [15, 30, 45])
+def test_a_load_whose_hours_start_at_another_minute(minutes: int) -> None:
+    start_s = 3600 + 60 * minutes
+    load = replace(LOAD, start_s=start_s)
+    price = signal_of(PRICES, "price")
+    event = Event(start_s + 17 * 3600, start_s + 21 * 3600, 9.0)
+    options: dict[str, Any] = {"price": price, "carbon_price": 80.0, "event": event, "cap": 90}
+    made = plan(load, signal_of(GRAMS), **options)
+    # By the minute, what the grid emits while the load draws what it draws.
+    quarters = np.repeat(GRAMS, 4)[start_s // 900 :]
+    power = np.repeat(POWERS.sum(axis=0)[:24], 4) / 4
+    assert made.start_s == start_s
+    assert made.kg_before == pytest.approx(power @ quarters[: len(power)])
+    costs = np.repeat(PRICES, 4)[start_s // 900 :]
+    assert made.extra["cost_before"] == pytest.approx(power @ costs[: len(power)])
+    assert made.extra["mwh_shed"] >= 36 - 1e-4
+    with pytest.raises(InputError) as caught:  # one hour of signal, of which the load has half
+        plan(load, signal_of(GRAMS[:1], start_s=3600))
+    assert caught.value.code == "no-match"
+
+
 def test_hours_of_the_load_without_a_signal_are_told() -> None:
     load = replace(LOAD, start_s=0)
     made = plan(load, signal_of(GRAMS[:30]), cap=90)

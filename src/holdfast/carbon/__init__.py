@@ -16,7 +16,6 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.carbon.accounting import account
     from holdfast.carbon.comparing import compare
-    from holdfast.carbon.fitting import fit_penalty, read_jobs
     from holdfast.carbon.formats import read_signal
     from holdfast.carbon.planning import plan
     from holdfast.carbon.problems import Event
@@ -32,9 +31,7 @@ _HOMES = {
     "Workload": "workloads",
     "account": "accounting",
     "compare": "comparing",
-    "fit_penalty": "fitting",
     "plan": "planning",
-    "read_jobs": "fitting",
     "read_load": "workloads",
     "read_signal": "formats",
     "rolling": "rolling_horizon",
@@ -48,9 +45,7 @@ __all__ = [
     "Workload",
     "account",
     "compare",
-    "fit_penalty",
     "plan",
-    "read_jobs",
     "read_load",
     "read_signal",
     "rolling",

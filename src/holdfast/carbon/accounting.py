@@ -203,14 +203,15 @@ def account(
         kwh = np.where(measured, found, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.
     index, begin, end, month = _by_month(start, stop)
-    between = _integral(signal, begin, end)
-    grams, unknown_s = between(begin, end)
+    between = _integral(signal)
+    grams, known_s = between(begin, end)
     since = np.clip((stop - lost_s)[index], begin, end)
     kilowatts = np.divide(kwh * pue, hours, out=np.zeros_like(kwh), where=hours > 0)[index]
     columns = {
         "month": month,
         "energy_kwh": kilowatts * (end - begin) / HOUR_S,
-        "energy_kwh_without_intensity": kilowatts * unknown_s / HOUR_S,
+        # To the millisecond: the last digits of a difference are no energy.
+        "energy_kwh_without_intensity": kilowatts * np.round(end - begin - known_s, 3) / HOUR_S,
         "kg_co2": kilowatts * grams / 1000 / HOUR_S,
         "kg_co2_failed": kilowatts * between(since, end)[0] / 1000 / HOUR_S,
     }
@@ -249,19 +250,16 @@ def _checked(signal: Signal | float, start: FloatArray, stop: FloatArray) -> Sig
         if signal.kind != "average":
             problem = "an account needs an average intensity"
             remedy = "a marginal one says what a change would emit: use it with `carbon plan`"
-            raise refused(
-                problem, "conflict", signal.source, "kind", signal.kind, "average", remedy
-            )
+            about = (signal.source, "kind", signal.kind, "average", remedy)
+            raise refused(problem, "conflict", *about)
         return signal
     if not 0 <= signal < np.inf:
-        raise refused(
-            "out of range", "out-of-range", None, "--intensity", f"{signal:g}", "at least 0"
-        )
-    first = int(start.min(initial=np.inf if len(start) else 0) // HOUR_S) * HOUR_S
-    hours = int(-(-(stop.max(initial=first) - first) // HOUR_S))
-    return Signal(
-        np.full(max(hours, 1), signal), first, "average", source=f"{signal:g} g, as stated"
-    )
+        found = f"{signal:g}"
+        raise refused("out of range", "out-of-range", None, "--intensity", found, "at least 0")
+    hours = np.r_[start, stop, 0.0][: max(2 * len(start), 1)] // HOUR_S
+    first = int(hours.min())
+    values = np.full(int(hours.max()) + 1 - first, signal)
+    return Signal(values, HOUR_S * first, "average", source=f"{signal:g} g, as stated")
 
 
 # A group whose energy has no intensity at all has no CO2, rather than none: 0 would read as clean.
@@ -274,20 +272,13 @@ _SUMS = f"""coalesce(sum(energy_kwh), 0) AS energy_kwh,
     coalesce(sum(energy_kwh_without_intensity), 0) AS energy_kwh_without_intensity"""
 
 
-def _integral(
-    signal: Signal, begin: FloatArray, end: FloatArray
-) -> Callable[[FloatArray, FloatArray], list[FloatArray]]:
-    """What gives (g/kWh x s, seconds without an intensity) of any spans between the first and the last."""
-    low = min(signal.start_s, begin.min(initial=np.inf)) // HOUR_S
-    high = max(signal.end_s, end.max(initial=-np.inf)) // HOUR_S + 1
-    edges = HOUR_S * np.arange(low, high + 1, dtype=np.float64)
-    values = np.full(len(edges) - 1, np.nan)
-    own = int(signal.start_s // HOUR_S - low)
-    values[own : own + signal.hours] = signal.values
+def _integral(signal: Signal) -> Callable[[FloatArray, FloatArray], list[FloatArray]]:
+    """What gives (g/kWh x s, seconds with an intensity) of spans; outside of the signal there are none."""
+    edges = signal.start_s + HOUR_S * np.arange(signal.hours + 1.0)
     # Running sums at full hours: straight in between.
     sums = [
         np.concatenate([[0.0], np.cumsum(HOUR_S * each)])
-        for each in (np.nan_to_num(values), np.isnan(values))
+        for each in (np.nan_to_num(signal.values), ~np.isnan(signal.values))
     ]
     return lambda first, last: [
         np.interp(last, edges, each) - np.interp(first, edges, each) for each in sums

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from holdfast.command import Answer, Duration, Options, Positive, Share, option, room
+from holdfast.command import Answer, Duration, Options, Share, option, room
 
 if TYPE_CHECKING:
     from holdfast.carbon.signals import Signal
@@ -77,8 +77,7 @@ def account(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         intensity: Average intensity: g CO2/kWh of every hour, such as 385, or a file of hours: EIA-930,
-            ENTSO-E, Electricity Maps, WattTime, the UK's API, codecarbon, or CSV with
-            timestamp,value,unit,kind.
+            ENTSO-E, Electricity Maps, WattTime, the UK's API, or CSV with timestamp,value,unit,kind.
         energy: Measured energy by job: sacct's JobIDRaw and ConsumedEnergyRaw, codecarbon (experiment_id
             is the job), or CSV with job,energy_kwh.
         checkpoint: Time between checkpoints: a failure loses half of it (default: 1h).
@@ -174,45 +173,6 @@ def plan(
         )
         progress.remark(f"schedule: {output}")
     return made
-
-
-@app.command(name="fit-penalty")
-def fit_penalty(
-    jobs: Path,
-    /,
-    *,
-    name: str = "batch",
-    time_unit: Literal["s", "m", "h"] = "h",
-    samples: Positive = 300,
-    slo: Duration = 86_400.0,
-    watts_per_cpu: Annotated[float, option(metavar="W", at_least=0)] = 10.0,
-    seed: int = 0,
-    output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
-) -> Answer:
-    """Fit what putting batch work off costs in waiting, from a simulation of its jobs.
-
-    Args:
-        jobs: CSV with arrival_time, length and cpus, over ten weeks or more.
-        name: Name of the workload in the load.
-        time_unit: Unit of the times.
-        samples: Number of simulated pairs of curtailment and waiting.
-        slo: Time that put-off work may stand before it counts as late.
-        watts_per_cpu: Power of a busy CPU.
-        seed: Random seed (same seed, same result).
-        output: Write a penalties file for `plan` and `compare`.
-    """
-    from holdfast.carbon.fitting import fit_penalty as run
-    from holdfast.carbon.fitting import read_jobs
-
-    return run(
-        read_jobs(jobs, unit=time_unit),
-        name=name,
-        samples=samples,
-        slo_h=round(slo / 3600),
-        watts_per_cpu=watts_per_cpu,
-        seed=seed,
-        output=output,
-    )
 
 
 @app.command

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,9 +60,11 @@ class Comparison(Answer):
     """Cuts at equal total penalty.
 
     Attributes:
-        rows: level, policy, saved_share, from_signal (of it, beyond what is free), penalty, of_efficient
-            (its from_signal over that of the efficient plan at the same penalty), equal_penalty (False:
-            the baseline cannot spend as much), jain, strength (of a policy).
+        rows: level, policy, saved_share, beyond_free (of it, beyond what is free in every hour), penalty,
+            of_efficient (its beyond_free over that of the efficient plan at the same penalty),
+            equal_penalty (False: the baseline cannot spend as much), jain, strength (of a policy).
+            The row "no signal" is what the same penalty saves in all hours alike: what a plan saves more
+            comes from the signal.
         free_share: of the CO2: what is saved at no penalty and without a signal.
         signal: of the plans.
     """
@@ -85,11 +88,13 @@ class Comparison(Answer):
         middle = [row for row in self.rows if row["level"] == levels[len(levels) // 2]]
         own, rivals = middle[0], [row for row in middle if row["policy"] in BASELINES]
         best = rivals[first_best([row["saved_share"] for row in rivals])]
+        constant = rivals[BASELINES.index("no signal")]
         sentence = (
             f"At a total penalty of {brief(own['penalty'])} units the efficient plan saves "
             f"{percent(own['saved_share'], 2)} of the CO2, the best baseline ({best['policy']}) "
             f"{percent(best['saved_share'], 2)}; {percent(self.free_share, 2)} of both is headroom that "
-            "is free in every hour, without a signal."
+            "is free in every hour. Without a signal, the same in every hour, the penalty saves "
+            f"{percent(constant['saved_share'], 2)}: only what a plan saves more comes from the signal."
         )
         points = [{**row, "saved": 100 * row["saved_share"]} for row in self.rows]
         axes = ("penalty", "saved", "Total penalty, units", "CO2 saved, %")
@@ -98,8 +103,8 @@ class Comparison(Answer):
         columns = {
             **dict.fromkeys(("level", "policy", "penalty", "jain"), ColumnFormat()),
             "saved_share": ColumnFormat("CO2 saved", "%", 2),
-            "from_signal": ColumnFormat("from the signal", "%", 2),
-            "of_efficient": ColumnFormat("of the efficient plan's from the signal", "%", 0),
+            "beyond_free": ColumnFormat("beyond what is free", "%", 2),
+            "of_efficient": ColumnFormat("of the efficient plan's beyond what is free", "%", 0),
         }
         how = How(
             [
@@ -138,23 +143,23 @@ def compare(
     """
     problem = aligned(load, signal)
     if not problem.costs:
-        remedy = "fit them with `holdfast carbon fit-penalty`, or state them"
+        remedy = "state them in a file for --penalties (docs/carbon.md)"
         text = "without penalties every policy is the same"
         raise refused(text, "missing-key", None, "--penalties", remedy=remedy)
     windows = problem.windows(window_s, flex, problem.limit(cap))
 
-    def plan_of(policy: str, strength: float | None, solved: Sequence[Solved]) -> Plan:
+    def curtailed(policy: str, strength: float | None) -> Curtailments:
+        return [one.d for window in windows for one in solve(policy, [window], strength)]
+
+    def made(policy: str, strength: float | None, d: Curtailments) -> Plan:
+        solved = [Solved(each, 0.0, 0.0) for each in d]
         return collected(problem, windows, solved, policy, strength, {})
 
-    def solved(policy: str, strength: float | None) -> Sequence[Solved]:
-        return [one for window in windows for one in solve(policy, [window], strength)]
-
     def reaching(policy: str, figure: str, aim: float, guess: float) -> Plan:
-        return _reaching(partial(solved, policy), partial(plan_of, policy), figure, aim, guess)
+        return _reaching(partial(curtailed, policy), partial(made, policy), figure, aim, guess)
 
-    free_d = [window.without_signal(0.0) for window in windows]
-    free = plan_of("none", None, [Solved(d, 0.0, 0.0) for d in free_d]).saved_share
-    most = plan_of("efficient", None, solved("efficient", None)).saved_share
+    free = made("none", None, _free(windows)).saved_share
+    most = made("efficient", None, curtailed("efficient", None)).saved_share
     rows: list[dict[str, Any]] = []
     strength = 1.0
     with progress.track("comparing", len(levels), "levels") as bar:
@@ -165,30 +170,37 @@ def compare(
             guess = own.penalty / float(own.entitlements.sum())
             found["fair"] = reaching("fair", "penalty", own.penalty, guess)
             for name in BASELINES:
-                pretended = [Solved(d, 0.0, 0.0) for d in best_baseline(windows, name, own.penalty)]
-                found[name] = plan_of(name, None, pretended)
+                found[name] = made(name, None, best_baseline(windows, name, own.penalty))
             bar.advance(1)
-            for policy, made in found.items():
-                spent = made.penalty / own.penalty if own.penalty else 1.0
-                best = own.saved_share - free
+            best = own.saved_share - free
+            for policy, one in found.items():
+                beyond, spent = one.saved_share - free, one.penalty - own.penalty
                 row: dict[str, Any] = {
                     "level": level,
                     "policy": policy,
-                    "saved_share": made.saved_share,
-                    "from_signal": made.saved_share - free,
-                    "penalty": made.penalty,
-                    "of_efficient": (made.saved_share - free) / best if best > TIE else None,
-                    "equal_penalty": abs(spent - 1) <= 2 * CLOSE,
-                    "jain": made.jain,
-                    "strength": made.strength,
+                    "saved_share": one.saved_share,
+                    "beyond_free": beyond,
+                    "penalty": one.penalty,
+                    "of_efficient": beyond / best if best > TIE else None,
+                    "equal_penalty": abs(spent) <= 2 * CLOSE * own.penalty,
+                    "jain": one.jain,
+                    "strength": one.strength,
                 }
                 rows.append(row)
     return Comparison(rows, free, problem.signal)
 
 
+class _Point(NamedTuple):
+    """A plan of a search: its strength, its figure, its curtailments."""
+
+    strength: float
+    figure: float
+    d: Curtailments
+
+
 def _reaching(
-    solve: Callable[[float], Sequence[Solved]],
-    plan_of: Callable[[float, Sequence[Solved]], Plan],
+    curtailed: Callable[[float], Curtailments],
+    made: Callable[[float, Curtailments], Plan],
     figure: str,
     aim: float,
     guess: float,
@@ -198,30 +210,28 @@ def _reaching(
     Where the figure jumps, all mixtures of the plans on both sides suit that strength equally well, and
     which one a solver gives is chance. So the strength is narrowed from both sides, and the two are mixed.
     """
-    low, high, below = 0.0, max(guess, 1e-9), None
-    above = solve(high)
-    least, most = 0.0, getattr(plan_of(high, above), figure)
-    while most < aim and high < 1e15:
-        low, least, below = high, most, above
-        high *= 4
-        above = solve(high)
-        most = getattr(plan_of(high, above), figure)
-    while most - least > CLOSE * aim + 1e-9 and high - low > NARROW * (guess if low == 0 else high):
+
+    def at(strength: float) -> _Point:
+        d = curtailed(strength)
+        return _Point(strength, getattr(made(strength, d), figure), d)
+
+    low, high = _Point(0.0, 0.0, []), at(max(guess, 1e-9))
+    while high.figure < aim and high.strength < 1e15:
+        low, high = high, at(4 * high.strength)
+    while high.figure - low.figure > CLOSE * aim + 1e-9:
+        wide, jump = high.strength - low.strength, high.figure - low.figure
+        if wide <= NARROW * (high.strength if low.d else guess):
+            break
         # Between the chord and the middle: the chord alone creeps where the figure jumps.
-        share = min(max((aim - least) / max(most - least, 1e-12), 0.1), 0.9)
-        strength = low + share * (high - low)
-        middle = solve(strength)
-        if (found := getattr(plan_of(strength, middle), figure)) < aim:
-            low, least, below = strength, found, middle
-        else:
-            high, most, above = strength, found, middle
-    if below is None:  # what is free is taken at the least strength
-        return plan_of(high, above)
-    ends = [list(zip(a.d, b.d, strict=True)) for a, b in zip(below, above, strict=True)]
+        share = min(max((aim - low.figure) / jump, 0.1), 0.9)
+        middle = at(low.strength + share * wide)
+        low, high = (middle, high) if middle.figure < aim else (low, middle)
+    if not low.d:  # what is free is taken at the least strength
+        return made(high.strength, high.d)
 
     def mixed(share: float) -> Plan:
-        d = [[(1 - share) * a + share * b for a, b in each] for each in ends]
-        return plan_of(low + share * (high - low), [Solved(each, 0.0, 0.0) for each in d])
+        strength = low.strength + share * (high.strength - low.strength)
+        return made(strength, _mixed(low.d, high.d, share))
 
     def missing(share: float) -> float:
         return float(aim - getattr(mixed(share), figure))
@@ -229,6 +239,17 @@ def _reaching(
     if missing(0.0) > 0 > missing(1.0):
         return mixed(brentq(missing, 0.0, 1.0, rtol=1e-9))
     return mixed(float(missing(0.0) > 0))
+
+
+def _mixed(first: Curtailments, second: Curtailments, share: float) -> Curtailments:
+    """Curtailments between two, at a share of the way."""
+    pairs = [zip(a, b, strict=True) for a, b in zip(first, second, strict=True)]
+    return [[a + share * (b - a) for a, b in pair] for pair in pairs]
+
+
+def _free(windows: Sequence[Window]) -> Curtailments:
+    """What has no penalty, in every hour."""
+    return [window.without_signal(0.0) for window in windows]
 
 
 def first_best(figures: Sequence[float]) -> int:
@@ -245,8 +266,7 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> Curta
         name: one of `BASELINES`.
         penalty: penalty units, over all windows.
     """
-    entitled = [window.with_rights() for window in windows]
-    free = [window.without_signal(0.0) for window in windows]
+    entitled, free = [window.with_rights() for window in windows], _free(windows)
     scaled = [_scaled(windows, free, d, penalty) for d in _settings(name, entitled)]
     return scaled[first_best([_total(windows, d, Window.cut) for d in scaled])]
 
@@ -265,18 +285,17 @@ def _scaled(
 
     A penalty is convex and zero at what is free, so it grows with the share.
     """
-    pairs = [list(zip(a, b, strict=True)) for a, b in zip(free, d, strict=True)]
-
-    def at(share: float) -> Curtailments:
-        # Moved work has no free part; of other work, a baseline that curtails less takes it all the same.
-        return [[a + share * (np.maximum(a, b) - a if a.any() else b) for a, b in g] for g in pairs]
+    # Moved work has no free part; of other work, a baseline that curtails less takes it all the same.
+    most = [
+        [np.maximum(a, b) if a.any() else b for a, b in zip(*pair, strict=True)]
+        for pair in zip(free, d, strict=True)
+    ]
 
     def spent(share: float) -> float:
-        return _total(windows, at(share), lambda _, part, x: part.penalty.value(x, part.due))
+        d = _mixed(free, most, share)
+        return _total(windows, d, lambda _, part, x: part.penalty.value(x, part.due)) - penalty
 
-    if spent(1.0) <= penalty:
-        return at(1.0)
-    return at(brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9))
+    return most if spent(1.0) <= 0 else _mixed(free, most, brentq(spent, 0, 1, rtol=1e-9))
 
 
 def _settings(name: str, windows: Sequence[Window]) -> Iterator[Curtailments]:
@@ -287,11 +306,9 @@ def _settings(name: str, windows: Sequence[Window]) -> Iterator[Curtailments]:
     if name == "no signal":
         yield [window.without_signal(None) for window in windows]
         return
-    for quantile in QUANTILES:
-        for order in ORDERS:
-            for depth in DEPTHS if name == "priority" else (1.0,):
-                batch_only = name == "waiting"
-                yield [_in_turn(window, quantile, depth, order, batch_only) for window in windows]
+    depths = DEPTHS if name == "priority" else (1.0,)
+    for quantile, order, depth in product(QUANTILES, ORDERS, depths):
+        yield [_in_turn(window, quantile, depth, order, name == "waiting") for window in windows]
 
 
 def _capacity_curve(window: Window) -> list[FloatArray]:

@@ -1,35 +1,36 @@
 """Files with grid signals: of EIA-930, ENTSO-E, Electricity Maps, WattTime and others, or a typed table.
 
-Every reader yields samples of (time, value) with what they mean; `read_signal` checks the times, converts
-the unit to gCO2/kWh and averages what is finer than an hour.
+`layouts.toml` says which columns of each format hold what. `read_signal` finds the format by its columns,
+checks the times, converts the unit to gCO2/kWh and averages what is finer than an hour.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-import numpy.typing as npt
 
-from holdfast.carbon.api_answers import ANSWERS, of_json
-from holdfast.carbon.samples import Samples, kind_of
 from holdfast.carbon.signals import (
     HOUR_S,
-    LIFECYCLE_FACTORS,
     FloatArray,
     IntArray,
+    Kind,
     Signal,
     mix_intensity,
     refused,
+    utc,
 )
 from holdfast.numbers import counted
 from holdfast.opening import open_source
@@ -38,15 +39,70 @@ GRAMS_PER_POUND = 453.59237
 # Name of a mass -> grams, name of an energy -> kWh.
 MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
 ENERGIES = {"kwh": 1.0, "mwh": 1e3}
-# Columns of generation -> fuel codes: of EIA-930's balance files before and since July 2024 (split by
-# storage, with one misspelled name), and of ENTSO-E. What storage delivers was generated earlier.
-_FUELS = tomllib.loads((files("holdfast.carbon") / "fuels.toml").read_text())
-BALANCE, UNSPLIT, ENTSOE = (_FUELS[name] for name in ("balance", "unsplit", "entsoe"))
-PRICE = "Day-ahead Price"
-MADE = " - Actual Aggregated [MW]"
-BALANCE_END = "UTC Time at End of Hour"
-AUTHORITY = "Balancing Authority"
+KINDS: Mapping[str, Kind] = {
+    "average": "average",
+    "marginal": "marginal",
+    "price": "price",
+    "co2_aoer": "average",
+    "co2_moer": "marginal",
+}
+"""Kinds of signals, as files name them."""
+CLOCKS = {"(utc)": "UTC", "(cet/cest)": "Europe/Brussels"}
+"""Time zones, as the column of times or its first cell names them."""
+ZONES = ("balancing authority", "area", "bzn", "zone id", "zone name", "zone", "meta.region")
+"""Columns of grid zones, in lower case; the first that a file has counts."""
+ESTIMATED = "(?i)data estimated|isEstimated"
 NO_VALUE = ("", "N/A", "NA", "n/e", "-")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One format of `layouts.toml`; columns are regular expressions of their whole names.
+
+    Attributes:
+        name: of the format.
+        needs: columns that such a file has.
+        time: the column of times.
+        forms: of times that are not ISO 8601, for `strptime`.
+        ends: times are those at which an hour ends.
+        values: columns of the value; the first that has one in a row counts.
+        generation: columns of MW; their group 1 is the fuel.
+        fuels: such a fuel -> fuel code, or "" for storage.
+        zone_in_name: group 1 is the zone, in the name of the file.
+        facts: what the format says of all its files: kind, basis, scope, zone, clock.
+        stated: columns that say more of these, the same in every row.
+        step_s: seconds that a value holds, at most.
+        step: a column of them.
+        key: a field by which JSON of this format is recognized.
+    """
+
+    name: str
+    needs: Sequence[str]
+    time: str
+    forms: Sequence[str] = ()
+    ends: bool = False
+    values: Sequence[str] = ()
+    generation: str = ""
+    fuels: Mapping[str, str] = field(default_factory=dict)
+    zone_in_name: str = "()"
+    facts: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
+    step_s: int = HOUR_S
+    step: str = ""
+    key: str = ""
+
+
+_TABLES = tomllib.loads((files("holdfast.carbon") / "layouts.toml").read_text())["layout"]
+LAYOUTS = [Layout(**each) for each in _TABLES]
+
+
+def _matching(columns: Sequence[str], pattern: str) -> list[str]:
+    return [name for name in columns if re.fullmatch(pattern, name)]
+
+
+def _layouts_of(columns: Sequence[str]) -> list[Layout]:
+    """The formats that such columns have."""
+    return [one for one in LAYOUTS if all(_matching(columns, name) for name in one.needs)]
 
 
 @dataclass
@@ -57,11 +113,13 @@ class Records:
         path: the file.
         columns: names in the header.
         rows: place ("line 17") and cells of each row that is not empty.
+        zone: that of the rows, where a column names it.
     """
 
     path: Path
     columns: list[str]
     rows: list[tuple[str, dict[str, str]]]
+    zone: str = ""
 
     @property
     def places(self) -> list[str]:
@@ -84,59 +142,105 @@ class Records:
                 raise refused(problem, "invalid-value", self.path, place, text) from None
         return found
 
-    def of_zone(self, column: str, zone: str) -> str:
-        """Keep the rows of the zone that was asked for, or of the only one; return it."""
-        zones = list(dict.fromkeys(self.column(column)))
-        names = ", ".join(zones[:20])
-        if zone and zone not in zones:
-            raise refused("no such zone", "no-match", self.path, column, zone, names)
-        if not zone and len(zones) > 1:
-            remedy = "name one with --zone"
-            raise refused("several zones", "conflict", self.path, column, names, remedy=remedy)
-        chosen = zone or zones[0]
-        self.rows = [row for row in self.rows if row[1][column] == chosen]
-        return chosen
+    def stated(self, name: str) -> str:
+        """The one cell that all rows of a column have.
+
+        Raises:
+            InputError: ``conflict`` where they differ, with the place.
+        """
+        cells = self.column(name)
+        for place, cell in zip(self.places, cells, strict=True):
+            if cell != cells[0]:
+                where, problem = f"{place}, {name}", f"rows of different {name}"
+                raise refused(problem, "conflict", self.path, where, cell, cells[0])
+        return cells[0]
 
 
-def read_records(path: Path, text: str | None = None, zone: str = "") -> Records:
-    """The rows of a CSV file, plain or compressed; of a balance file with all zones those of one.
+def read_records(
+    path: Path, text: str | None = None, *, zones: Sequence[str] = (), zone: str = ""
+) -> Records:
+    """The rows of a CSV file, plain or compressed, or of the JSON of an API.
+
+    Args:
+        path: the file.
+        text: its content, if it was read.
+        zones: columns of grid zones, in lower case: only rows of one zone are kept, by the first.
+        zone: which; it may be left out where the file has one.
 
     Raises:
-        InputError: ``damaged`` for a row of another length, with the line; ``empty-input``.
+        InputError: ``damaged`` for a row of another length, with the line; ``empty-input``; ``no-match``
+            and ``conflict`` for the zone.
     """
-    rows = _rows(path, read_text(path) if text is None else text)
-    _, header = next(rows, (1, []))
+    text = read_text(path) if text is None else text
+    rows = _json_rows(path, text) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text)
+    _, header = next(rows, ("", []))
     found = Records(path, [" ".join(name.split()) for name in header], [])
-    column = found.columns.index(AUTHORITY) if AUTHORITY in found.columns else None
-    zones = set()
-    for line, row in rows:
+    lowered = [name.lower() for name in found.columns]
+    zoned = next((lowered.index(name) for name in zones if name in lowered), None)
+    there: dict[str, None] = {}
+    for place, row in rows:
         if not any(cell.strip() for cell in row):
             continue
-        place = f"line {line}"
         if len(row) != len(found.columns):
             expected = counted(len(found.columns), "cell")
             raise refused("damaged row", "damaged", path, place, f"{len(row)}", expected)
-        if column is not None:  # of other zones one row, which names them
-            zone = zone or row[column]
-            if zone != row[column] in zones:
+        if zoned is not None:  # all zones of a large file would fill the memory
+            there[row[zoned]] = None
+            found.zone = zone or next(iter(there))
+            if row[zoned] != found.zone:
                 continue
-            zones.add(row[column])
         found.rows.append((place, dict(zip(found.columns, map(str.strip, row), strict=True))))
+    if there and (found.zone not in there or (len(there) > 1 and not zone)):
+        column, names = found.columns[zoned or 0], ", ".join([*there][:20])
+        problem, code = ("no such zone", "no-match") if zone else ("several zones", "conflict")
+        remedy = "name one with --zone"
+        raise refused(problem, code, path, column, zone or None, names, remedy)
     if not found.rows:
         raise refused("no rows", "empty-input", path)
     return found
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line and cells of every row, whatever ends its lines."""
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of every row, whatever ends its lines."""
     bars = text.partition("\n")[0].count("|") > 0
     rows = csv.reader(io.StringIO(text, newline=""), delimiter="|" if bars else ",")
     try:
         for row in rows:
-            yield rows.line_num, row
+            yield f"line {rows.line_num}", row
     except csv.Error as error:
         place = f"line {rows.line_num}"
         raise refused("damaged row", "damaged", path, place, str(error)) from error
+
+
+def _json_rows(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of an API's answer: a list, the list of a field with what stands beside it, or one row."""
+    try:
+        content = json.loads(text)
+        beside: dict[str, str] = {}
+        if isinstance(content, dict):
+            key = next((each for each in ("data", "history", "forecast") if each in content), "")
+            content, beside = content.get(key, [content]), _flat(content)
+        rows = [beside | _flat(dict(row)) for row in content]
+        columns = list(rows[0] | {name: "" for row in rows for name in row})
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
+        found, expected = f"{type(error).__name__}: {error}", "a list of rows, in JSON"
+        raise refused(
+            "not an answer of an API", "unknown-format", path, None, found, expected
+        ) from error
+    yield "", columns
+    for n, row in enumerate(rows):
+        yield f"row {n}", [row.get(name, "") for name in columns]
+
+
+def _flat(row: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """The fields of a row and of the rows in it, by their path, as texts."""
+    found: dict[str, str] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{name}.")
+        elif not isinstance(value, list):
+            found[above + name] = "" if value is None else str(value)
+    return found
 
 
 def read_text(path: Path) -> str:
@@ -159,249 +263,154 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
     """
     path = Path(path)
-    text = read_text(path)
-    if text.lstrip()[:1] in ("{", "["):
-        found = of_json(path, text)
-    else:
-        records = read_records(path, text, zone)
-        read = next((read for _, fits, read in _TABLES if fits(records.columns)), None)
-        if read is None:
-            columns = ", ".join(records.columns)[:200]
-            known = ", ".join(dict.fromkeys(name for name, _, _ in _TABLES))
-            expected = f"{known} (timestamp,value,unit,kind), or JSON of {', '.join(ANSWERS)}"
-            raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
-        found = read(records, zone, scope)
-    if not found.values:
+    records = read_records(path, zones=ZONES, zone=zone)
+    fitting = _layouts_of(records.columns)
+    if not fitting:
+        columns = ", ".join(records.columns)[:200]
+        known = ", ".join(dict.fromkeys(each.name for each in LAYOUTS))
+        expected = f"{known} (timestamp,value,unit,kind)"
+        raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
+    layout = next((each for each in fitting if each.facts.get("scope") == scope), fitting[0])
+    values, facts, notes = _values(records, layout)
+    for option, asked in (("zone", zone), ("scope", scope)):
+        there = facts[option] or ("it says none" if option == "scope" else asked)
+        if asked and asked != there:
+            raise refused(f"no such {option}", "no-match", path, f"--{option}", asked, there)
+    if facts["kind"] not in KINDS:
+        place, expected = layout.stated["kind"], ", ".join(KINDS)
+        raise refused(
+            "unknown kind of signal", "invalid-value", path, place, facts["kind"], expected
+        )
+    if np.isnan(values).all():
         raise refused("no values", "empty-input", path)
-    if zone and found.zone and zone != found.zone:
-        raise refused("no such zone", "no-match", path, "--zone", zone, found.zone)
-    if scope and scope != found.scope:
-        there = found.scope or "it says none"
-        raise refused("no such scope", "no-match", path, "--scope", scope, there)
-    times = instants(path, found.times, found.places, found.clock or timezone)
+    times = _times(records, layout, facts["clock"] or timezone)
     unique, counts = np.unique(times, return_counts=True)
-    if len(unique) < len(times) and not found.repeats:
+    if len(unique) < len(times):
         again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
-        place, when = found.places[again], str(found.times[again])
+        place, when = records.places[again], utc(times[again])
         raise refused("duplicate time", "duplicate", path, place, when)
+    step_s = layout.step_s
+    if layout.step and layout.step in records.columns:
+        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
+        step_s = int(np.clip(stated, 1, HOUR_S))
     if len(unique) > 1:  # samples of five minutes are averaged
-        found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
-    # Samples count in each hour of UTC by the seconds that they have in it: some zones are half hours off.
-    start = int(unique[0]) // HOUR_S * HOUR_S
-    hours = int(unique[-1] + found.step_s - 1 - start) // HOUR_S + 1
-    given = np.array(found.values)
-    filled = ~np.isnan(given)
-    slots, own = (
-        (times[filled] - start) // HOUR_S,
-        np.minimum(found.step_s, HOUR_S - times[filled] % HOUR_S),
-    )
-    weights, slots = np.r_[own, found.step_s - own], np.minimum(np.r_[slots, slots + 1], hours - 1)
+        step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
+    hourly, start = _hourly(times, values, step_s)
+    kind, unit = KINDS[facts["kind"]], facts["unit"]
+    factor = 1.0
+    if kind != "price":
+        factor, unit = _grams_per_kwh(path, unit or "gCO2/kWh"), "gCO2/kWh"
+    typed = (kind, facts["zone"] or zone, unit, facts["basis"], facts["scope"])
+    return Signal(hourly * factor, start, *typed, str(path), tuple(notes))
+
+
+def _hourly(times: IntArray, values: FloatArray, step_s: int) -> tuple[FloatArray, int]:
+    """Means of full hours of UTC, and the start of the first.
+
+    Samples count in each hour by the seconds that they have in it: some zones are half hours off.
+    """
+    start = int(times.min()) // HOUR_S * HOUR_S
+    hours = int(times.max() + step_s - 1 - start) // HOUR_S + 1
+    filled = ~np.isnan(values)
+    moments = times[filled] - start
+    own = np.minimum(step_s, HOUR_S - moments % HOUR_S)  # seconds in the hour of the start
+    weights = np.r_[own, step_s - own]
+    slots = np.minimum(np.r_[moments // HOUR_S, moments // HOUR_S + 1], hours - 1)
     seconds = np.bincount(slots, weights, hours)
-    totals = np.bincount(slots, weights * np.tile(given[filled], 2), hours)
+    totals = np.bincount(slots, weights * np.tile(values[filled], 2), hours)
     # An hour of which less than half is known has no value.
-    values = np.where(seconds >= HOUR_S / 2, totals / np.maximum(seconds, 1), np.nan)
-    price = found.kind == "price"
-    factor = 1.0 if price else _grams_per_kwh(path, found.unit)
-    unit = found.unit if price else "gCO2/kWh"
-    typed = (found.kind, found.zone or zone, unit, found.basis, found.scope)
-    return Signal(values * factor, start, *typed, str(path), tuple(found.notes))
+    return np.where(seconds >= HOUR_S / 2, totals / np.maximum(seconds, 1), np.nan), start
 
 
-def recognize(head: bytes) -> str:
-    """The name of the signal format that the first bytes of a file show; empty if none."""
-    text = head.decode("utf-8-sig", errors="replace")
-    if text.lstrip()[:1] in ("{", "["):
-        return next((name for name, (mark, _) in ANSWERS.items() if f'"{mark}"' in text), "")
-    header = next(csv.reader(io.StringIO(text.lstrip(), newline="")), [])
-    columns = [" ".join(name.split()) for name in header]
-    return next((name for name, fits, _ in _TABLES if fits(columns)), "")
+def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str], list[str]]:
+    """The value of every row, what the file says of them, and notes."""
+    facts = dict.fromkeys(("zone", "basis", "scope", "clock", "unit"), "")
+    facts |= {"kind": "average", **layout.facts}
+    for fact, column in layout.stated.items():
+        if column in records.columns:
+            facts[fact] = records.stated(column)
+    named = re.match(layout.zone_in_name, records.path.name)
+    facts["zone"] = records.zone or facts["zone"] or (named[1] if named else "")
+    if layout.generation:
+        values, notes = _mixed(records, layout)
+    else:
+        names = [name for each in layout.values for name in _matching(records.columns, each)]
+        values, notes = np.array(records.numbers(names[0])), []
+        for name in names[1:]:
+            others = np.array(records.numbers(name))
+            filled = int((np.isnan(values) & ~np.isnan(others)).sum())
+            values = np.where(np.isnan(values), others, values)
+            notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
+        # A price has its unit in the name of its column.
+        facts["unit"] = facts["unit"] or names[0].partition("[")[2].rstrip("]")
+    for name in _matching(records.columns, ESTIMATED):
+        rows = sum(cell.lower() == "true" for cell in records.column(name))
+        notes += [f"{counted(rows, 'value')} estimated by {layout.name}."] if rows else []
+    return values, facts, notes
 
 
-def _mixed(samples: Samples, places: list[str], mix: Mapping[str, list[float]]) -> Samples:
-    """Fill samples from a fuel mix: fuel code -> MW per sample."""
-    # A fuel that a zone does not have is empty in every row, and no gap.
-    there = {fuel: mw for fuel, mw in mix.items() if len(mw) == 1 or not np.isnan(mw).all()}
-    if not there:
-        return samples
-    intensity, negative = mix_intensity(there)
-    samples.values, samples.places = intensity.tolist(), places
-    samples.basis, samples.scope = "production", "lifecycle"
+def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
+    """Intensities of a fuel mix, and notes."""
+    parts: dict[str, list[FloatArray]] = {}
+    for column in _matching(records.columns, layout.generation):
+        mw, fuel = np.array(records.numbers(column)), re.sub(layout.generation, r"\1", column)
+        # Adjusted values, where there are any, are EIA's correction of the reported ones.
+        for name in (column, column.replace("with I", "witho I")):
+            if (better := f"{name} (Adjusted)") in records.columns:
+                adjusted = np.array(records.numbers(better))
+                mw = np.where(np.isnan(adjusted), mw, adjusted)
+        if fuel not in layout.fuels:
+            problem, expected = "unknown fuel", ", ".join(layout.fuels)
+            raise refused(problem, "unknown-name", records.path, column, fuel, expected)
+        # A fuel that a zone does not have is empty in every row, and no gap.
+        if not np.isnan(mw).all() or len(mw) == 1:
+            parts.setdefault(layout.fuels[fuel], []).append(mw)
+    notes = []
+    if np.nansum(np.maximum(parts.pop("", [np.zeros(1)]), 0.0)) > 0:
+        notes.append("What storage delivered was generated before: it is not counted.")
+    if not parts:
+        return np.full(len(records.rows), np.nan), notes
+    intensity, negative = mix_intensity({fuel: _summed(mw) for fuel, mw in parts.items()})
     if negative:
-        note = f"{counted(negative, 'value')} of negative generation counted as zero."
-        samples.notes.append(note)
-    return samples
+        notes.append(f"{counted(negative, 'value')} of negative generation counted as zero.")
+    return intensity, notes
 
 
-def _summed(columns: Sequence[npt.ArrayLike]) -> FloatArray:
+def _summed(columns: Sequence[FloatArray]) -> FloatArray:
     """Sums of columns; what some of them lack counts as zero, what all lack is a gap."""
     stacked = np.array(columns)
     return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
 
 
-def _eia_codes(records: Records, zone: str, _scope: str) -> Samples:
-    """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
-    found = re.match(r"([A-Z]+)_", records.path.name)
-    samples = Samples(records.column("timestamp"), zone=found[1] if found else zone)
-    names = [name for name in records.columns if name in LIFECYCLE_FACTORS]
-    return _mixed(samples, records.places, {name: records.numbers(name) for name in names})
+def _times(records: Records, layout: Layout, timezone: str) -> IntArray:
+    """Seconds since 1970 at which the samples start."""
+    [column, *_] = _matching(records.columns, layout.time)
+    cells = records.column(column)
+    said = (column + cells[0]).lower()
+    clock = next((zone for text, zone in CLOCKS.items() if text in said), timezone)
+    # Of a span, such as "01.02.2024 00:00 - 01.02.2024 01:00 (CET/CEST)", the start.
+    texts = [text.partition(" - ")[0].partition(" (")[0] for text in cells]
+    times: list[str | datetime] = [_in_form(text, layout.forms) for text in texts]
+    return instants(records.path, times, records.places, clock) - HOUR_S * layout.ends
 
 
-def _eia_balance(records: Records, zone: str, _scope: str) -> Samples:
-    """EIA-930's own balance files, also since the split of July 2024; hours are named by their end."""
-    samples = Samples(zone=records.of_zone(AUTHORITY, zone), clock="UTC")
-    times = []
-    for place, cells in records.rows:
-        try:
-            end = datetime.strptime(cells[BALANCE_END], "%m/%d/%Y %I:%M:%S %p")
-        except ValueError:
-            end = _parsed(records.path, place, cells[BALANCE_END])
-        times.append(end - timedelta(hours=1))
-    samples.times = times
-    parts: dict[str, list[FloatArray]] = {}
-    whole: dict[str, FloatArray] = {}
-    pattern = r"Net Generation \(MW\) from ((?!.*\((?:Imputed|Adjusted)\)).+)"
-    for column in records.columns:
-        if not (match := re.fullmatch(pattern, column)):
-            continue
-        mw, fuel = np.array(records.numbers(column)), match[1]
-        # Adjusted values, where there are any, are EIA's correction of the reported ones.
-        for name in (fuel, fuel.replace("with I", "witho I")):
-            if (better := f"Net Generation (MW) from {name} (Adjusted)") in records.columns:
-                adjusted = np.array(records.numbers(better))
-                mw = np.where(np.isnan(adjusted), mw, adjusted)
-        if fuel in UNSPLIT:
-            whole[UNSPLIT[fuel]] = mw
-        elif fuel in BALANCE:
-            parts.setdefault(BALANCE[fuel], []).append(mw)
-        else:
-            problem, expected = "unknown fuel", ", ".join({*BALANCE, *UNSPLIT})
-            raise refused(problem, "unknown-name", records.path, column, fuel, expected)
-    if np.nansum(np.maximum(parts.pop("", [np.zeros(1)]), 0.0)) > 0:
-        samples.notes.append("What batteries delivered was generated before: it is not counted.")
-    mix = {fuel: _summed(columns) for fuel, columns in parts.items()}
-    for fuel, mw in whole.items():
-        split = mix.get(fuel, np.full(len(mw), np.nan))
-        mix[fuel] = np.where(np.isnan(split), mw, split)
-    return _mixed(samples, records.places, {fuel: mw.tolist() for fuel, mw in mix.items()})
+def _in_form(text: str, forms: Sequence[str]) -> str | datetime:
+    """A time in the first form that it has; as it is where it has none."""
+    for form in forms:
+        with suppress(ValueError):
+            return datetime.strptime(text, form)
+    return text
 
 
-def _entsoe(records: Records, zone: str, _scope: str) -> Samples:
-    """ENTSO-E's day-ahead prices, or generation by type; times are spans such as 01.02.2024 00:00 - ..."""
-    [span] = [name for name in records.columns if name.startswith("MTU")]
-    column = next((n for n in records.columns if n in ("Area", "BZN")), None)
-    samples = Samples(zone=records.of_zone(column, zone) if column else zone)
-    said = span + records.column(span)[0]  # in the header, or behind every span
-    zones = {"(UTC)": "UTC", "(CET/CEST)": "Europe/Brussels"}
-    samples.clock = next((clock for text, clock in zones.items() if text in said), "")
-    times = []
-    for place, cells in records.rows:
-        start = cells[span].partition(" - ")[0].replace("/", ".")
-        try:
-            times.append(datetime.strptime(start[:16], "%d.%m.%Y %H:%M"))
-        except ValueError:
-            times.append(_parsed(records.path, place, start))
-    samples.times, samples.places = times, records.places
-    price = next((n for n in records.columns if n.startswith(PRICE)), None)
-    if price is not None:
-        samples.kind, samples.unit = "price", price.partition("[")[2].rstrip("]")
-        samples.values = records.numbers(price)
-        return samples
-    mix: dict[str, list[FloatArray]] = {}
-    for name in (name for name in records.columns if name.endswith(MADE)):
-        fuel = name.removesuffix(MADE)
-        if fuel not in ENTSOE:
-            problem, expected = "unknown fuel", ", ".join(ENTSOE)
-            raise refused(problem, "unknown-name", records.path, name, fuel, expected)
-        if ENTSOE[fuel]:
-            mix.setdefault(ENTSOE[fuel], []).append(np.array(records.numbers(name)))
-    summed = {fuel: _summed(columns).tolist() for fuel, columns in mix.items()}
-    return _mixed(samples, records.places, summed)
-
-
-def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
-    """Electricity Maps' CSV: consumption-based averages, over the life of a plant or direct."""
-    columns = {name.lower(): name for name in records.columns}
-    ends = {"lifecycle": ("(life cycle)", "(lca)"), "direct": ("(direct)",)}[scope or "lifecycle"]
-    values = [n for n in columns if n.startswith("carbon intensity") and n.endswith(ends)]
-    if not values:
-        problem, expected = "no such intensity", f"carbon intensity {ends[0]}"
-        remedy = "name what the file has with --scope direct or lifecycle"
-        raise refused(problem, "missing-column", records.path, None, None, expected, remedy)
-    where = next((columns[n] for n in ("zone id", "zone name", "zone") if n in columns), "")
-    time = next(name for name in columns if name.startswith("datetime"))
-    chosen = records.of_zone(where, zone) if where else zone
-    estimated = columns.get("data estimated")
-    rows = sum(t.lower() == "true" for t in records.column(estimated)) if estimated else 0
-    notes = [f"{counted(rows, 'value')} estimated by Electricity Maps."] if rows else []
-    return Samples(
-        records.column(columns[time]),
-        records.numbers(columns[values[0]]),
-        records.places,
-        zone=chosen,
-        basis="consumption",
-        scope=scope or "lifecycle",
-        clock="UTC" if "utc" in time else "",
-        notes=notes,
-    )
-
-
-def _codecarbon(records: Records, zone: str, _scope: str) -> Samples:
-    """The intensity that codecarbon used: emissions over energy, in the hours of each run."""
-    column = "region" if any(cells.get("region") for _, cells in records.rows) else ""
-    column = column or ("country_iso_code" if "country_iso_code" in records.columns else "")
-    samples = Samples(zone=records.of_zone(column, zone) if column else zone, repeats=True)
-    times: list[str] = []
-    energy, mass, lengths = map(records.numbers, ("energy_consumed", "emissions", "duration"))
-    rows = zip(records.rows, energy, mass, lengths, strict=True)
-    for (place, cells), kwh, kg, seconds in rows:
-        end = _parsed(records.path, place, cells["timestamp"])
-        hour = (end - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0)
-        while hour < end and kwh > 0:
-            times.append(hour.isoformat())
-            samples.values.append(1000 * kg / kwh)
-            samples.places.append(place)
-            hour += timedelta(hours=1)
-    samples.times = times
-    return samples
-
-
-def _typed_table(records: Records, zone: str, _scope: str) -> Samples:
-    """A table that says what it holds: timestamp, value, unit, kind, and perhaps zone."""
-    samples = Samples(zone=records.of_zone("zone", zone) if "zone" in records.columns else zone)
-    first = records.rows[0][1]
-    for place, cells in records.rows:
-        for column in ("kind", "unit"):
-            if (found := cells[column]) != first[column]:
-                where, problem = f"{place}, {column}", f"rows of different {column}"
-                raise refused(problem, "conflict", records.path, where, found, first[column])
-    samples.times, samples.places = records.column("timestamp"), records.places
-    samples.values = records.numbers("value")
-    samples.kind, samples.unit = kind_of(records.path, "kind", first["kind"]), first["unit"]
-    return samples
-
-
-def _has(*names: str) -> Callable[[Sequence[str]], bool]:
-    return lambda columns: set(names) <= set(columns)
-
-
-def _starting(names: Sequence[str], text: str) -> bool:
-    return any(name.lower().startswith(text) for name in names)
-
-
-Reader = Callable[[Records, str, str], Samples]
-_TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
-    ("EIA-930", _has("timestamp", "COL", "NG"), _eia_codes),
-    ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
-    ("ENTSO-E", lambda n: _starting(n, "mtu") and any(c.endswith(MADE) for c in n), _entsoe),
-    ("ENTSO-E", lambda n: _starting(n, "mtu") and _starting(n, PRICE.lower()), _entsoe),
-    (
-        "Electricity Maps",
-        lambda names: _starting(names, "datetime") and _starting(names, "carbon intensity"),
-        _electricity_maps,
-    ),
-    ("codecarbon", _has("timestamp", "duration", "emissions", "energy_consumed"), _codecarbon),
-    ("signal table", _has("timestamp", "value", "unit", "kind"), _typed_table),
-)
+def recognize(head: bytes) -> str:
+    """The name of the signal format that the first bytes of a file show; empty if none."""
+    text = head.decode("utf-8-sig", errors="replace").lstrip()
+    if text[:1] in ("{", "["):
+        keys = (each.name for each in LAYOUTS if each.key and f'"{each.key}"' in text)
+        return next(keys, "")
+    header = next(csv.reader(io.StringIO(text, newline="")), [])
+    found = _layouts_of([" ".join(name.split()) for name in header])
+    return found[0].name if found else ""
 
 
 def _parsed(path: Path | None, place: str, text: str) -> datetime:
@@ -451,7 +460,7 @@ def instants(
 
 def _grams_per_kwh(path: Path, unit: str) -> float:
     """The factor by which values are converted to gCO2/kWh."""
-    mass, _, energy = unit.lower().replace("₂", "2").partition("/")
+    mass, _, energy = unit.lower().replace("₂", "2").replace("_per_", "/").partition("/")
     mass, energy = re.sub(r"[\s_]|co2(eq?)?", "", mass), energy.strip()
     if mass not in MASSES or energy not in ENERGIES:
         expected = "such as gCO2/kWh, kg/MWh, lb/MWh"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.carbon.policies import Part, Solved, Window, efficient, fair
+from holdfast.carbon.policies import Solved, Window, efficient, fair
 from holdfast.carbon.problems import Event, Problem, aligned
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused, utc
 from holdfast.carbon.workloads import Load
@@ -363,48 +363,47 @@ def collected(
 ) -> Plan:
     """A plan from its solved windows."""
     d = np.concatenate([np.array(one.d) for one in solved], axis=1)  # [workload, H]
-    hours = d.shape[1]
+    lengths = [len(window.grams) for window in windows]
+    hours = sum(lengths)
     before = np.array([workload.power[:hours] for workload in problem.workloads])
-    grams = problem.grams[:hours]
+    total, grams = before.sum(axis=0), problem.grams[:hours]
+    # Work that is lost is made up for later, at the mean signal of its window.
+    means = [each.mean() for each in np.split(grams, np.cumsum(lengths)[:-1])]
+    later = np.repeat(means, lengths)  # [H]
+
+    def cut_and_owed(curtailments: Sequence[Sequence[FloatArray]]) -> tuple[FloatArray, FloatArray]:
+        """[workload] kg CO2 that are saved, and MWh owed."""
+        pairs = zip(windows, curtailments, strict=True)
+        rows = [
+            [(x, part.penalty.owed(x)) for part, x in zip(window.parts, each, strict=True)]
+            for window, each in pairs
+        ]
+        saved, owed = np.concatenate(rows, axis=2).swapaxes(0, 1)  # [workload, H] each
+        return saved @ grams - owed @ later, owed.sum(axis=1)
+
     # What is free does not depend on the signal; what costs less than it saves, on the mean alone.
     price = per_kg(policy, strength) if policy == "efficient" else 0.0
-    always = [window.without_signal(price) for window in windows]
-    emitting = [
-        replace(window, grams=grams[first : first + len(window.grams)])
-        for window, first in zip(
-            windows, np.cumsum([0, *(len(w.grams) for w in windows)]), strict=False
-        )
+    always, _ = cut_and_owed([window.without_signal(price) for window in windows])
+    cut, owed = cut_and_owed([one.d for one in solved])
+    penalties = [
+        [part.penalty.value(x, part.due) for part, x in zip(window.parts, one.d, strict=True)]
+        for window, one in zip(windows, solved, strict=True)
     ]
-
-    def summed(
-        curtailments: Sequence[Sequence[FloatArray]],
-        figure: Callable[[Window, Part, FloatArray], float],
-    ) -> FloatArray:
-        """[workload] over all windows."""
-        pairs = zip(emitting, curtailments, strict=True)
-        rows = [[figure(w, p, x) for p, x in zip(w.parts, each, strict=True)] for w, each in pairs]
-        return np.array(rows).sum(axis=0)  # type: ignore[no-any-return]
-
-    made = [one.d for one in solved]
-    cut = summed(made, Window.cut)
-    kg_before = float(before.sum(axis=0) @ grams)
+    kg_before = float(total @ grams)
     # What is minimized holds only what can change; what there is without a plan makes it a whole.
-    constant = float(before.sum(axis=0) @ problem.weights[:hours])
+    constant = float(total @ problem.weights[:hours])
     if policy == "efficient" and strength is not None:
         constant *= strength / 1000
     extra: dict[str, Any] = {}
     if problem.prices is not None:
-        prices = problem.prices[:hours]
-        extra = {
-            "cost_before": float(before.sum(axis=0) @ prices),
-            "cost_after": float((before - d).sum(axis=0) @ prices),
-        }
+        powers = {"cost_before": total, "cost_after": total - d.sum(axis=0)}
+        extra = {name: float(mw @ problem.prices[:hours]) for name, mw in powers.items()}
     return Plan(
         policy=policy,
         strength=strength,
         kg_before=kg_before,
         kg_after=kg_before - float(cut.sum()),
-        kg_always=float(summed(always, Window.cut).sum()),
+        kg_always=float(always.sum()),
         objective=sum(one.objective for one in solved) + constant,
         bound=sum(one.bound for one in solved) + constant,
         names=tuple(workload.name for workload in problem.workloads),
@@ -412,10 +411,10 @@ def collected(
         before=before,
         after=before - d,
         grams=grams,
-        penalties=summed(made, lambda _, part, each: part.penalty.value(each, part.due)),
-        entitlements=summed(made, lambda _, part, __: part.entitlement),
+        penalties=np.sum(penalties, axis=0),
+        entitlements=np.sum([[part.entitlement for part in w.parts] for w in windows], axis=0),
         kg_cut=cut,
-        mwh_owed=summed(made, lambda _, part, each: float(part.penalty.owed(each).sum())),
+        mwh_owed=owed,
         hours_left_out=len(problem.grams) - hours + problem.outside,
         signal=problem.signal,
         settings={"window_h": float(len(windows[0].grams)), **settings},

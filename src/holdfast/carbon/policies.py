@@ -279,7 +279,7 @@ def _infeasible(windows: Sequence[Window], limit: float | None, ramp: float | No
     program.cost(exceed, 1.0)
     found = program.solve()
     excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
-    worst = int(np.argmax(excess))
+    worst = int(np.argmax(excess >= (1 - 1e-6) * excess.max()))  # of equal ones the first
     limits = [f"at most {_limits(windows)[worst]:g} MW"]
     limits += [] if ramp is None else [f"a change of at most {ramp:g} MW from the hour before"]
     limits += [] if limit is None else ["no workload's penalty above its limit"]
@@ -318,24 +318,21 @@ def optimum(
         raise _infeasible(windows, limit, ramp)
     solved = []
     for window, group in zip(windows, places, strict=True):
-        d = []
+        d, objective = [], 0.0
         for part, each in zip(window.parts, group, strict=True):
             own = _feasible(part, found.x[each])
             candidates = own, _feasible(part, _rounded(part, own))
-            alone = replace(window, parts=(part,))
-            d.append(min(candidates, key=lambda x, w=alone: _objective(w, [x], paid, price)))  # type: ignore[misc]
-        objective = _objective(window, d, paid, price)
+            # paid x penalty - price x cut
+            costs = [
+                paid * part.penalty.value(x, part.due) - price * window.cut(part, x)
+                for x in candidates
+            ]
+            objective += min(costs)
+            d.append(candidates[int(np.argmin(costs))])
         solved.append(Solved(d, objective, objective))
     total = sum(each.objective for each in solved)
     gap = total - found.bound(total)
     return [*solved[:-1], replace(solved[-1], bound=solved[-1].objective - gap)]
-
-
-def _objective(window: Window, d: Sequence[FloatArray], paid: float, price: float) -> float:
-    return sum(
-        paid * part.penalty.value(one, part.due) - price * window.cut(part, one)
-        for part, one in zip(window.parts, d, strict=True)
-    )
 
 
 def _feasible(part: Part, d: FloatArray) -> FloatArray:

@@ -121,30 +121,28 @@ def aligned(
     if signal.kind == "price":
         expected = "average or marginal intensity"
         raise refused("not an intensity", "conflict", signal.source, "kind", "price", expected)
-    signal = signal.interpolated()
     start = signal.start_s if load.start_s is None else load.start_s
+    signal = signal.interpolated().at_minute_of(start)
     first = max(start, signal.start_s)
     end = min(start + HOUR_S * load.hours, signal.end_s)
-    if end <= first or (start - signal.start_s) % HOUR_S:
+    if end <= first:
         found = f"load {utc(start)} to {utc(start + HOUR_S * load.hours)}"
-        expected = f"full hours between {utc(signal.start_s)} and {utc(signal.end_s)}"
+        expected = f"hours between {utc(signal.start_s)} and {utc(signal.end_s)}"
         problem = "the load and the signal have no hours in common"
         raise refused(problem, "no-match", load.source, None, found, expected)
     own = slice((first - start) // HOUR_S, (end - start) // HOUR_S)
     grams = signal.between(first, end)
     workloads = tuple(Workload(each.name, each.power[own], each.spec) for each in load.workloads)
     outside = 0 if load.start_s is None else load.hours - len(grams)
-    if price is None and carbon_price is not None:
-        raise refused("a price of CO2 needs one of energy", "missing-key", None, "--price")
-    if price is None:
+    if price is None and carbon_price is None:
         return Problem(workloads, signal, grams, first, grams, outside)
+    if price is None or carbon_price is None or not 0 < carbon_price < np.inf:
+        place = "--price" if price is None else "--carbon-price"
+        problem = "a price of energy needs one of CO2 (money per t, above 0), and the reverse"
+        raise refused(problem, "missing-key", None, place, f"{carbon_price}")
     if price.kind != "price":
         raise refused("not a price", "conflict", price.source, "kind", price.kind, "price")
-    if carbon_price is None or not 0 < carbon_price < np.inf:
-        found = None if carbon_price is None else f"{carbon_price:g}"
-        problem, expected = "a price of energy needs one of CO2", "money per t, above 0"
-        raise refused(problem, "missing-key", None, "--carbon-price", found, expected)
-    price = price.interpolated()
+    price = price.interpolated().at_minute_of(start)
     if price.start_s > first or price.end_s < end:
         found = f"prices {utc(price.start_s)} to {utc(price.end_s)}"
         expected = f"all hours from {utc(first)} to {utc(end)}"

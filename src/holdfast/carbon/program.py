@@ -83,8 +83,8 @@ class _Rows:
         side = np.atleast_1d(np.asarray(right, np.float64))
         for row, column, value in terms:
             rows = np.asarray(row, np.int64) + self.count
-            columns = np.broadcast_to(np.asarray(column, np.int64), rows.shape)
-            values = np.broadcast_to(np.asarray(value, np.float64), rows.shape)
+            columns = np.zeros_like(rows) + np.asarray(column, np.int64)
+            values = np.zeros(len(rows)) + np.asarray(value, np.float64)
             self.entries.append((rows, columns, values))
         self.right.append(side)
         self.count += len(side)
@@ -94,9 +94,8 @@ class _Rows:
         rows, places, values = (
             np.concatenate([entry[n] for entry in self.entries] or [np.zeros(0)]) for n in range(3)
         )
-        made = sp.csc_array(
-            (values, (rows.astype(np.int64), places.astype(np.int64))), shape=(self.count, columns)
-        )
+        at = rows.astype(np.int64), places.astype(np.int64)
+        made = sp.csc_array((values, at), shape=(self.count, columns))
         return made, np.concatenate([*self.right, np.zeros(0)])
 
 
@@ -224,8 +223,11 @@ class Program:
         right[first:last] = np.minimum(right, most)[first:last]
         squares = sp.csc_matrix(sp.diags_array(diagonal * reach**2 / gain))
         problem = squares, q * reach / gain, sp.csc_matrix(rows), right, kinds, settings
-        solved = clarabel.DefaultSolver(*problem).solve()
-        status = str(solved.status)
+        # Refining each step takes half of the time, and few programs need it.
+        for settings.iterative_refinement_enable in (False, True):
+            solved = clarabel.DefaultSolver(*problem).solve()
+            if (status := str(solved.status)) == "Solved":
+                break
         if status in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
             return None
         x, z = reach * np.array(solved.x), gain * np.array(solved.z) / height

@@ -97,6 +97,18 @@ class Signal:
         first, end = ((each - self.start_s) // HOUR_S for each in (first_s, end_s))
         return self.values[first:end]
 
+    def at_minute_of(self, time_s: int) -> Signal:
+        """Its means over the hours that start at the minute of a time, such as half past.
+
+        They are exact, as a value holds for all of its hour; the last hour is no longer whole.
+        """
+        shift = (time_s - self.start_s) % HOUR_S
+        if not shift:
+            return self
+        before, after = self.values[:-1], self.values[1:]
+        values = before + shift / HOUR_S * (after - before)
+        return replace(self, values=values, start_s=self.start_s + shift)
+
     def interpolated(self) -> Signal:
         """The signal with gaps of up to a day filled by straight lines.
 

@@ -171,7 +171,7 @@ class WorkloadSpec:
         entitlement: its weight in fair policies (default: its energy in MWh).
         jobs: batch, training: jobs that run at mean power.
         slo_h: batch: hours of `backlog_late`.
-        weights: batch: feature -> weight, as `holdfast carbon fit-penalty` writes them.
+        weights: batch: feature -> weight. ``{"backlog_jobs": 1.0}``: an hour that a job waits costs one.
         curve: online: (share of power curtailed, penalty per hour). training: (watts, throughput); the
             throughput at the largest power is that without a plan.
         scale: multiplies the penalty, to bring workloads to one currency.

@@ -132,6 +132,18 @@ def test_slow_divergence_and_warm_restarts(name: str) -> None:
         assert detector.level > 1.5 * detector.lowest
 
 
+@pytest.mark.parametrize(("plateau", "slope"), [(0, 1 / 2000), (1500, 1 / 500), (1500, 1 / 2000)])
+def test_a_slow_rise_is_dated_by_its_start_however_long_the_plateau_before(
+    plateau: int, slope: float
+) -> None:
+    steps, start = np.arange(plateau + 2000), 400 + plateau
+    noise = 0.05 * np.random.default_rng(0).standard_normal(len(steps))
+    fall, rise = np.maximum(400 - steps, 0) / 200, np.maximum(steps - start, 0) * slope
+    (event,) = detect(3 + fall + rise + noise).events
+    assert event.state == "diverged"
+    assert abs(event.step - start) <= 96  # less than a window of 128
+
+
 @pytest.mark.parametrize("stretch", [slice(500, None), slice(500, 900, 3)])
 def test_a_stretch_of_nan_is_one_event(stretch: slice) -> None:
     losses = curve("power", 0.03, 1200, 0)

@@ -96,7 +96,7 @@ def test_killed_at_chosen_calls(tmp_path: Path) -> None:
     survivor = Survivor(tmp_path)
     calls = calls_of_saves(survivor, 3)
     chance = random.Random(1)
-    for trial in range(4):
+    for trial in range(2):
         rank = trial % 2
         survivor.killed_before_call(chance.randrange(calls[rank]), rank)
     survivor.end()

@@ -11,6 +11,8 @@ median of the last 128 values:
 
     level - lowest > max(2 x threshold x scale at the lowest, 10 % of the lowest)
 
+It began where the level was last the lowest one, up to a 36th of that: on a plateau noise decides which is.
+
 A spike or rise that does not return is a divergence; one whose loss does return later, as after a warm
 restart of the learning rate, has recovered.
 """
@@ -35,6 +37,8 @@ MIN_HISTORY = 32
 RECENT = 16
 # Rise of the level over its minimum, as a share of it, below which no slow divergence is seen.
 RISE = 0.1
+# Share of such a rise that is noise of the level: of 12 scales, three errors of a median of 128 values.
+BLUR = 1 / 36
 # Below it a value is normal again; two in a row end a spike.
 NORMAL_Z = 3.0
 # Smallest scale, as a share of the expected value: curves without noise have no smaller spikes.
@@ -103,7 +107,10 @@ class SpikeDetector:
         self._baseline = ("loss", math.nan)
         self._lost: list[tuple[Spike, tuple[str, float]]] = []
         self._recent = {name: deque[float](maxlen=window) for name in self._signals}
+        # The last step of a level that was the lowest one but for noise; beyond the limit it has risen.
         self._lowest_step, self._limit = 0, math.inf
+        # Levels are taken every quarter of a window: the steps of the last three.
+        self._taken = deque([0], 3)
 
     def update(
         self,
@@ -169,13 +176,16 @@ class SpikeDetector:
         if self._open or len(losses) < self.patience or self._seen % (self.patience // 4):
             return None
         self.level = _median(np.array(losses))
+        self._taken.append(step)
         low, high = score.band(self.threshold)
         if not self.level >= self.lowest and high > low:
-            self.lowest, self._lowest_step = self.level, step
+            self.lowest = self.level
             self._limit = self.level + max(2 * (high - low), RISE * abs(self.level))
+        width = self._limit - self.lowest
+        if self.level <= self.lowest + BLUR * width:
+            self._lowest_step = self._taken[0]  # the middle of the window
         if self.level <= self._limit or self._lost:
             return None
-        width = self._limit - self.lowest
         rise = Spike(
             step=self._lowest_step,
             signal="loss",
