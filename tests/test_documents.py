@@ -140,7 +140,15 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "room",
     [
-        *("automata", "data.croissant", "data.curation", "data.pipeline", "data.records", "fleet"),
+        *(
+            "automata",
+            "data.croissant",
+            "data.curation",
+            "data.pipeline",
+            "data.records",
+            "federated",
+            "fleet",
+        ),
         *("lm.generate", "lm.query"),
         *("private.bandits", "private.mpc", "profile.numerics", "runs", "sparse"),
     ],

@@ -25,6 +25,7 @@ ROOMS = {
     "profile": "Where the FLOPs, bytes and time of a model go, and how far its numbers deviate.",
     "sparse": "Pruned networks that are smaller and faster: schedules, packing, kernels.",
     "private": "Computing on secrets: parties that see only their own input.",
+    "federated": "Learning on devices that differ: rules, device simulation, failing clients.",
     "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
     "why": "Say what a file or folder is, its headline, and the command to run next.",
     "diff": "Compare two saved answers; exit with 1 on a regression.",

@@ -218,7 +218,9 @@ EXTRAS = {
     "fleet": "sim",
     "data": "croissant",
     "fst": "automata",
-    **{name: name for name in ("runs", "carbon", "lm", "profile", "sparse", "private")},
+    **{
+        name: name for name in ("runs", "carbon", "lm", "profile", "sparse", "private", "federated")
+    },
 }
 """Room -> the extra with its libraries."""
 _PARTS = {

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast import automata as fa
-from holdfast import carbon, fleet, profile, runs, sparse
+from holdfast import carbon, federated, fleet, profile, runs, sparse
 from holdfast.data import croissant, curation, pipeline, records
 from holdfast.lm import generate, safety
 from holdfast.lm import query as q
@@ -29,6 +29,7 @@ from holdfast.profile import ops as profile_ops
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
+    "federated": federated,
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,
@@ -56,7 +57,12 @@ LOAD_TORCH = {
     *("inspect", "install", "load", "pack", "pack_file", "save"),
 }
 """Names that are not touched: torch takes seconds to load."""
-TORCH_ROOMS = {"holdfast.lm.generate", "holdfast.private.bandits", "holdfast.private.mpc"}
+TORCH_ROOMS = {
+    "holdfast.federated",
+    "holdfast.lm.generate",
+    "holdfast.private.bandits",
+    "holdfast.private.mpc",
+}
 """Rooms of which that holds for every name."""
 
 

@@ -1,0 +1,298 @@
+"""Aggregation rules as pure functions: (global weights, updates, state) -> (new weights, new state).
+
+`RULES` has every rule with its parameters and the least number of updates it needs. `aggregate` checks
+the updates and applies one. FedAvg computes as Flower does, to the last bit; all others in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from holdfast.config import unknown_key
+from holdfast.errors import InputError
+from holdfast.federated import robust
+from holdfast.federated.updates import Array, Failure, Update, Weights, screen
+
+State = dict[str, Array]
+"""What a rule remembers between rounds, name -> array."""
+Result = tuple[Weights, State]
+
+# --- Means ---------------------------------------------------------------------------------------
+
+
+def fedavg(current: Weights, updates: Sequence[Update], state: State) -> Result:
+    """Mean weighted by examples: w = sum n_k / n w_k (McMahan et al., arXiv 1602.05629).
+
+    Added in the order of the updates and in their own precision (float32 at least), as Flower adds them.
+    """
+    shares = [float(update.examples) for update in updates]
+    total = sum(shares)
+    mean: dict[str, Array] = {}
+    for update, share in zip(updates, shares, strict=True):
+        for name in current:
+            array = update.weights[name]
+            if array.dtype == np.float16:
+                array = array.astype(np.float32)
+            part = array * (share / total)
+            mean[name] = mean[name] + part if name in mean else part
+    return mean, state
+
+
+def q_fedavg(
+    current: Weights, updates: Sequence[Update], state: State, *, q: float, learning_rate: float
+) -> Result:
+    """Clients with a larger loss count more (q-FFL; Li et al., arXiv 1905.10497, algorithm 2).
+
+    With L = 1 / learning rate, d_k = L (w - w_k) and F_k the loss before training:
+    w <- w - sum F_k^q d_k / sum (q F_k^(q-1) |d_k|^2 + L F_k^q). With q = 0 it is the plain mean.
+    """
+    scale = 1.0 / learning_rate
+    steps: dict[str, Array] = {name: np.zeros(array.shape) for name, array in current.items()}
+    curvature = 0.0
+    for update in updates:
+        loss = update.metrics["loss_before"] + 1e-10
+        squares = 0.0
+        for name, array in current.items():
+            step = scale * np.subtract(array, update.weights[name], dtype=np.float64)
+            squares += float(np.vdot(step, step))
+            steps[name] += loss**q * step
+        curvature += q * loss ** (q - 1) * squares + scale * loss**q
+    return {name: array - steps[name] / curvature for name, array in current.items()}, state
+
+
+def scaffold(
+    current: Weights, updates: Sequence[Update], state: State, *, server_rate: float, clients: int
+) -> Result:
+    """Mean of the steps, with control variates against client drift (Karimireddy et al., arXiv 1910.06378).
+
+    w <- w + server_rate mean(w_k - w); c <- c + |updates| / clients mean(change of c_k).
+    """
+    changes = np.stack([update.control for update in updates if update.control is not None])
+    mean = {name: robust.stacked(updates, name).mean(axis=0) for name in current}
+    weights = {name: array + server_rate * (mean[name] - array) for name, array in current.items()}
+    control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
+    return weights, {**state, "control": control + changes.sum(axis=0) / clients}
+
+
+def fedadam(
+    current: Weights,
+    updates: Sequence[Update],
+    state: State,
+    *,
+    server_rate: float,
+    beta1: float,
+    beta2: float,
+    tau: float,
+) -> Result:
+    """Adam on the mean step d (Reddi et al., arXiv 2003.00295, algorithm 2).
+
+    m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; w <- w + server_rate m / (sqrt(v) + tau).
+    """
+    total = sum(update.examples for update in updates)
+    weights, after = {}, dict(state)
+    for name, array in current.items():
+        values = robust.stacked(updates, name)
+        shares = np.array([update.examples / total for update in updates])
+        step = np.tensordot(shares, values, axes=1) - array
+        m = beta1 * state.get(f"m.{name}", np.zeros(array.shape)) + (1 - beta1) * step
+        v = beta2 * state.get(f"v.{name}", np.full(array.shape, tau**2)) + (1 - beta2) * step**2
+        after[f"m.{name}"], after[f"v.{name}"] = m, v
+        weights[name] = array + server_rate * m / (np.sqrt(v) + tau)
+    return weights, after
+
+
+def heteroswitch(
+    current: Weights, updates: Sequence[Update], state: State, *, ema: float
+) -> Result:
+    """FedAvg, and the moving average of the training loss that switches clients (arXiv 2403.04207).
+
+    L_EMA <- ema L + (1 - ema) L_EMA with L the mean training loss of the round, weighted by examples; the
+    first round sets it. What clients do with it is in `training`.
+    """
+    weights, state = fedavg(current, updates, state)
+    examples = sum(update.examples for update in updates)
+    loss = sum(update.metrics["loss"] * update.examples for update in updates) / examples
+    before = float(state["loss_ema"]) if "loss_ema" in state else loss
+    return weights, {**state, "loss_ema": np.array(ema * loss + (1 - ema) * before)}
+
+
+# --- The table of rules --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to aggregate."""
+
+    function: Callable[..., Result]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Of the function, with defaults; None: the engine knows it."""
+    local: Mapping[str, Any] = field(default_factory=dict)
+    """What clients do beside plain SGD, with defaults; see `training.Task`."""
+    least: Callable[[int], int] = lambda f: 1
+    """The least number of updates that withstand f liars."""
+    adapts: bool = False
+    """Whether it scales steps, which makes sense for trained parameters only; buffers are averaged."""
+
+
+def _robust(function: Callable[..., Weights], least: Callable[[int], int]) -> Rule:
+    def apply(current: Weights, updates: Sequence[Update], state: State, *, f: int) -> Result:
+        return function(updates, f), state
+
+    return Rule(apply, {"f": 1}, least=least)
+
+
+RULES: dict[str, Rule] = {
+    "fedavg": Rule(fedavg),
+    "fedprox": Rule(fedavg, local={"mu": 0.01}),
+    "q-fedavg": Rule(q_fedavg, {"q": 0.2, "learning_rate": None}, adapts=True),
+    "scaffold": Rule(scaffold, {"server_rate": 1.0, "clients": None}, {"control": True}),
+    "fedadam": Rule(
+        fedadam, {"server_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}, adapts=True
+    ),
+    "heteroswitch": Rule(
+        heteroswitch, {"ema": 0.9}, {"switch": "measured", "gain": 0.001, "gamma": 0.9}
+    ),
+    "median": _robust(robust.median, lambda f: 2 * f + 1),
+    "trimmed-mean": _robust(robust.trimmed_mean, lambda f: 2 * f + 1),
+    "krum": _robust(robust.krum, lambda f: 2 * f + 3),
+    "multi-krum": _robust(robust.multi_krum, lambda f: 2 * f + 3),
+    "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3),
+}
+"""Name -> rule."""
+FROM_WEIGHTS_ALONE = ("fedavg", "median", "trimmed-mean", "krum", "multi-krum", "bulyan")
+"""Rules that need neither earlier rounds nor more from the client than weights and examples."""
+
+
+def rule_named(
+    name: str, given: Mapping[str, Any], known: Mapping[str, Any] | None = None
+) -> tuple[Rule, dict[str, Any], dict[str, Any]]:
+    """A rule, the parameters of its function, and those of its clients.
+
+    Args:
+        name: of the rule.
+        given: parameters that the user set, of either kind.
+        known: what the engine knows: ``learning_rate``, ``clients``.
+
+    Raises:
+        InputError: ``unknown-name``, ``unknown-key``, ``invalid-value`` or ``out-of-range``.
+    """
+    if name not in RULES:
+        raise InputError(
+            "unknown aggregation rule",
+            code="unknown-name",
+            place="rule",
+            found=str(name),
+            expected=f"one of {', '.join(RULES)}",
+        )
+    rule = RULES[name]
+    engine = {key: value for key, value in (known or {}).items() if key in rule.parameters}
+    defaults = {**rule.parameters, **engine, **rule.local}
+    for key, value in given.items():
+        if key not in defaults:
+            raise unknown_key(key, defaults, "rule")
+        _check(key, value, defaults[key])
+    values = {**defaults, **given}
+    missing = [key for key, value in values.items() if value is None]
+    if missing:
+        raise InputError("missing parameter", code="missing-key", place=f"rule.{missing[0]}")
+    local = {key: values.pop(key) for key in rule.local}
+    return rule, values, local
+
+
+SWITCHES = ("measured", "transform", "averaging", "always", "never")
+"""What HeteroSwitch's clients do: both switches as measured, one of them alone, both always, none."""
+
+
+def _check(key: str, value: Any, default: Any) -> None:
+    if key == "switch":
+        valid, expected = value in SWITCHES, f"one of {', '.join(SWITCHES)}"
+    elif isinstance(default, int):
+        valid, expected = isinstance(value, int) and value >= 0, "a whole number of 0 or more"
+    else:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        valid, expected = number and 0 <= value < np.inf, "a number of 0 or more"
+    if not valid:
+        raise InputError(
+            "invalid parameter of the rule",
+            code="invalid-value",
+            place=f"rule.{key}",
+            found=repr(value),
+            expected=expected,
+        )
+
+
+def check_enough(name: str, updates: int, f: int) -> None:
+    """Refuse a rule whose guarantee does not hold for so few updates.
+
+    Raises:
+        InputError: ``too-few-updates``.
+    """
+    least = RULES[name].least(f)
+    if updates < least:
+        raise InputError(
+            f"{name} needs more updates to withstand {f} lying clients",
+            code="too-few-updates",
+            place="rule.f" if f else None,
+            found=f"{updates} usable updates",
+            expected=f"at least {least}",
+            remedy="lower f, or ask more clients per round",
+        )
+
+
+def aggregate(
+    rule: str,
+    current: Weights,
+    updates: Sequence[Update],
+    state: State | None = None,
+    *,
+    largest_norm: float | None = None,
+    buffers: Collection[str] = (),
+    **parameters: Any,
+) -> tuple[Weights, State, list[Failure]]:
+    """Check updates and aggregate those that can be used.
+
+    Args:
+        rule: a name in `RULES`.
+        current: global weights before the round.
+        updates: of the clients, in an order that does not depend on their speed.
+        state: what the rule remembered of the last round; None: the first round.
+        largest_norm: updates farther than this from `current` are excluded.
+        buffers: names in `current` that are not trained, such as the statistics of BatchNorm.
+        parameters: of the rule.
+
+    Returns:
+        New weights in the types of `current`, the rule's state, and the clients that were excluded.
+
+    Raises:
+        InputError: ``too-few-updates``; unknown or invalid parameters.
+    """
+    usable, failures = screen(current, updates, largest_norm)
+    _, values, _ = rule_named(rule, parameters)
+    return *combine(rule, current, usable, state or {}, values, buffers), failures
+
+
+def combine(
+    rule: str,
+    current: Weights,
+    usable: Sequence[Update],
+    state: State,
+    values: Mapping[str, Any],
+    buffers: Collection[str] = (),
+) -> tuple[dict[str, Array], State]:
+    """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
+    check_enough(rule, len(usable), values.get("f", 0))
+    weights, after = RULES[rule].function(current, usable, state, **values)
+    if RULES[rule].adapts:
+        statistics = {name: current[name] for name in buffers}
+        weights = {**weights, **fedavg(statistics, usable, {})[0]}
+    return {name: _as(weights[name], array) for name, array in current.items()}, after
+
+
+def _as(values: Array, like: Array) -> Array:
+    """Values in the type of another array; counters (integers) are rounded."""
+    rounded = np.rint(values) if like.dtype.kind in "iub" else values
+    return np.asarray(rounded).astype(like.dtype, copy=False)

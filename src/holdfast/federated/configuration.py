@@ -1,0 +1,204 @@
+"""A federated run as a TOML file: data, clients, model, rule, training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.config import read_config, unknown_key
+from holdfast.errors import InputError
+from holdfast.federated.datasets import Split, chosen, held_out, read_examples, split_examples
+from holdfast.federated.engine import run
+from holdfast.federated.models import model_named
+from holdfast.federated.processing import capture
+from holdfast.federated.results import FederatedRun
+from holdfast.federated.sensor import PROFILES, Profile, read_profiles
+from holdfast.federated.training import Settings
+from holdfast.federated.updates import Array, write_weights
+
+Examples = tuple[Array, Array]
+_TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
+"""What random numbers are for."""
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where examples come from, and how clients share them."""
+
+    path: str
+    """An ``.npz`` file with x and y, or a folder with one folder of images per class."""
+    clients: int = 10
+    """Number of clients."""
+    split: Split = "even"
+    """``even``, or ``dirichlet``: clients have different classes."""
+    alpha: float = 0.5
+    """Of the Dirichlet distribution; smaller: clients differ more."""
+    test_share: float = 0.2
+    """Share of the examples held out to measure accuracy."""
+    size: int = 32
+    """Pixels to which images of a folder are resized."""
+
+
+@dataclass(frozen=True)
+class DeviceSettings:
+    """What takes the photos of the clients."""
+
+    profiles: str = ""
+    """TOML file of device profiles (default: the nine that are included)."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Device -> its share of the clients, up to a factor (default: all devices alike)."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Content of the file."""
+
+    data: DataSettings
+    model: str = "cnn"
+    """``linear``, ``mlp``, ``cnn``, or ``module:function``."""
+    rule: Mapping[str, Any] = field(default_factory=lambda: {"name": "fedavg"})
+    """``name``, and the rule's parameters."""
+    training: Settings = field(default_factory=Settings)
+    devices: DeviceSettings | None = None
+    """Simulated devices; none: clients have the examples as they are."""
+    compare: Sequence[Mapping[str, Any]] = ()
+    """Rules that `study` compares, each like `rule`; the first is the baseline."""
+    ledger: bool = False
+    """Whether to write a contribution ledger in the folder of the run."""
+    output: str = "run"
+    """Folder of the run, relative to the file."""
+
+
+def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
+    """Run the federated learning that a TOML file describes.
+
+    Writes ``state.safetensors`` after every round and ``weights.safetensors`` at the end.
+
+    Args:
+        path: the file.
+        resume: continue a run that was interrupted, or that shall have more rounds.
+
+    Raises:
+        InputError: a mistake in the file or the data; what `run` refuses.
+    """
+    config = read_config(path, RunConfig, "the configuration")
+    folder = Path(path).resolve().parent
+    clients, test = client_data(config, folder)
+    (x, y), seed = next(iter(test.values())), config.training.seed
+    model = model_named(config.model, x.shape[1:], int(y.max()) + 1, seed, folder)
+    output = folder / config.output
+    rule, parameters = rule_settings(config.rule)
+    result = run(
+        model,
+        clients,
+        test=test,
+        rule=rule,
+        settings=config.training,
+        folder=output,
+        resume=resume,
+        ledger=config.ledger,
+        **parameters,
+    )
+    write_weights(output / "weights.safetensors", result.weights)
+    return result
+
+
+def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of the rule.
+
+    Raises:
+        InputError: ``missing-key``.
+    """
+    parameters = dict(table)
+    if "name" not in parameters:
+        raise InputError("missing key", code="missing-key", place="rule.name")
+    return str(parameters.pop("name")), parameters
+
+
+def client_data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], dict[str, Examples]]:
+    """Data of the clients, named ``device/client-7`` where devices take it, and device -> held-out data."""
+    settings, seed = config.data, config.training.seed
+    learned, test = train_and_test(config, folder)
+    rng = np.random.default_rng([seed, _CLIENTS])
+    parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
+    clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
+    if config.devices is None:
+        return clients, {"all": test}
+    profiles = device_profiles(config.devices, folder)
+    shares = config.devices.shares or dict.fromkeys(profiles, 1.0)
+    # Client k of n has the device in whose part of the shares (k + 1/2) / n lies.
+    ends = np.cumsum(list(shares.values())) / sum(shares.values())
+    owned = np.searchsorted(ends, (np.arange(len(clients)) + 0.5) / len(clients))
+    names = list(shares)
+    taken = {}
+    for number, (place, (client, data)) in enumerate(zip(owned, clients.items(), strict=True)):
+        name = names[place]
+        photos = capture(data[0], profiles[name], [seed, _NOISE, number])
+        taken[f"{name}/{client}"] = photos, data[1]
+    return taken, {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
+
+
+def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
+    """The examples of the file, and those that are held out."""
+    check_data(config.data)
+    examples = read_examples(folder / config.data.path, config.data.size)
+    rng = np.random.default_rng([config.training.seed, _TEST])
+    train, test = held_out(len(examples[0]), config.data.test_share, rng)
+    return chosen(examples, train), chosen(examples, test)
+
+
+def device_profiles(settings: DeviceSettings, folder: Path) -> dict[str, Profile]:
+    """Devices of the configuration, in the order of their shares.
+
+    Raises:
+        InputError: a mistake in the file of profiles or the shares.
+    """
+    profiles = read_profiles(folder / settings.profiles if settings.profiles else PROFILES)
+    check_shares(settings.shares, profiles)
+    return {name: profiles[name] for name in settings.shares or profiles}
+
+
+def photographed(data: Examples, profile: Profile, seed: int, number: int) -> Examples:
+    """Held-out examples as a device would have taken them."""
+    return capture(data[0], profile, [seed, _HELD_OUT_NOISE, number]), data[1]
+
+
+def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -> None:
+    """Refuse shares of unknown devices, and those that are not above 0.
+
+    Raises:
+        InputError: ``unknown-key`` or ``out-of-range``.
+    """
+    for name, share in shares.items():
+        place = f"devices.shares.{name}"
+        if name not in profiles:
+            raise unknown_key(name, profiles, "devices.shares")
+        if not 0 < share < np.inf:
+            problem, found = "setting out of range", str(share)
+            code, expected = "out-of-range", "above 0"
+            raise InputError(problem, code=code, place=place, found=found, expected=expected)
+
+
+def check_data(settings: DataSettings) -> None:
+    """Refuse impossible splits.
+
+    Raises:
+        InputError: ``out-of-range``.
+    """
+    limits = {
+        "clients": (settings.clients >= 1, "1 or more"),
+        "alpha": (0 < settings.alpha < np.inf, "above 0"),
+        "test_share": (0 < settings.test_share < 1, "above 0 and below 1"),
+        "size": (settings.size >= 8, "8 or more"),
+    }
+    for name, (valid, expected) in limits.items():
+        if not valid:
+            found = str(getattr(settings, name))
+            problem, place = "setting out of range", f"data.{name}"
+            raise InputError(
+                problem, code="out-of-range", place=place, found=found, expected=expected
+            )

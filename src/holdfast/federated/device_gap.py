@@ -1,0 +1,194 @@
+"""How much devices differ to a model: train on one, test on another; and which stage costs most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast import progress
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.config import read_config
+from holdfast.federated.configuration import (
+    DeviceSettings,
+    Examples,
+    RunConfig,
+    device_profiles,
+    photographed,
+    train_and_test,
+)
+from holdfast.federated.engine import run
+from holdfast.federated.models import model_named
+from holdfast.federated.processing import STAGES
+from holdfast.federated.sensor import Profile, Stages
+from holdfast.numbers import percent
+from holdfast.report import figures
+from holdfast.stats import NORMAL_95
+
+
+@dataclass(frozen=True)
+class Characterization(Answer):
+    """Accuracy across devices, and what each stage of the image signal processor costs."""
+
+    devices: list[str]
+    """Names, in the order of the rows and columns of `accuracy`."""
+    accuracy: list[list[float]]
+    """[trained on, tested on] share of correct answers."""
+    stages: list[dict[str, Any]]
+    """Rows ``{"stage", "alternative", "loss", "ci95"}``, largest loss first: accuracy lost on photos of
+    the reference device where this stage alone is another."""
+    train_photos: int
+    """Photos that each model was trained on."""
+    test_photos: int
+    """Photos that it was tested on."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Devices that differ"
+
+    @property
+    def gap(self) -> float:
+        """Mean accuracy on the device that a model was trained on less that on other devices."""
+        table = np.array(self.accuracy)
+        n = len(table)
+        own = np.trace(table) / n
+        return float(own - (table.sum() - np.trace(table)) / max(n * n - n, 1))
+
+    def values(self) -> Sequence[Value]:
+        """The gap between devices."""
+        return [Value("gap", self.gap, better="lower")]
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Photos."""
+        return [
+            ("Photos", f"{self.train_photos:,} to train, {self.test_photos:,} to test, per device")
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """The heat map and the stages."""
+        pairs = [
+            {"trained": trained, "tested": tested, "accuracy": self.accuracy[i][j]}
+            for i, trained in enumerate(self.devices)
+            for j, tested in enumerate(self.devices)
+        ]
+        others = [row for row in pairs if row["trained"] != row["tested"]]
+        worst = min(others or pairs, key=lambda row: row["accuracy"])
+        sentence = (
+            f"A model loses {100 * self.gap:.1f} points of accuracy on devices that it was not trained "
+            f"on; worst is {worst['trained']} tested on {worst['tested']}, {percent(worst['accuracy'])}."
+        )
+        columns = {
+            "trained": ColumnFormat("Trained on"),
+            "tested": ColumnFormat("Tested on"),
+            "accuracy": ColumnFormat("Accuracy", "%", digits=1),
+        }
+        drawn = figures.heat_map(pairs, "tested", "trained", "accuracy", "Accuracy")
+        table = Table(pa.Table.from_pylist(pairs), columns, detail=True)
+        asked = "How much does a model lose on another device?"
+        return [Section("devices", asked, sentence, [drawn], [table]), self._stages()]
+
+    def _stages(self) -> Section:
+        first = self.stages[0]
+        stage = first["stage"].replace("_", " ").capitalize()
+        low, high = first["ci95"]
+        sentence = (
+            f"{stage} costs most: {first['alternative']} instead of the reference loses "
+            f"{100 * first['loss']:.1f} points [{100 * low:.1f}, {100 * high:.1f}]."
+        )
+        rows = [
+            {"stage": f"{row['stage']}: {row['alternative']}", "loss": row["loss"]}
+            | {"low": row["ci95"][0], "high": row["ci95"][1]}
+            for row in self.stages
+        ]
+        columns = {
+            "stage": ColumnFormat("Stage and alternative"),
+            "loss": ColumnFormat("Accuracy lost", "%", digits=1, interval=("low", "high")),
+        }
+        drawn = figures.intervals(
+            rows, "stage", "loss", "low", "high", "Accuracy lost", reference=0
+        )
+        how = How(
+            "loss = accuracy with the reference stages - accuracy with one stage replaced, same photos",
+            {"reference": "FBDD, PPG, gray world, sRGB, gamma, JPEG 85"},
+            source="HeteroSwitch, arXiv 2403.04207, section 3",
+            notes="Intervals are 95 % for independent samples; the photos are the same, so they are wide.",
+        )
+        table = Table(pa.Table.from_pylist(rows), columns)
+        return Section("stages", "Which stage costs most?", sentence, [drawn], [table], how)
+
+
+def characterize(path: str | Path) -> Characterization:
+    """Train on the photos of each device, and test on those of every device.
+
+    Args:
+        path: TOML file of a run; ``training.rounds`` are passes over the photos, its devices and model are
+            used, its rule and clients are not.
+
+    Raises:
+        InputError: a mistake in the file or the data.
+    """
+    config = read_config(path, RunConfig, "the configuration")
+    folder = Path(path).resolve().parent
+    photos, held_out = train_and_test(config, folder)
+    settings = config.devices or DeviceSettings()
+    profiles = device_profiles(settings, folder)
+    seed = config.training.seed
+    tests = {n: photographed(held_out, p, seed, k) for k, (n, p) in enumerate(profiles.items())}
+    with progress.track("training", len(profiles) + 1, "devices") as bar:
+        # 1. A model per device, tested on all.
+        accuracy = []
+        for profile in profiles.values():
+            row = _trained(config, folder, photos, profile, tests)
+            accuracy.append([row[name] for name in profiles])
+            bar.advance(1)
+        # 2. A model of the reference stages, tested on each alternative of each stage.
+        reference = replace(next(iter(profiles.values())), stages=Stages())
+        variants = {("", "reference"): reference}
+        for stage, alternatives in STAGES.items():
+            for alternative in [*alternatives][1:]:
+                choice: dict[str, Any] = {stage: alternative}
+                stages = replace(Stages(), **choice)
+                variants[stage, alternative] = replace(reference, stages=stages)
+        tests = {
+            "/".join(key): photographed(held_out, profile, seed, 0)
+            for key, profile in variants.items()
+        }
+        row = _trained(config, folder, photos, reference, tests)
+        bar.advance(1)
+    stages = [
+        _loss(
+            stage, alternative, row["/reference"], row[f"{stage}/{alternative}"], len(held_out[0])
+        )
+        for stage, alternative in variants
+        if stage
+    ]
+    stages.sort(key=lambda each: -each["loss"])
+    return Characterization(list(profiles), accuracy, stages, len(photos[0]), len(held_out[0]))
+
+
+def _trained(
+    config: RunConfig,
+    folder: Path,
+    photos: Examples,
+    profile: Profile,
+    tests: Mapping[str, Examples],
+) -> dict[str, float]:
+    """Accuracy by device of a model that was trained on photos of one."""
+    seed = config.training.seed
+    taken = photographed(photos, profile, seed + 1, 0)
+    model = model_named(config.model, taken[0].shape[1:], int(taken[1].max()) + 1, seed, folder)
+    settings = replace(config.training, evaluate_every=0, faults={})
+    return run(model, [taken], test=tests, settings=settings).accuracy
+
+
+def _loss(stage: str, alternative: str, before: float, after: float, n: int) -> dict[str, Any]:
+    """A row of `Characterization.stages`."""
+    error = NORMAL_95 * ((before * (1 - before) + after * (1 - after)) / n) ** 0.5
+    loss = before - after
+    ci95 = [loss - error, loss + error]
+    return {"stage": stage, "alternative": alternative, "loss": loss, "ci95": ci95}

@@ -1,0 +1,335 @@
+"""Federated learning on one machine: rounds of sampling, local training, screening and aggregation.
+
+    result = federated.run(model, clients, test={"phone": (x, y)}, rule="krum", f=2)
+
+Everything random follows from (seed, what for, round, client), so the order in which clients train, a
+resume after a crash, and clients that fail change nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from holdfast import progress
+from holdfast.errors import InputError
+from holdfast.federated.aggregation import check_enough, combine, rule_named
+from holdfast.federated.datasets import as_tensors
+from holdfast.federated.faults import KINDS, check_faults, drawn_fault
+from holdfast.federated.results import FederatedRun
+from holdfast.federated.state import Round, RunState
+from holdfast.federated.training import (
+    Data,
+    FlatModel,
+    Loss,
+    Settings,
+    Task,
+    accuracy,
+    score,
+    train_client,
+)
+from holdfast.federated.updates import Failure, Update, screen
+
+if TYPE_CHECKING:
+    from holdfast.federated.contribution_ledger import Ledger
+
+STATE, LEDGER = "state.safetensors", "ledger.jsonl"
+"""Names of the files in a run's folder."""
+# What random numbers are for; the first part of a seed behind that of the run.
+_SAMPLING, _TRAINING, _FAULTS = range(3)
+
+Train = Callable[[nn.Module, Data, Task], Update]
+
+
+def run(
+    model: nn.Module,
+    clients: Sequence[Any] | Mapping[str, Any],
+    *,
+    test: Any = None,
+    rule: str = "fedavg",
+    settings: Settings | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    ledger: bool = False,
+    train: Train | None = None,
+    loss: Loss = cross_entropy,
+    metric: Loss = accuracy,
+    **parameters: Any,
+) -> FederatedRun:
+    """Train a model on the data of many clients, in rounds.
+
+    Args:
+        model: any module; it is not changed.
+        clients: data of each client: (inputs, targets), or a map-style data set of such pairs.
+        test: (inputs, targets) of held-out data, or device -> such data.
+        rule: name of the aggregation rule; see `aggregation.RULES`.
+        settings: rounds, clients per round, local training; None: the defaults.
+        folder: where the state is kept after each round; None: nowhere.
+        resume: continue the run in the folder.
+        ledger: write a contribution ledger in the folder, with keys that follow from the seed.
+        train: called with the module (which has the global weights), the client's data and the `Task`;
+            returns the `Update`. None: SGD with what the rule adds.
+        loss: mean loss of a batch, from outputs and targets.
+        metric: mean score of a batch; higher is better.
+        parameters: of the rule, such as ``f=2``.
+
+    Raises:
+        InputError: unknown or invalid settings; ``too-few-updates`` if a round cannot have enough clients;
+            ``output-exists`` or ``conflict`` about the folder; ``no-data`` if no round had enough usable
+            updates.
+    """
+    settings = settings or Settings()
+    folder = None if folder is None else Path(folder)
+    engine = _Engine(model, clients, test, rule, settings, train, loss, metric, parameters)
+    # A module's dropout draws from torch's generator: the caller's stays as it was.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(settings.threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            state = engine.run(folder, resume, ledger)
+    finally:
+        torch.set_num_threads(threads)
+        if engine.ledger is not None:
+            engine.ledger.close()
+    return FederatedRun(
+        rule=rule,
+        parameters=parameters,
+        clients=len(engine.clients),
+        untested=engine.untested,
+        history=state.history,
+        failures=state.failures,
+        weights=state.weights,
+        folder=folder,
+    )
+
+
+class _Engine:
+    """What does not change between rounds."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clients: Sequence[Any] | Mapping[str, Any],
+        test: Any,
+        rule: str,
+        settings: Settings,
+        train: Train | None,
+        loss: Loss,
+        metric: Loss,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        self.model = FlatModel(model)
+        vector = self.model.vector
+        named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
+        self.clients = {str(n): as_tensors(data, vector, str(n)) for n, data in named.items()}
+        devices = test if isinstance(test, Mapping) else {} if test is None else {"all": test}
+        tests = {name: as_tensors(data, vector, name) for name, data in devices.items()}
+        self.test = {name: data for name, data in tests.items() if len(data[0])}
+        self.untested = [name for name in tests if name not in self.test]
+        known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
+        _, self.parameters, self.local = rule_named(rule, parameters, known)
+        self.rule, self.settings, self.train = rule, settings, train
+        self.loss, self.metric = loss, metric
+        self.ledger: Ledger | None = None
+        check_settings(settings)
+        self.asked = min(settings.per_round, len(self.clients))
+        check_enough(rule, self.asked, self.parameters.get("f", 0))
+
+    def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
+        """All rounds that the folder does not have yet."""
+        state = RunState(self.model.weights())
+        path, plan = None, ""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            path, plan = folder / STATE, self._plan(state)
+            if path.exists():
+                state = self._resumed(path, plan, resume)
+            if ledger:
+                self._open_ledger(folder / LEDGER, len(state.history))
+        total = self.settings.rounds
+        with progress.track("training", total, "rounds") as bar:
+            bar.advance(len(state.history))
+            while len(state.history) < total:
+                self._round(state, len(state.history) + 1)
+                if path is not None:
+                    state.save(path, plan)
+                bar.advance(1)
+        if all(row.skipped for row in state.history):
+            raise InputError(
+                "no round had enough usable updates",
+                code="no-data",
+                found=state.history[-1].skipped,
+                remedy=_commonest(state.failures),
+            )
+        return state
+
+    def _resumed(self, path: Path, plan: str, resume: bool) -> RunState:
+        if not resume:
+            raise InputError(
+                "a run is in this folder",
+                code="output-exists",
+                path=path,
+                remedy="resume it, or name another folder",
+            )
+        state = RunState.load(path, plan)
+        # The file sorts names; sums over tensors follow the order of the module.
+        state.weights = {name: state.weights[name] for name in self.model.weights()}
+        return state
+
+    def _open_ledger(self, path: Path, after: int) -> None:
+        from holdfast.federated.contribution_ledger import Ledger, simulated_key
+
+        seed = self.settings.seed
+        keys = {name: simulated_key(seed, name) for name in self.clients}
+        self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
+
+    def _plan(self, state: RunState) -> str:
+        """Hash of all that determines a run; only the number of rounds may change."""
+        settings = asdict(replace(self.settings, rounds=0))
+        said = [settings, self.rule, self.parameters, self.local, list(self.clients)]
+        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        for array in state.weights.values():
+            digest.update(array.tobytes())
+        for data in self.clients.values():
+            for part in data:
+                digest.update(part.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _round(self, state: RunState, number: int) -> None:
+        """One round; the state has its result."""
+        self.model.load(state.weights)
+        # 1. Ask some clients.
+        names = list(self.clients)
+        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
+        asked = np.sort(rng.choice(len(names), self.asked, replace=False))
+        updates, failures = [], []
+        for place in asked.tolist():
+            answer = self._ask(state, number, place, names[place])
+            (updates if isinstance(answer, Update) else failures).append(answer)
+        # 2. Aggregate what can be used; too few updates leave the weights as they are.
+        usable, excluded = screen(state.weights, updates, self.settings.largest_norm)
+        before, skipped = state.weights, ""
+        try:
+            state.weights, state.rule = combine(
+                self.rule, before, usable, state.rule, self.parameters, self.model.others
+            )
+        except InputError as error:
+            if error.code != "too-few-updates":
+                raise
+            skipped = f"{error.found}, expected {error.expected}"
+        for update in usable:
+            if update.control is not None and not skipped:
+                before_control = state.controls.get(update.client, 0.0)
+                state.controls[update.client] = before_control + update.control
+        # 3. Remember what happened.
+        if self.ledger is not None:
+            used = [] if skipped else usable
+            self.ledger.record(number, [names[place] for place in asked.tolist()], used)
+        failures += excluded
+        state.failures += [{"round": number, **asdict(failure)} for failure in failures]
+        last = number == self.settings.rounds
+        due = self.settings.evaluate_every and number % self.settings.evaluate_every == 0
+        sent = sum(array.nbytes for array in before.values())
+        sent += self.model.vector.nbytes if "control" in self.local else 0
+        row = Round(
+            number=number,
+            loss=_mean(usable, "loss"),
+            used=0 if skipped else len(usable),
+            bytes_up=sum(update.nbytes for update in updates),
+            bytes_down=sent * len(asked),
+            transform=_mean(usable, "transform", weighted=False),
+            averaging=_mean(usable, "averaging", weighted=False),
+            skipped=skipped,
+            accuracy=self._accuracy(state) if due or last else None,
+        )
+        state.history.append(row)
+
+    def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
+        """The update of one client, or why there is none."""
+        seed = self.settings.seed
+        rng = np.random.default_rng([seed, _FAULTS, number, place])
+        fault = drawn_fault(self.settings.faults, rng)
+        if fault == "drop":
+            return Failure(name, "no-answer", "did not answer (injected)")
+        task = self._task(state, number, place, name)
+        self.model.reset()
+        try:
+            if self.train is None:
+                update = train_client(self.model, self.clients[name], task)
+            else:
+                update = self.train(self.model.module, self.clients[name], task)
+        except InputError:  # the settings do not suit the model or data: every client would fail
+            raise
+        except Exception as error:
+            return Failure(name, "error", f"{type(error).__name__}: {error}")
+        changed = update if fault is None else KINDS[fault](update, state.weights)
+        return Failure(name, "no-answer", "") if changed is None else replace(changed, client=name)
+
+    def _task(self, state: RunState, number: int, place: int, name: str) -> Task:
+        control = None
+        if "control" in self.local:
+            zeros = np.zeros(len(self.model.vector), np.float32)
+            control = state.rule.get("control", zeros), state.controls.get(name, zeros)
+        loss_ema = state.rule.get("loss_ema")
+        return Task(
+            settings=self.settings,
+            seed=(self.settings.seed, _TRAINING, number, place),
+            local=self.local,
+            needs_loss="q" in self.parameters or "switch" in self.local,
+            loss_ema=None if loss_ema is None else float(loss_ema),
+            control=control,
+            loss=self.loss,
+        )
+
+    def _accuracy(self, state: RunState) -> dict[str, float]:
+        """Score of the global weights on each device's test data."""
+        self.model.load(state.weights)
+        module = self.model.module
+        return {name: score(module, data, self.metric) for name, data in self.test.items()}
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings outside their domain.
+
+    Raises:
+        InputError: ``out-of-range``.
+    """
+    for name in ("rounds", "per_round", "epochs", "batch", "learning_rate", "threads"):
+        value = getattr(settings, name)
+        if not 0 < value < float("inf"):
+            raise InputError(
+                "setting out of range",
+                code="out-of-range",
+                place=name,
+                found=str(value),
+                expected="above 0",
+            )
+    check_faults(settings.faults)
+
+
+def _mean(updates: Sequence[Update], metric: str, weighted: bool = True) -> float | None:
+    """Mean of a metric over the updates that have it, weighted by examples."""
+    known = [update for update in updates if metric in update.metrics]
+    if not known:
+        return None
+    shares = [update.examples if weighted else 1 for update in known]
+    return float(np.average([update.metrics[metric] for update in known], weights=shares))
+
+
+def _commonest(failures: Sequence[Mapping[str, Any]]) -> str | None:
+    """What to look at first where every client failed."""
+    if not failures:
+        return None
+    code = Counter(failure["code"] for failure in failures).most_common(1)[0][0]
+    first = next(failure for failure in failures if failure["code"] == code)
+    return f"look at client {first['client']}: {first['code']}, {first['reason']}"

@@ -1,0 +1,60 @@
+"""Injected faults of clients: what a study of unreliable devices switches on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from holdfast.config import unknown_key
+from holdfast.errors import InputError
+from holdfast.federated.updates import Update, Weights
+
+
+def moved(update: Update, current: Weights, factor: float) -> Update:
+    """The update with its step from the global weights multiplied."""
+    weights = {
+        name: (array + factor * (update.weights[name] - array)).astype(array.dtype)
+        for name, array in current.items()
+    }
+    return replace(update, weights=weights)
+
+
+KINDS: dict[str, Callable[[Update, Weights], Update | None]] = {
+    "drop": lambda update, current: None,
+    "nan": lambda update, current: moved(update, current, np.nan),
+    "flip": lambda update, current: moved(update, current, -1.0),
+    "huge": lambda update, current: moved(update, current, 1e6),
+}
+"""Kind -> what becomes of an update: ``drop`` does not answer, ``nan`` has diverged, ``flip`` lies (it
+uploads the opposite step), ``huge`` uploads a million times its step."""
+
+
+def check_faults(faults: Mapping[str, float]) -> None:
+    """Refuse unknown kinds and impossible probabilities.
+
+    Raises:
+        InputError: ``unknown-key`` or ``out-of-range``.
+    """
+    for kind in faults:
+        if kind not in KINDS:
+            raise unknown_key(kind, KINDS, "faults")
+    if min(faults.values(), default=0) < 0 or sum(faults.values()) > 1:
+        raise InputError(
+            "invalid probabilities of faults",
+            code="out-of-range",
+            place="faults",
+            found=", ".join(f"{kind} = {share:g}" for kind, share in faults.items()),
+            expected="0 or more each, at most 1 together",
+        )
+
+
+def drawn_fault(faults: Mapping[str, float], rng: np.random.Generator) -> str | None:
+    """The fault of one client in one round; None for most."""
+    draw = rng.random()
+    for kind, share in faults.items():
+        if draw < share:
+            return kind
+        draw -= share
+    return None

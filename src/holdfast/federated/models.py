@@ -1,0 +1,103 @@
+"""Models that a configuration can name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from holdfast.errors import InputError
+
+
+def linear(shape: Sequence[int], classes: int) -> nn.Module:
+    """Logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), classes))
+
+
+def mlp(shape: Sequence[int], classes: int) -> nn.Module:
+    """One hidden layer of 64 units."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(_size(shape), 64), nn.ReLU(), nn.Linear(64, classes)
+    )
+
+
+def cnn(shape: Sequence[int], classes: int) -> nn.Module:
+    """Three convolutions with group normalization, which has no statistics that differ between devices.
+
+    Raises:
+        InputError: ``unsupported`` if the inputs are not images.
+    """
+    if len(shape) != 3:
+        raise InputError(
+            "the model cnn takes images",
+            code="unsupported",
+            place="model",
+            found=f"inputs of shape {list(shape)}",
+            expected="[channels, height, width]",
+            remedy="name linear or mlp",
+        )
+    layers: list[nn.Module] = []
+    channels = shape[0]
+    for width in (16, 32, 64):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+        layers.append(nn.MaxPool2d(2, ceil_mode=True))
+        channels = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+
+
+MODELS: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+}
+"""Name -> what makes it from the shape of one input and the number of classes."""
+
+
+def model_named(
+    name: str, shape: Sequence[int], classes: int, seed: int, folder: Path
+) -> nn.Module:
+    """A model with random weights.
+
+    Args:
+        name: in `MODELS`, or ``module:function`` of a module beside the configuration or installed; the
+            function takes the shape of one input and the number of classes.
+        shape: of one input.
+        classes: number of classes.
+        seed: of the weights.
+        folder: of the configuration.
+
+    Raises:
+        InputError: ``unknown-name``.
+    """
+    place, _, function = name.partition(":")
+    if name in MODELS:
+        make = MODELS[name]
+    elif function:
+        sys.path.insert(0, str(folder))
+        try:
+            make = getattr(importlib.import_module(place), function)
+        except (ImportError, AttributeError) as error:
+            raise InputError(
+                "model not found", code="unknown-name", place="model", found=str(error)
+            ) from error
+        finally:
+            sys.path.remove(str(folder))
+    else:
+        raise InputError(
+            "unknown model",
+            code="unknown-name",
+            place="model",
+            found=name,
+            expected=f"one of {', '.join(MODELS)}, or module:function",
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make(shape, classes)
+
+
+def _size(shape: Sequence[int]) -> int:
+    return int(torch.Size(shape).numel())

@@ -1,0 +1,206 @@
+"""The answer of a federated run: accuracy by device over rounds, who failed, who switched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.federated.state import Round
+from holdfast.federated.updates import Array
+from holdfast.numbers import counted, percent, size
+from holdfast.report import figures
+
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True)
+class FederatedRun(Answer):
+    """A run after its last round."""
+
+    rule: str
+    """Name of the aggregation rule."""
+    parameters: Mapping[str, Any]
+    """Of the rule, as far as they were set."""
+    clients: int
+    """Number of clients."""
+    untested: Sequence[str]
+    """Devices without test data."""
+    history: Sequence[Round]
+    """One entry per round."""
+    failures: Sequence[Mapping[str, Any]]
+    """Rows ``{"round", "client", "code", "reason"}``: each update that was not used."""
+    weights: Mapping[str, Array]
+    """Global weights after the last round."""
+    folder: Path | None = None
+    """Where the state is; None: nowhere."""
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """Device -> accuracy after the last round."""
+        return self.history[-1].accuracy or {}
+
+    @property
+    def mean_accuracy(self) -> float | None:
+        """Mean over devices, each counted once; None without test data."""
+        return float(np.mean(list(self.accuracy.values()))) if self.accuracy else None
+
+    @property
+    def worst_device(self) -> str | None:
+        """The device with the lowest accuracy."""
+        return min(self.accuracy, key=self.accuracy.__getitem__, default=None)
+
+    @property
+    def variance_over_devices(self) -> float | None:
+        """Population variance of the accuracies of the devices."""
+        return float(np.var(list(self.accuracy.values()))) if self.accuracy else None
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Federated run"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast federated run``."""
+        worst = self.worst_device
+        rates = [
+            {"round": row.number, "transform": row.transform, "averaging": row.averaging}
+            for row in self.history
+            if row.transform is not None
+        ]
+        return {
+            "rule": self.rule,
+            "rounds": len(self.history),
+            "mean_accuracy": self.mean_accuracy,
+            "worst_device": worst and {"device": worst, "accuracy": self.accuracy[worst]},
+            "variance_over_devices": self.variance_over_devices,
+            "accuracy": self.accuracy,
+            "loss": self.history[-1].loss,
+            "bytes_up": sum(row.bytes_up for row in self.history),
+            "bytes_down": sum(row.bytes_down for row in self.history),
+            "failed_clients": list(self.failures),
+            "skipped_rounds": [row.number for row in self.history if row.skipped],
+            "switch_rates": rates,
+        }
+
+    def values(self) -> Sequence[Value]:
+        """What two runs are compared by."""
+        data = self.to_dict()
+        return [
+            Value("mean_accuracy", data["mean_accuracy"], better="higher"),
+            Value("variance_over_devices", data["variance_over_devices"], better="lower"),
+            Value("bytes_up", data["bytes_up"], "bytes", better="lower"),
+            Value("failed_clients", len(self.failures), better="lower"),
+        ]
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Rule, clients, traffic."""
+        data = self.to_dict()
+        said = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
+        traffic = f"{size(data['bytes_up'])} up, {size(data['bytes_down'])} down"
+        rule = f"{self.rule} ({said})" if said else self.rule
+        return [("Rule", rule), ("Clients", f"{self.clients:,}"), ("Traffic", traffic)]
+
+    def written(self) -> Mapping[str, Path]:
+        """The folder of the run."""
+        return {} if self.folder is None else {"run": self.folder}
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Rounds that changed nothing, devices without data."""
+        found = []
+        skipped = [row for row in self.history if row.skipped]
+        if skipped:
+            rounds = counted(len(skipped), "round")
+            text = (
+                f"{rounds} had too few usable updates and changed nothing ({skipped[-1].skipped})."
+            )
+            found.append(Unknown(text, "Ask more clients per round, or lower f.", doubt=True))
+        if self.untested:
+            text = f"Accuracy on {', '.join(self.untested)} is unknown: no test data."
+            found.append(Unknown(text, "Add test data of these devices.", doubt=True))
+        if not self.accuracy and not self.untested:
+            found.append(Unknown("Accuracy is unknown: no test data.", "Pass held-out data."))
+        return found
+
+    def sections(self) -> Sequence[Section]:
+        """Accuracy, failures, switches."""
+        found = [self._accuracy()] if self.accuracy else []
+        found.append(self._failures())
+        if any(row.transform is not None for row in self.history):
+            found.append(self._switches())
+        return found
+
+    def _accuracy(self) -> Section:
+        rows = [
+            {"round": row.number, "device": device, "accuracy": value}
+            for row in self.history
+            for device, value in (row.accuracy or {}).items()
+        ]
+        worst = self.worst_device or ""
+        sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
+        sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
+        if len(self.accuracy) > 1:
+            sentence += (
+                f", mean over {len(self.accuracy)} devices; {worst} is worst with "
+                f"{percent(self.accuracy[worst])}, and devices differ by a standard deviation of "
+                f"{100 * (self.variance_over_devices or 0.0) ** 0.5:.2f} points"
+            )
+        last = [{"device": device, "accuracy": value} for device, value in self.accuracy.items()]
+        columns = {
+            "device": ColumnFormat("Device"),
+            "accuracy": ColumnFormat("Accuracy", "%", digits=2),
+        }
+        drawn = figures.lines(
+            rows, "round", "accuracy", "Round", "Accuracy", series="device", zero=False
+        )
+        how = How(
+            "variance = mean over devices of (accuracy - mean)^2",
+            notes="Each device counts once, whatever its number of clients or examples.",
+        )
+        table = Table(pa.Table.from_pylist(last), columns)
+        asked = "How accurate is the model on each device?"
+        return Section("accuracy", asked, sentence + ".", [drawn], [table], how)
+
+    def _failures(self) -> Section:
+        asked = "Which clients failed?"
+        if not self.failures:
+            return Section("failures", asked, "Every update was used.")
+        codes = Counter(row["code"] for row in self.failures)
+        clients = len({row["client"] for row in self.failures})
+        parts = ", ".join(f"{count:,} {code}" for code, count in codes.most_common())
+        total = counted(len(self.failures), "update")
+        sentence = f"{total} of {counted(clients, 'client')} not used: {parts}."
+        columns = {
+            "round": ColumnFormat("Round"),
+            "client": ColumnFormat("Client"),
+            "code": ColumnFormat("Code"),
+            "reason": ColumnFormat("Reason"),
+        }
+        bars = [{"code": code, "updates": count} for code, count in codes.most_common()]
+        drawn = figures.bars(bars, "code", "updates", "Updates not used")
+        table = Table(pa.Table.from_pylist(list(self.failures[:MOST_ROWS])), columns)
+        return Section("failures", asked, sentence, [drawn], [table])
+
+    def _switches(self) -> Section:
+        rows = [
+            {"round": row.number, "switch": name, "share": share}
+            for row in self.history
+            for name, share in (("transform", row.transform), ("averaging", row.averaging))
+            if share is not None
+        ]
+        on = [
+            np.mean([r["share"] for r in rows if r["switch"] == n])
+            for n in ("transform", "averaging")
+        ]
+        sentence = (
+            f"{percent(float(on[0]))} of the clients trained on transformed images, and "
+            f"{percent(float(on[1]))} uploaded averaged weights."
+        )
+        drawn = figures.lines(rows, "round", "share", "Round", "Share of clients", series="switch")
+        return Section("switches", "How often did clients switch?", sentence, [drawn])

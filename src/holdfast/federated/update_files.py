@@ -1,0 +1,108 @@
+"""Updates in files, aggregated into one file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.errors import InputError
+from holdfast.federated.aggregation import aggregate
+from holdfast.federated.robust import median
+from holdfast.federated.updates import Update, Weights, distance, read_update, screen, write_weights
+from holdfast.numbers import counted
+
+
+@dataclass(frozen=True)
+class Aggregated(Answer):
+    """What was aggregated from files."""
+
+    rule: str
+    """Name of the rule."""
+    updates: list[dict[str, object]]
+    """Rows ``{"update", "examples", "distance", "excluded"}``: distance from the result; the reason of an
+    exclusion, empty for those that were used."""
+    output: Path
+    """File of the aggregated weights."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Aggregated updates"
+
+    def written(self) -> Mapping[str, Path]:
+        """The weights."""
+        return {"weights": self.output}
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Updates that were excluded."""
+        excluded = [row for row in self.updates if row["excluded"]]
+        return [Unknown(f"{row['update']} was excluded: {row['excluded']}.") for row in excluded]
+
+    def sections(self) -> Sequence[Section]:
+        """One row per update."""
+        used = sum(not row["excluded"] for row in self.updates)
+        sentence = f"{used} of {counted(len(self.updates), 'update')} aggregated by {self.rule}."
+        columns = {
+            "update": ColumnFormat("Update"),
+            "examples": ColumnFormat("Examples"),
+            "distance": ColumnFormat("Distance from the result"),
+            "excluded": ColumnFormat("Excluded"),
+        }
+        table = Table(pa.Table.from_pylist(self.updates), columns)
+        return [Section("updates", "Which updates were used?", sentence, tables=[table])]
+
+
+def aggregate_files(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    rule: str = "fedavg",
+    f: int = 1,
+    largest_norm: float | None = None,
+) -> Aggregated:
+    """Aggregate updates in safetensors files.
+
+    Names and shapes are those that most of the files have; the bound of the norm holds around the median.
+
+    Args:
+        paths: one per client.
+        output: file of the result.
+        rule: one that needs weights and examples alone.
+        f: number of liars that it has to withstand.
+        largest_norm: updates farther than this from the median of all are excluded.
+
+    Raises:
+        InputError: a file that cannot be read; ``too-few-updates``.
+    """
+    updates = [read_update(Path(path)) for path in paths]
+    if not updates:
+        raise InputError("no updates", code="no-data", expected="one file per client")
+    like = _commonest_form(updates)
+    if largest_norm is not None:
+        like = median(screen(like, updates)[0] or updates[:1], 0)
+    parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
+    output = Path(output)
+    weights, _, failures = aggregate(rule, like, updates, largest_norm=largest_norm, **parameters)
+    write_weights(output, weights, {"examples": str(sum(each.examples for each in updates))})
+    reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
+    rows: list[dict[str, object]] = []
+    for update in updates:
+        excluded = reasons.get(update.client, "")
+        away = None if excluded else distance(weights, update.weights)
+        row = {"update": update.client, "examples": update.examples, "distance": away}
+        rows.append({**row, "excluded": excluded})
+    return Aggregated(rule, rows, output)
+
+
+def _commonest_form(updates: Sequence[Update]) -> Weights:
+    """The weights of the first update whose names and shapes most updates have."""
+    forms = [
+        tuple(sorted((name, array.shape) for name, array in update.weights.items()))
+        for update in updates
+    ]
+    return updates[forms.index(Counter(forms).most_common(1)[0][0])].weights

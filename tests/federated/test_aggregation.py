@@ -1,0 +1,265 @@
+"""Aggregation rules against closed forms, Flower, and liars."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flower_vectors import EXAMPLES, clients, start
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from holdfast import federated
+from holdfast.cli import main
+from holdfast.errors import InputError
+from holdfast.federated.aggregation import combine
+from holdfast.federated.updates import screen
+
+HERE = Path(__file__).parent
+
+
+def updates(*vectors: Any, examples: Any = None, **metrics: Any) -> list[federated.Update]:
+    """Updates of one tensor each."""
+    counts = examples or [1] * len(vectors)
+    return [
+        federated.Update(
+            {"w": np.asarray(vector, np.float64)},
+            count,
+            {name: values[place] for name, values in metrics.items()},
+            f"c{place}",
+        )
+        for place, (vector, count) in enumerate(zip(vectors, counts, strict=True))
+    ]
+
+
+def aggregated(rule: str, current: Any, given: Any, **parameters: Any) -> Any:
+    """The tensor of one round."""
+    weights, _, _ = federated.aggregate(
+        rule, {"w": np.asarray(current, np.float64)}, given, **parameters
+    )
+    return weights["w"].tolist()
+
+
+def test_fedavg_is_flowers_to_the_last_bit_in_each_round() -> None:
+    current = start()
+    with np.load(HERE / "flower-fedavg.npz") as flower:
+        for number in (1, 2, 3):
+            given = [
+                federated.Update(weights, examples)
+                for weights, examples in zip(clients(current, number), EXAMPLES, strict=True)
+            ]
+            current, _, _ = federated.aggregate("fedavg", current, given)
+            for name, array in current.items():
+                assert array.dtype == np.float32
+                assert array.tobytes() == flower[f"{number}/{name}"].tobytes()
+
+
+def test_closed_forms() -> None:
+    three = updates([1.0, 0.0], [2.0, 6.0], [9.0, 3.0], examples=[1, 1, 2])
+    assert aggregated("fedavg", [0, 0], three) == [5.25, 3.0]
+    assert aggregated("median", [0, 0], three, f=1) == [2.0, 3.0]
+    assert aggregated("trimmed-mean", [0, 0], three, f=1) == [2.0, 3.0]
+    # q-FedAvg with q = 0 is the plain mean of the weights, whatever the examples.
+    losses = updates([1.0], [4.0], loss_before=[1.0, 3.0])
+    assert aggregated("q-fedavg", [0], losses, q=0.0, learning_rate=0.5) == pytest.approx([2.5])
+    # q = 1, L = 2: d = (-2, -8); sum F d = -26; sum |d|^2 + L F = (4 + 2) + (64 + 6).
+    after = aggregated("q-fedavg", [0], losses, q=1.0, learning_rate=0.5)
+    assert after == pytest.approx([26 / 76])
+
+
+def test_fedadam_follows_the_paper() -> None:
+    current, state = {"w": np.array([1.0])}, {}
+    m, v = 0.0, 1e-6
+    for step in (0.5, -0.25):
+        given = updates(current["w"] + step)
+        current, state, _ = federated.aggregate("fedadam", current, given, state, server_rate=0.1)
+        m, v = 0.9 * m + 0.1 * step, 0.99 * v + 0.01 * step**2
+        expected = given[0].weights["w"] - step + 0.1 * m / (v**0.5 + 1e-3)
+        assert current["w"] == pytest.approx(expected)
+    statistics = {"w": np.array([0.0]), "seen": np.array(3, np.int64)}
+    sent = federated.Update({"w": np.array([1.0]), "seen": np.array(8, np.int64)}, 1)
+    after, _, _ = federated.aggregate("fedadam", statistics, [sent], buffers=["seen"])
+    assert after["seen"] == 8
+    assert after["seen"].dtype == np.int64
+
+
+def test_scaffold_moves_by_the_mean_step_and_sums_control_variates() -> None:
+    given = [
+        federated.Update({"w": np.array([w])}, 1, control=np.array([c]))
+        for w, c in ((2.0, 1.0), (4.0, 5.0))
+    ]
+    weights, state, _ = federated.aggregate(
+        "scaffold", {"w": np.array([1.0])}, given, server_rate=0.5, clients=10
+    )
+    assert weights["w"].tolist() == [2.0]  # 1 + 0.5 (3 - 1)
+    assert state["control"].tolist() == [0.6]  # (1 + 5) / 10
+
+
+@pytest.mark.parametrize("rule", ["krum", "multi-krum", "bulyan", "median", "trimmed-mean"])
+def test_liars_do_not_move_a_robust_rule(rule: str) -> None:
+    rng = np.random.default_rng(1)
+    good = rng.normal(size=(9, 5))
+    for lie in (1e9, -1e9, 5.0):
+        given = updates(*good, *np.full((2, 5), lie))
+        after = np.array(aggregated(rule, np.zeros(5), given, f=2))
+        assert (after >= good.min(axis=0)).all()
+        assert (after <= good.max(axis=0)).all()
+
+
+def test_bulyan_by_hand() -> None:
+    # f = 1, n = 7: Krum drops one end first; 5 are selected, and of each coordinate 3 are averaged.
+    given = updates([0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [1000.0])
+    assert aggregated("bulyan", [0.0], given, f=1) == pytest.approx([2.0], abs=1.0)
+
+
+def test_krum_picks_a_good_client_where_all_share_a_large_offset() -> None:
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        offset = 1000 * rng.normal(size=1000)
+        good = offset + 1e-3 * rng.normal(size=(7, 1000))
+        bad = offset + 3e-3 * rng.normal(size=(3, 1000))
+        given = [
+            federated.Update({"w": row.astype(np.float32)}, 1)
+            for row in np.concatenate([bad, good])
+        ]
+        weights, _, _ = federated.aggregate("krum", given[0].weights, given, f=3)
+        picked = [np.array_equal(weights["w"], each.weights["w"]) for each in given].index(True)
+        assert picked >= 3
+
+
+@given(st.permutations(range(11)), st.sampled_from(["krum", "multi-krum", "bulyan", "median"]))
+def test_the_order_of_updates_does_not_matter(order: list[int], rule: str) -> None:
+    rows = np.random.default_rng(3).normal(size=(11, 4))
+    given = updates(*rows)
+    shuffled = [given[place] for place in order]
+    assert aggregated(rule, [0] * 4, shuffled, f=2) == pytest.approx(
+        aggregated(rule, [0] * 4, given, f=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [("median", 7), ("trimmed-mean", 7), ("krum", 9), ("multi-krum", 9), ("bulyan", 15)],
+)
+def test_too_few_updates_for_f_is_an_error(rule: str, least: int) -> None:
+    given = updates(*np.eye(least))
+    aggregated(rule, np.zeros(least), given, f=3)
+    with pytest.raises(InputError) as caught:
+        aggregated(rule, np.zeros(least), given[1:], f=3)
+    assert (caught.value.code, caught.value.expected) == ("too-few-updates", f"at least {least}")
+
+
+GOOD = {"w": np.zeros(2, np.float32)}
+BAD = {
+    "not-finite": federated.Update({"w": np.array([np.nan, 0], np.float32)}, 5),
+    "shape": federated.Update({"w": np.zeros((2, 1), np.float32)}, 5),
+    "names": federated.Update({"v": np.zeros(2, np.float32)}, 5),
+    "dtype": federated.Update({"w": np.array(["a", "b"])}, 5),
+    "no-examples": federated.Update(GOOD, 0),
+    "norm": federated.Update({"w": np.array([3e30, 4e30], np.float32)}, 5),
+}
+
+
+@pytest.mark.parametrize("code", BAD)
+def test_what_cannot_be_averaged_is_excluded_by_name(code: str) -> None:
+    bad = federated.Update(BAD[code].weights, BAD[code].examples, client="eve")
+    usable, failures = screen(GOOD, [bad, federated.Update(GOOD, 1)], largest_norm=10.0)
+    assert [each.client for each in usable] == [""]
+    assert [(each.client, each.code) for each in failures] == [("eve", code)]
+
+
+@pytest.mark.parametrize("examples", [-1, 2.5, float("nan"), None])
+def test_a_number_of_examples_is_a_positive_whole_number(examples: Any) -> None:
+    assert screen(GOOD, [federated.Update(GOOD, examples)])[1][0].code == "no-examples"
+
+
+def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
+    given = updates([1.0], [2.0], loss=[1.0, float("inf")])
+    weights, state, failures = federated.aggregate("heteroswitch", {"w": np.zeros(1)}, given)
+    assert weights["w"].tolist() == [1.0]
+    assert state["loss_ema"] == 1.0
+    assert [each.code for each in failures] == ["not-finite"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "code", "place"),
+    [
+        ("fedmax", {}, "unknown-name", "rule"),
+        ("fedavg", {"f": 1}, "unknown-key", "rule.f"),
+        ("krum", {"f": -1}, "invalid-value", "rule.f"),
+        ("krum", {"f": 1.5}, "invalid-value", "rule.f"),
+        ("fedprox", {"mu": float("nan")}, "invalid-value", "rule.mu"),
+        ("heteroswitch", {"switch": "sometimes"}, "invalid-value", "rule.switch"),
+        ("q-fedavg", {}, "missing-key", "rule.learning_rate"),
+    ],
+)
+def test_parameters_of_rules_are_checked(
+    name: str, parameters: dict[str, Any], code: str, place: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        aggregated(name, [0], updates([1.0]), **parameters)
+    assert (caught.value.code, caught.value.place) == (code, place)
+
+
+def test_inputs_are_not_changed() -> None:
+    current, given = {"w": np.zeros(2)}, updates(*np.ones((9, 2)), loss=[1.0] * 9)
+    for rule in ("fedavg", "krum", "bulyan", "heteroswitch", "fedadam"):
+        values = federated.RULES[rule].parameters
+        combine(rule, current, given, {}, values)
+    assert current["w"].tolist() == [0, 0]
+    assert all(each.weights["w"].tolist() == [1, 1] for each in given)
+
+
+def files(folder: Path, count: int) -> list[Path]:
+    """Updates in files; the last is a liar."""
+    rng = np.random.default_rng(0)
+    paths = [folder / f"u{place}.safetensors" for place in range(count)]
+    for path in paths:
+        vector = rng.normal(size=4) + (1e6 if path == paths[-1] else 0)
+        save_file({"w": vector.astype(np.float32)}, path, {"examples": "10"})
+    return paths
+
+
+def run(*words: Any) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(str(ended.value.code))
+
+
+def test_updates_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = files(tmp_path, 5)
+    save_file(
+        {"w": np.full(4, np.nan, np.float32)}, tmp_path / "sick.safetensors", {"examples": "1"}
+    )
+    out = tmp_path / "out.safetensors"
+    words = ("federated", "aggregate", *paths, tmp_path / "sick.safetensors", "-o", out, "--json")
+    assert run(*words, "--rule", "krum", "--f", 1) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert abs(load_file(out)["w"]).max() < 10
+    assert [row["update"] for row in answer["updates"] if row["excluded"]] == ["sick"]
+    # With the bound around the median the liar is named too.
+    assert run(*words, "--largest-norm", 100) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["update"] for row in answer["updates"] if row["excluded"]] == ["u4", "sick"]
+    assert run(*words, "--rule", "krum", "--f", 2) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "too-few-updates"
+
+
+def test_files_that_are_no_updates(tmp_path: Path) -> None:
+    save_file({"w": np.zeros(2)}, tmp_path / "silent.safetensors")
+    save_file({"w": np.zeros(2)}, tmp_path / "many.safetensors", {"examples": "lots"})
+    (tmp_path / "torn.safetensors").write_bytes((tmp_path / "silent.safetensors").read_bytes()[:-3])
+    expected = {
+        "silent": "missing-key",
+        "many": "invalid-value",
+        "torn": "damaged",
+        "no": "not-found",
+    }
+    for name, code in expected.items():
+        with pytest.raises(InputError) as caught:
+            federated.aggregate_files([tmp_path / f"{name}.safetensors"], tmp_path / "out")
+        assert caught.value.code == code

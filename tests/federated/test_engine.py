@@ -1,0 +1,397 @@
+"""The engine of rounds: the switches by hand, failing clients, resume, other people's models."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from holdfast import federated
+from holdfast.errors import InputError
+from holdfast.federated.datasets import split_examples
+from holdfast.federated.training import FlatModel, Task, train_client
+
+Settings = federated.Settings
+
+
+def digits(n: int, seed: int = 0) -> tuple[Any, Any]:
+    """Separable data of three classes, [n, 6]."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    x = rng.normal(size=(n, 6)) + 3 * np.eye(3, 6)[y]
+    return x.astype(np.float32), y
+
+
+def model(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+CLIENTS = [digits(30, seed) for seed in range(8)]
+TEST = {"phone": digits(200, 100), "car": digits(200, 101)}
+
+
+def squared(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return ((output.squeeze(1) - target) ** 2).mean()
+
+
+class Weight(nn.Module):
+    """f(x) = w x, with the loss (w x - y)^2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(1, 1, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.w.T
+
+
+def test_both_switches_by_hand() -> None:
+    """Three clients with one example (x = 1, y) or two; w = 0 at first, rate 1/4: w <- w - (w - y) / 2."""
+    clients = {
+        "a": (torch.ones(1, 1, dtype=torch.float64), torch.tensor([4.0], dtype=torch.float64)),
+        "b": (torch.ones(1, 1, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)),
+        "c": (torch.ones(2, 1, dtype=torch.float64), torch.tensor([2.0, 2.0], dtype=torch.float64)),
+    }
+    settings = Settings(rounds=2, per_round=3, batch=1, learning_rate=0.25)
+    result = federated.run(
+        Weight(), clients, rule="heteroswitch", settings=settings, loss=squared, switch="averaging"
+    )
+    # Round 1, no average yet, no switch. a: loss 16, w = 2. b: 4, w = 1. c: losses 4 and 1, w = 1, 1.5.
+    # w = (2 + 1 + 2 * 1.5) / 4 = 1.5; L = (16 + 4 + 2 * 2.5) / 4 = 6.25 = L_EMA.
+    first, second = result.history
+    assert (first.loss, first.averaging) == (6.25, 0.0)
+    # Round 2. L_init: a 6.25, not below; b 0.25, c 0.25: switch 1. L_train: b 0.25, c (0.25 + 0.0625) / 2.
+    # Both stay below: switch 2. a: 2.75. b: 1.75. c: mean of 1.75 and 1.875 = 1.8125.
+    # w = (2.75 + 1.75 + 2 * 1.8125) / 4 = 2.03125.
+    assert second.averaging == pytest.approx(2 / 3)
+    assert result.weights["w"].item() == 2.03125
+    assert second.loss == (6.25 + 0.25 + 2 * 0.15625) / 4
+
+
+def test_the_second_switch_needs_the_training_loss_too() -> None:
+    # The global model's loss is 1 < 1.5: switch 1 is on. Training at rate 1 diverges: switch 2 stays off.
+    x, y = torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0])
+    data = x.double(), y.double()
+    flat = FlatModel(Weight())
+    settings = Settings(batch=1, learning_rate=1.0, epochs=2)
+    local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
+    task = Task(settings, (0,), local, needs_loss=True, loss_ema=1.5, loss=squared)
+    update = train_client(flat, data, task)
+    assert update.metrics["loss_before"] == 1.0
+    assert update.metrics["loss"] > 1.5
+    assert update.metrics["averaging"] == 0.0
+    assert update.weights["w"].item() == flat.vector.item()
+
+
+def test_swad_is_the_mean_of_the_weights_after_every_batch() -> None:
+    x, y = torch.ones(7, 1, dtype=torch.float64), torch.arange(7, dtype=torch.float64)
+    flat, seen = FlatModel(Weight()), []
+
+    def logged(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        seen.append(flat.vector.item())  # before this batch's step
+        return squared(output, target)
+
+    local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
+    task = Task(
+        Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, needs_loss=True, loss=logged
+    )
+    update = train_client(flat, (x, y), task)
+    after = [*seen[2:], flat.vector.item()]  # the first evaluates, the second starts
+    assert len(after) == 2 * 3  # 2, 2 and 3: one left over joins the last
+    assert update.weights["w"].item() == pytest.approx(np.mean(after), rel=1e-12)
+
+
+def test_the_transform_needs_color_images() -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, rule="heteroswitch", switch="always")
+    assert (caught.value.code, caught.value.place) == ("unsupported", "rule.switch")
+
+
+def test_always_and_never() -> None:
+    rng = np.random.default_rng(0)
+    images = [(rng.random((12, 3, 4, 4), np.float32), rng.integers(0, 2, 12)) for _ in range(3)]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    settings = Settings(rounds=3)
+    runs = {
+        switch: federated.run(net, images, rule="heteroswitch", settings=settings, switch=switch)
+        for switch in ("always", "never", "transform")
+    }
+    plain = federated.run(net, images, settings=settings)
+    assert all(row.transform == row.averaging == 1 for row in runs["always"].history)
+    assert all(row.averaging == 0 for row in runs["transform"].history)
+    for name, array in plain.weights.items():
+        assert array.tobytes() == runs["never"].weights[name].tobytes()
+        assert array.tobytes() != runs["always"].weights[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("rule", "parameters"),
+    [
+        ("fedavg", {}),
+        ("fedprox", {"mu": 0.1}),
+        ("q-fedavg", {}),
+        ("scaffold", {}),
+        ("fedadam", {"server_rate": 0.1}),
+        ("heteroswitch", {"switch": "averaging"}),
+        ("median", {"f": 2}),
+        ("trimmed-mean", {"f": 2}),
+        ("krum", {"f": 2}),
+        ("multi-krum", {"f": 2}),
+        ("bulyan", {"f": 1}),
+    ],
+)
+def test_every_rule_learns(rule: str, parameters: dict[str, Any]) -> None:
+    result = federated.run(
+        model(), CLIENTS, test=TEST, rule=rule, settings=Settings(rounds=12), **parameters
+    )
+    assert result.mean_accuracy is not None
+    assert result.mean_accuracy > 0.9
+    assert result.to_dict()["bytes_down"] == 12 * 8 * (6 * 8 + 8 + 8 * 3 + 3) * 4 * (
+        2 if rule == "scaffold" else 1
+    )
+
+
+def test_scaffold_by_hand() -> None:
+    """One step on each of two clients: c_k = gradient; the next round adds c - c_k to it."""
+    x = torch.ones(1, 1, dtype=torch.float64)
+    clients = [(x, torch.tensor([y], dtype=torch.float64)) for y in (1.0, 3.0)]
+    settings = Settings(rounds=2, learning_rate=0.25)
+    result = federated.run(Weight(), clients, rule="scaffold", settings=settings, loss=squared)
+    # Round 1: gradients -2 and -6, w = mean(0.5, 1.5) = 1; c = -4. Round 2: gradients 0 and -4, less c_k
+    # plus c: -2 and -2; w = 1.5.
+    assert result.weights["w"].item() == 1.5
+
+
+def test_liars_break_the_mean_and_not_the_median() -> None:
+    settings = Settings(rounds=10, faults={"flip": 0.2, "huge": 0.1, "nan": 0.1, "drop": 0.1})
+    results = {
+        rule: federated.run(model(), CLIENTS, test=TEST, rule=rule, settings=settings, **given)
+        for rule, given in {"fedavg": {}, "median": {"f": 2}}.items()
+    }
+    assert results["median"].mean_accuracy > 0.9 > results["fedavg"].mean_accuracy
+    codes = {row["code"] for row in results["median"].failures}
+    assert codes == {"no-answer", "not-finite"}
+
+
+def test_clients_that_raise_or_have_no_data_are_named() -> None:
+    def train(module: nn.Module, data: Any, task: federated.Task) -> federated.Update:
+        if len(data[0]) == 29:
+            raise RuntimeError("battery empty")
+        state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+        return federated.Update(state, len(data[0]))
+
+    clients = {"good": CLIENTS[0], "flat": digits(29), "empty": digits(0)}
+    result = federated.run(model(), clients, settings=Settings(rounds=1), train=train)
+    assert [(row["client"], row["code"]) for row in result.failures] == [
+        ("flat", "error"),
+        ("empty", "no-examples"),
+    ]
+    assert "battery empty" in result.failures[0]["reason"]
+
+
+def test_rounds_without_enough_updates_change_nothing_and_are_reported() -> None:
+    settings = Settings(rounds=6, per_round=3, faults={"drop": 0.25}, seed=1)
+    result = federated.run(model(), CLIENTS, rule="median", settings=settings, f=1)
+    skipped = [row.number for row in result.history if row.skipped]
+    assert 0 < len(skipped) < 6
+    assert result.to_dict()["skipped_rounds"] == skipped
+    assert result.unknowns()[0].doubt
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, settings=Settings(rounds=2, faults={"nan": 1.0}))
+    assert caught.value.code == "no-data"
+    assert "not-finite" in str(caught.value.remedy)
+
+
+def test_a_rule_that_a_round_cannot_satisfy_is_refused_before_training() -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, rule="krum", settings=Settings(per_round=6), f=2)
+    assert caught.value.code == "too-few-updates"
+
+
+def test_devices_without_test_data_are_named() -> None:
+    tests = {"phone": TEST["phone"], "watch": digits(0)}
+    result = federated.run(model(), CLIENTS, test=tests, settings=Settings(rounds=1))
+    assert list(result.accuracy) == ["phone"]
+    assert "watch" in result.unknowns()[0].text
+
+
+def test_the_callers_model_and_random_numbers_stay_as_they_were() -> None:
+    net, before = model(), torch.get_rng_state()
+    weights = [each.detach().clone() for each in net.parameters()]
+    federated.run(net, CLIENTS, settings=Settings(rounds=1))
+    assert torch.equal(torch.get_rng_state(), before)
+    for now, then in zip(net.parameters(), weights, strict=True):
+        assert torch.equal(now, then)
+
+
+class Odd(nn.Module):
+    """BatchNorm, a tied weight, a frozen one, dropout, token inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(6, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.drop(self.norm(self.embed(ids).mean(dim=1)))) * self.scale
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    """A map-style data set."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        if place >= self.n:
+            raise IndexError(place)
+        return torch.tensor([place % 5, place % 5]), place % 5
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "fedadam", "scaffold", "multi-krum"])
+def test_other_peoples_modules_and_data(rule: str) -> None:
+    torch.manual_seed(0)
+    net = Odd()
+    given = {"f": 1} if rule == "multi-krum" else {}
+    settings = Settings(rounds=12, batch=5)
+    clients = [Pairs(21), Pairs(26), Pairs(31), Pairs(36), Pairs(41)]
+    result = federated.run(net, clients, test=Pairs(50), rule=rule, settings=settings, **given)
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in result.weights.items()})
+    assert net.head.weight is net.embed.weight
+    assert result.weights["scale"].tolist() == [1.0]
+    assert result.weights["norm.num_batches_tracked"] > 0
+    if rule != "fedadam":
+        assert result.mean_accuracy == 1.0
+
+
+def test_state_of_other_settings_is_not_resumed(tmp_path: Path) -> None:
+    settings = Settings(rounds=2)
+    federated.run(model(), CLIENTS, settings=settings, folder=tmp_path)
+    for other, resume, code in (
+        (settings, False, "output-exists"),
+        (Settings(rounds=2, batch=5), True, "conflict"),
+    ):
+        with pytest.raises(InputError) as caught:
+            federated.run(model(), CLIENTS, settings=other, folder=tmp_path, resume=resume)
+        assert caught.value.code == code
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS[::-1], settings=settings, folder=tmp_path, resume=True)
+    assert caught.value.code == "conflict"
+    # More rounds are the same run.
+    longer = federated.run(
+        model(), CLIENTS, settings=Settings(rounds=4), folder=tmp_path, resume=True
+    )
+    fresh = federated.run(model(), CLIENTS, settings=Settings(rounds=4))
+    assert [row.loss for row in longer.history] == [row.loss for row in fresh.history]
+
+
+CONFIG = """\
+model = "mlp"
+output = "{output}"
+data = {{ path = "digits.npz", clients = 12, split = "dirichlet" }}
+rule = {{ name = "{rule}" }}
+training = {{ rounds = 8, per_round = 6, faults = {{ drop = 0.1, nan = 0.1 }} }}
+"""
+KILLED = """
+import os, signal, sys
+from holdfast.federated import engine, state
+save = state.RunState.save
+def save_and_die(self, path, plan):
+    save(self, path, plan)
+    if len(self.history) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+state.RunState.save = save_and_die
+from holdfast.cli import main
+main(["federated", "run", sys.argv[1], "--json"])
+"""
+
+
+def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    np.savez(tmp_path / "digits.npz", **dict(zip("xy", digits(400), strict=True)))
+    for name in ("killed", "whole"):
+        (tmp_path / f"{name}.toml").write_text(CONFIG.format(output=name, rule="scaffold"))
+    path = tmp_path / "killed.toml"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=os.environ, check=False)
+    assert done.returncode == -signal.SIGKILL
+    # A draft that the killed writer left is not read.
+    (tmp_path / "killed" / ".state.safetensors.1-1.part").write_bytes(b"half")
+    resumed = federated.run_config(path, resume=True)
+    whole = federated.run_config(tmp_path / "whole.toml")
+    assert json.dumps(resumed.to_dict()) == json.dumps(whole.to_dict())
+    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("killed", "whole")]
+    assert states[0] == states[1]
+    assert whole.failures
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ('data = { path = "no.npz" }', "not-found", None),
+        ('data = { path = "digits.npz", client = 3 }', "unknown-key", "data.client"),
+        ('data = { path = "digits.npz", clients = 0 }', "out-of-range", "data.clients"),
+        ('model = "cnn"\ndata = { path = "digits.npz" }', "unsupported", "model"),
+        ('model = "gpt"\ndata = { path = "digits.npz" }', "unknown-name", "model"),
+        ('rule = { f = 1 }\nmodel = "mlp"\ndata.path = "digits.npz"', "missing-key", "rule.name"),
+        (
+            'model = "mlp"\ntraining.rounds = 0\ndata.path = "digits.npz"',
+            "out-of-range",
+            "rounds",
+        ),
+        (
+            'model = "mlp"\ntraining.faults.dorp = 0.1\ndata.path = "digits.npz"',
+            "unknown-key",
+            "faults.dorp",
+        ),
+    ],
+)
+def test_mistakes_in_a_configuration(tmp_path: Path, text: str, code: str, place: str) -> None:
+    np.savez(tmp_path / "digits.npz", **dict(zip("xy", digits(60), strict=True)))
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        federated.run_config(tmp_path / "c.toml")
+    assert (caught.value.code, caught.value.place) == (code, place)
+
+
+def test_splits_use_every_example_once() -> None:
+    labels = np.repeat(np.arange(5), 40)
+    for split, alpha in (("even", 1.0), ("dirichlet", 0.1), ("dirichlet", 100.0)):
+        parts = split_examples(labels, 7, split, alpha, np.random.default_rng(0))  # type: ignore[arg-type]
+        assert sorted(np.concatenate(parts).tolist()) == list(range(200))
+        counts = np.array([np.bincount(labels[part], minlength=5) for part in parts])
+        if alpha == 100.0:
+            assert counts.min() >= 3
+        if alpha == 0.1:
+            assert (counts == 0).sum() > 10
+
+
+@pytest.mark.full
+def test_mnist_with_failing_clients(shared_data: Path, tmp_path: Path) -> None:
+    import gzip
+
+    folder = shared_data / "mnist"
+    images = gzip.decompress((folder / "mnist-t10k-images-idx3-ubyte.gz").read_bytes())
+    labels = gzip.decompress((folder / "mnist-t10k-labels-idx1-ubyte.gz").read_bytes())
+    x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28)
+    np.savez(tmp_path / "mnist.npz", x=x, y=np.frombuffer(labels, np.uint8, offset=8))
+    text = CONFIG.format(output="run", rule="fedavg").replace("digits", "mnist")
+    (tmp_path / "c.toml").write_text(text.replace("rounds = 8", "rounds = 20"))
+    result = federated.run_config(tmp_path / "c.toml")
+    assert result.mean_accuracy is not None
+    assert result.mean_accuracy > 0.85

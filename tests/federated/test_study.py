@@ -1,0 +1,61 @@
+"""Rules compared over seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast import federated
+from holdfast.errors import InputError
+
+SIGNS = Path(__file__).parents[2] / "examples" / "signs" / "photos"
+CONFIG = """\
+model = "linear"
+data = {{ path = "{photos}", size = 8, clients = 8, test_share = 0.3 }}
+devices = {{ shares = {{ maker-a-high = 1, maker-c-low = 1 }} }}
+training = {{ rounds = 2, per_round = 3 }}
+compare = {compare}
+"""
+RULES = (
+    '[{ name = "fedavg" }, { name = "heteroswitch", switch = "never" }, { name = "median", f = 1 }]'
+)
+
+
+def test_rules_are_compared_on_the_same_clients(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS, compare=RULES))
+    found = federated.study(tmp_path / "c.toml", seeds=2, leave_out=True)
+    assert found.rules == ["fedavg", "heteroswitch switch=never", "median f=1"]
+    rows = {(row["rule"], row["metric"]): row for row in found.rows}
+    assert len(rows) == 3 * 4
+    # Without a switch HeteroSwitch is FedAvg: in all metrics, to the last bit.
+    for metric in ("mean_accuracy", "worst_accuracy", "variance", "left_out"):
+        row, first = rows[found.rules[1], metric], rows["fedavg", metric]
+        assert (row["difference"], row["difference_ci95"]) == (0, (0, 0))
+        assert row["value"] == first["value"]
+        # The interval of two values a, b is mean +- 12.706 |a - b| / 2.
+        assert first["ci95"][0] <= first["value"] <= first["ci95"][1]
+    again = federated.study(tmp_path / "c.toml", seeds=2, leave_out=True)
+    assert again.rows == found.rows
+    assert [part.id for part in found.sections()] == [
+        "mean-accuracy",
+        "worst-accuracy",
+        "variance",
+        "left-out",
+    ]
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS, compare=RULES))
+    found = federated.study(tmp_path / "c.toml", seeds=1)
+    assert found.unknowns()[0].doubt
+    assert found.rows[0]["ci95"] == (-np.inf, np.inf)
+    assert found.page().sections
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS, compare='[{ name = "fedavg" }]'))
+    with pytest.raises(InputError) as caught:
+        federated.study(tmp_path / "c.toml")
+    assert (caught.value.code, caught.value.place) == ("missing-key", "compare")
