@@ -33,7 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     cases, _ = all_cases(options.speech, options.tokenizers)
     case = next(case for case in cases if case.name == options.case)
-    contenders = [ours(1), ours(2), *installed()]
+    contenders = [ours(), *installed()]
     contender = next(one for one in contenders if one.name == options.contender)
     is_ours = contender.distribution == "holdfast"
     if is_ours:

@@ -1,14 +1,26 @@
-"""`benchmarks/results/*.json` -> `docs/benchmarks.md`: every comparison, won or lost."""
+"""`benchmarks/results/*.json` -> `docs/benchmarks.md`: every comparison, won or lost.
+
+Other pages have tables of the results between two comments, which are filled here, too:
+
+    <!-- table of sparse_kernels: Microseconds per step of a layer -->
+    <!-- end of table -->
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+
+MARKED = re.compile(
+    r"(<!-- table of (?P<result>\w+): (?P<caption>.+?) -->\n).*?(<!-- end of table -->\n)",
+    re.DOTALL,
+)
 
 HEAD = """\
 <!-- Made by benchmarks/render.py from benchmarks/results/; edit those. -->
@@ -77,28 +89,54 @@ def _section(result: dict[str, Any]) -> str:
                 f"{_seconds(row['max_s'])} | {row['runs']} | {row['peak_mb']:,} MB |"
             )
     lines += [line for table in result.get("tables", ()) for line in _table(table)]
+    lines += ["", *(f"- {note}" for note in result["notes"])]
+    lines += [f"- {_machine(result)}", ""]
+    return "\n".join(lines)
+
+
+def _machine(result: dict[str, Any]) -> str:
+    """What it was measured on, with which versions."""
     machine = result["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    lines += ["", *(f"- {note}" for note in result["notes"])]
-    lines += [
-        f"- Machine: {machine['processor']}, {machine['cores_used']} cores used, "
+    return (
+        f"Machine: {machine['processor']}, {machine['cores_used']} cores used, "
         f"{machine['memory_gb']} GB, {machine['system']}, load {machine['load_before']} before, "
-        f"Python {machine['python']}; {versions}.",
-        "",
-    ]
-    return "\n".join(lines)
+        f"Python {machine['python']}; {versions}."
+    )
+
+
+def filled(text: str) -> str:
+    """A page whose marked tables are those of the results, each with its machine.
+
+    Raises:
+        KeyError: if the results have no such table.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        path = RESULTS / f"{match['result']}.json"
+        result = json.loads(path.read_text(encoding="utf-8"))
+        tables = {each["caption"]: each for each in result.get("tables", ())}
+        lines = _table(tables[match["caption"]])[2:]
+        return match[1] + "\n".join([*lines, "", _machine(result), "", match[4]])
+
+    return MARKED.sub(table, text)
 
 
 def _table(table: dict[str, Any]) -> list[str]:
     """A table of its own: a caption, and rows with the same keys."""
     head = list(table["rows"][0])
     cells = [
-        [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()]
+        [_cell(value) if isinstance(value, float) else str(value) for value in row.values()]
         for row in table["rows"]
     ]
     marks = ["-:" if isinstance(value, float) else "-" for value in table["rows"][0].values()]
     lines = [f"| {' | '.join(row)} |" for row in (head, *cells)]
     return ["", f"{table['caption']}:", "", lines[0], f"|{'|'.join(marks)}|", *lines[1:]]
+
+
+def _cell(value: float) -> str:
+    """Three significant digits, large numbers whole."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _limit(row: dict[str, Any]) -> str:
@@ -116,8 +154,12 @@ def _kept(row: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Rewrite the page."""
+    """Rewrite the page, and the tables of the others."""
     PAGE.write_text(page(), encoding="utf-8")
+    for path in PAGE.parent.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        if filled(text) != text:
+            path.write_text(filled(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

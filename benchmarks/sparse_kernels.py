@@ -183,6 +183,22 @@ def ratios(made: dict[str, Any]) -> dict[str, Any]:
     return {"caption": "Ratios of the fastest samples", "rows": list(rows.values())}
 
 
+def steps(whole: dict[str, Any]) -> dict[str, Any]:
+    """Processor time per step of whole layers: a table for the page, and for that of the room."""
+    names = {
+        "dense": "torch dense",
+        "int8": "torch dynamic int8",
+        "csr": "csr",
+        "bsr16x1": "bsr16x1",
+    }
+    rows = [
+        {"layer": place}
+        | {label: 1e6 * times[key]["cpu_s"] / STEPS for key, label in names.items()}
+        for place, times in whole.items()
+    ]
+    return {"caption": "Microseconds per step of a layer", "rows": rows}
+
+
 def _results(
     options: argparse.Namespace,
     host: dict[str, Any],
@@ -240,7 +256,7 @@ def _results(
         "comparisons": comparisons,
         "limits": limits,
         "figures": {"products": made, "layers": whole},
-        "tables": [ratios(made)],
+        "tables": [ratios(made), steps(whole)],
         "machine": host,
         "versions": {n: version(n) for n in ("holdfast", "torch", "scipy", "numba", "numpy")},
         "notes": [

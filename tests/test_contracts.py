@@ -75,6 +75,9 @@ def test_the_page_of_benchmarks_is_fresh() -> None:
     assert render.PAGE.read_text(encoding="utf-8") == render.page(), (
         "run: python benchmarks/render.py"
     )
+    for path in render.PAGE.parent.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        assert render.filled(text) == text, f"{path.name}: run: python benchmarks/render.py"
 
 
 def test_every_command_and_option_says_what_it_does() -> None:

@@ -148,7 +148,7 @@ def test_info(example: Path) -> None:
 
 def test_the_worked_example(example: Path) -> None:
     done = called(
-        "compose", example / "lexicon.fst", example / "grammar.fst", "-o", example / "LG.fst", "-t2"
+        "compose", example / "lexicon.fst", example / "grammar.fst", "-o", example / "LG.fst"
     )
     assert done.stdout == ""
     assert f"wrote {example / 'LG.fst'}: 20 states, 33 arcs, in " in done.stderr
@@ -171,7 +171,7 @@ def test_compose_and_its_options(tmp_path: Path) -> None:
     b.write(tmp_path / "b.txt")
     files = (tmp_path / "a.fst", tmp_path / "b.txt")
     expected = compose(a, b)
-    for options in ([], ["--threads", "2"], ["--memory", "1G"], ["--max-states", "100000"]):
+    for options in ([], ["--memory", "1G"], ["--max-states", "100000"]):
         assert called("compose", *files, *options).stdout_bytes == encode(expected)
     assert called("compose", files[0], "-", stdin=b.to_text()).stdout_bytes == encode(expected)
     trivial = called("compose", *files, "--filter", "match", "--no-connect").stdout_bytes

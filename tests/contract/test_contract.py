@@ -70,7 +70,7 @@ def test_serve_answers_until_it_is_interrupted() -> None:
             run.kill()
     named = {line.split()[2] for line in metrics.splitlines() if line.startswith("# TYPE")}
     assert named >= {
-        "holdfast_node_failures_total",
+        "holdfast_node_failures",
         "holdfast_failure_rate_per_node_day",
         "holdfast_crash_loop_requeues",
     }

@@ -282,3 +282,60 @@ def test_assumptions_that_make_no_sense() -> None:
             fleet.Assumptions(**{name: math.nan})
         with pytest.raises(InputError, match=name):
             fleet.Assumptions(**{name: math.inf})
+
+
+# --- Node lists that are none --------------------------------------------------------------------
+
+LISTS = ("n[1-", "n[3-1]", "n[0-99999999]")
+MAP = """table = "attempts"
+[columns]
+job_id = "JobID"
+state = "State"
+submit_s = "Start"
+start_s = "Start"
+end_s = "End"
+nodes = "NodeList"
+"""
+TIMES = "2025-03-01T10:00:00|2025-03-01T12:00:00"
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_attempts_whose_node_list_is_none_are_counted(tmp_path: Path, mapped: bool) -> None:
+    lines = [f"{n}|NODE_FAIL|{TIMES}|{nodes}" for n, nodes in enumerate((*LISTS, "a[1-2]", ""))]
+    path, column_map = tmp_path / "log.csv", tmp_path / "map.toml"
+    path.write_text("\n".join(["JobID|State|Start|End|NodeList", *lines]) + "\n")
+    column_map.write_text(MAP)
+    name = "mapped" if mapped else "sacct"
+    store = tmp_path / "store"
+    fleet.ingest([path], store, format=name, column_map=column_map if mapped else None)
+    log = fleet.open(store)
+    facts = [source["facts"] for source in log.store.facts["sources"]]
+    assert [each["unreadable_node_lists"] for each in facts] == [len(LISTS)]
+    nodes = log.arrow(f"SELECT nodes FROM {log.attempts} ORDER BY job_id")
+    assert [row["nodes"] for row in nodes.to_pylist()] == [[], [], [], ["a1", "a2"], []]
+
+
+@pytest.mark.parametrize("node", [*LISTS, "n[1-3]", "n1,n2"])
+@pytest.mark.parametrize(
+    ("name", "header", "row"),
+    [
+        ("node-log", "node,start,end,cause", '"{}",2025-03-01T14:31:07Z,2025-03-01T16:10:00Z,x'),
+        ("health-csv", "time,node,check", '2025-03-01T14:30:58Z,"{}",check iblink'),
+        (
+            "slurm-events",
+            "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User",
+            "atlas|{}|2025-03-01T14:31:07|2025-03-01T16:10:00|DOWN*|x|root(0)",
+        ),
+    ],
+)
+def test_a_list_in_the_place_of_one_node_is_a_reject(
+    tmp_path: Path, name: str, header: str, row: str, node: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("\n".join([header, row.format("n1"), row.format(node)]) + "\n")
+    with pytest.raises(InputError) as refused:
+        fleet.ingest([path], tmp_path / "store", format=name)
+    assert refused.value.code == "too-many-rejects"
+    assert "line 3: node is a list" in (refused.value.found or "")
+    result = fleet.ingest([path], tmp_path / "store", format=name, max_reject_share=0.5)
+    assert (result.rejected, result.node_outages + result.health_events) == (1, 1)

@@ -67,7 +67,7 @@ def test_nodes_are_those_of_each_cluster(both: FleetLog) -> None:
 def test_evidence_and_preemptors_are_of_the_same_cluster(both: FleetLog) -> None:
     (failed,) = fleet.attribute(both, "alpha:103").attempts
     assert failed["failed_nodes"] == []  # the outage at its end is beta's
-    victims = both.frame(fleet.preemptions(both))
+    victims = both.arrow(fleet.preemptions(both)).to_pandas()
     assert list(victims["preemptor_key"].isna()) == [True]
 
 

@@ -6,7 +6,6 @@ import math
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import chi2
 
@@ -29,13 +28,6 @@ def layers(figure: Figure | None) -> list[list[dict[str, Any]]]:
     spec: Any = figure.chart() if callable(figure.chart) else figure.chart
     parts = [spec, *spec.get("layer", [])]
     return [part["data"]["values"] for part in parts if "data" in part]
-
-
-def test_shares_of_states_add_up(analysis: Analysis) -> None:
-    (section,) = analysis.status.sections()
-    (rows,) = layers(section.figures[0])
-    for base in ("attempts", "GPU time"):
-        assert sum(row["share"] for row in rows if row["base"] == base) == pytest.approx(100)
 
 
 def test_losses_add_up(analysis: Analysis) -> None:
@@ -129,18 +121,6 @@ def test_the_expected_curve_lies_in_its_band(analysis: Analysis) -> None:
     curve = layers(ettr_outlook.expected_and_measured(analysis.measured, settings, 8))[0]
     for row in curve:
         assert 0 <= row["low"] <= row["ettr"] <= row["high"] <= 100
-
-
-def test_distribution_functions_reach_one(analysis: Analysis) -> None:
-    (section,) = analysis.lemons.sections()
-    (figure,) = section.figures
-    rows = layers(figure)[0]
-    for label in figure.legend:
-        assert max(row["share"] for row in rows if row["series"] == label) == pytest.approx(1)
-    counts = np.array(analysis.lemons.nodes["failures"].to_pylist())
-    for row in rows:
-        if row["series"].startswith("failures"):
-            assert row["share"] == pytest.approx(float((counts <= row["value"]).mean()))
 
 
 def test_the_timeline_has_every_attempt_and_check(testbed_log_told: FleetLog) -> None:

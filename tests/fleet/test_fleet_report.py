@@ -33,13 +33,11 @@ SECTIONS = (
 )
 FIGURES = {
     "loss-figure-1": ("GPU-hours lost", "Job size (GPUs)"),
-    "lemons-figure-1": ("Share at or below", "Count per node"),
     "loops-figure-1": ("Time (2026-11-20, UTC)", "Attempt"),
     "causes-figure-1": ("GPU-hours lost", "Likeliest cause"),
     "rate-figure-1": ("Failures per 1,000 node-days", "Time, one point per minute (UTC)"),
     "mttf-figure-1": ("Mean time to failure (hours), log scale", "Job size (GPUs), log scale"),
     "ettr-figure-1": ("ETTR (%)", "Job size (GPUs), log scale"),
-    "status-figure-1": ("attempts", "GPU time", "Share (%)"),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from holdfast.errors import InputError
-from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     blame_p_values,
@@ -98,7 +98,7 @@ class Fleet:
         count = hazard.size
         self.by_size = np.zeros((count, 7))
         self.known_by_size, self.shared_by_size = np.zeros((2, 7))
-        self.known, self.blame, self.touched = np.zeros((3, count))
+        self.known, self.blame = np.zeros((2, count))
         for _ in range(attempts):
             kind = rng.integers(0, 7)
             size = int(SIZES[kind])
@@ -107,7 +107,6 @@ class Fleet:
             self.by_size[nodes, kind] += duration
             if rng.random() < -math.expm1(-hazard[nodes].sum() * duration):
                 bad = rng.choice(nodes, p=hazard[nodes] / hazard[nodes].sum())
-                self.touched[nodes] += 1
                 if size == 1 or rng.random() < named_share:
                     self.known[bad] += 1
                     self.blame[bad] += 1
@@ -193,12 +192,10 @@ def test_a_lemon_that_only_works_in_large_jobs_is_seen_through_its_split():
         fleet.blame,
         known_failures=fleet.known,
         exposure=fleet.exposure,
-        touched=fleet.touched,
     )
     assert detector.lemons_ == ["n0100"]
     plain = LemonDetector().fit(names(128), fleet.days, fleet.blame)
     assert plain.lemons_ == []  # the tail that knows nothing of the sizes cannot tell
-    assert detector.nodes_["touched"][0].as_py() == fleet.touched[100]
 
 
 def test_nodes_that_do_not_differ_share_one_rate():
@@ -242,7 +239,7 @@ def test_gain_of_pulling_a_node():
     assert detector.lemons_ == ["n0000"]
 
 
-def test_rule_of_the_seven_signals(tmp_path):
+def test_rule_of_the_seven_signals():
     count = 200
     rng = np.random.default_rng(4)
     signals = {name: rng.poisson(1.0, count).astype(float) for name in SIGNALS[:6]}
@@ -250,13 +247,7 @@ def test_rule_of_the_seven_signals(tmp_path):
     for name in ("tickets", "out_count", "xid_cnt"):
         signals[name][17] = 30
     signals["xid_cnt"][18] = 40
-    path = tmp_path / "rule.toml"
-    path.write_text(
-        "signals_needed = 3\n[quantiles]\n" + "".join(f"{name} = 0.99\n" for name in SIGNALS)
-    )
-    detector = LemonDetector(rule=LemonRule.from_toml(path)).fit(
-        names(count), np.ones(count), np.zeros(count), signals=signals
-    )
+    detector = LemonDetector().fit(names(count), np.ones(count), np.zeros(count), signals=signals)
     assert detector.rule_lemons_ == ["n0017"]
     assert detector.lemons_ == []
     assert detector.missing_signals_ == ["single_node_node_failure_rate"]
@@ -269,24 +260,6 @@ def test_rule_of_the_seven_signals(tmp_path):
     assert {"node", "node_days", "failures", "q_value", "shrunk_rate", "evidence"} <= set(
         answer["nodes"][0]
     )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "signals_needed = 0",
-        "[quantiles]\nxids = 0.9",
-        "[quantiles]\nxid_cnt = 2",
-        "[quantiles]\nxid_cnt = 'high'",
-        "quantile = 3",
-        "not toml",
-    ],
-)
-def test_a_bad_rule_is_refused(tmp_path, text):
-    path = tmp_path / "rule.toml"
-    path.write_text(text)
-    with pytest.raises(InputError, match="lemon rule"):
-        LemonRule.from_toml(path)
 
 
 def test_bad_columns_are_refused():

@@ -9,7 +9,6 @@ import pytest
 from logs import Attempt, Log, Outage, names
 
 import holdfast.fleet as fleet
-from holdfast.fleet.lemon_model import LemonRule
 
 DAY = 86_400
 NODES = 300
@@ -104,18 +103,6 @@ def test_planted_lemons_are_found(tmp_path: Path, told: bool, recall: float) -> 
         for row in worst:
             assert row["fleet_rate_change"] < 0
             assert row["failures_avoided_per_month"] > 0
-
-
-def test_the_rule_is_a_file(tmp_path: Path) -> None:
-    """Its thresholds are read, and the answer says which signals it had."""
-    path = tmp_path / "rule.toml"
-    path.write_text("signals_needed = 1\n[quantiles]\nout_count = 0.5\n")
-    attempts = [Attempt(j, (f"n{j}",), 0, DAY) for j in range(1, 6)]
-    log = Log(attempts, outages=[Outage("n3", 10, 20)]).open(tmp_path)
-    answer = fleet.lemons(log, rule=LemonRule.from_toml(path))
-    assert answer.detector.rule_lemons_ == ["n3"]
-    assert answer.lemons == []
-    assert answer.to_dict()["missing_signals"] == []
 
 
 def test_no_failures_no_lemons(tmp_path: Path) -> None:

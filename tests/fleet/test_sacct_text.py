@@ -38,7 +38,7 @@ def rejects(path: Path) -> list[dict]:
 
 def records(path: Path) -> list[dict[str, str]]:
     """The records of a log as printed, steps included, put together again where names broke them."""
-    header = header_of(path, None)
+    header = header_of(path)
     wanted = frozenset(header.layout.columns) - {""}
     blocks = sacct_text._blocks(path, header)
     tables = [sacct_text._rows(block, header, wanted).table for block in blocks]
@@ -285,21 +285,23 @@ def test_the_hour_that_occurs_twice_is_told_by_the_elapsed_time(tmp_path: Path) 
 def test_gpus_are_counted_from_whatever_column_has_them(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "JobID|State|AllocTRES|AllocGRES|ReqTRES|ReqGRES|NNodes\n"
-        "1|COMPLETED|cpu=4,gres/gpu:a100=8,gres/gpu=8|||PER_NODE:gpu:4|2\n"
-        "2|COMPLETED|cpu=4,mem=1G|gpu:8|||1\n"
-        "3|PENDING|||cpu=4,gres/gpu=16||2\n"
-        "4|PENDING||||PER_NODE:gpu:8|4\n"
-        "5|COMPLETED|cpu=4,mem=1G||cpu=4||1\n",
+        "JobID|State|AllocTRES|ReqTRES|NNodes\n"
+        "1|COMPLETED|cpu=4,gres/gpu:a100=8,gres/gpu=8|gres/gpu=4|2\n"
+        "2|PENDING||cpu=4,gres/gpu=16|2\n"
+        "3|COMPLETED|cpu=4,mem=1G|cpu=4|1\n",
     )
-    assert [row["gpus"] for row in attempts(path)] == [8, 8, 16, 32, 0]
+    assert [row["gpus"] for row in attempts(path)] == [8, 16, 0]
 
 
 def test_a_node_list_that_is_cut_off_keeps_its_attempt(tmp_path: Path) -> None:
-    path = write(tmp_path, "JobID|State|NodeList|NNodes\n1|NODE_FAIL|node[01-0|9\n2|FAILED|a|1\n")
-    (batch,) = sacct_text.read(path, ReadOptions())
+    path = write(
+        tmp_path,
+        "JobID|State|Start|End|NodeList|NNodes\n1|NODE_FAIL|||node[01-0|9\n2|FAILED|||a|1\n",
+    )
+    (batch,) = sacct_text.FORMAT.batches(path, ReadOptions())
     assert batch.facts["unreadable_node_lists"] == 1
-    assert [(row["nodes"], row["node_count"]) for row in attempts(path)] == [([], 9), (["a"], 1)]
+    rows = batch.tables["attempts"].to_pylist()
+    assert [(row["nodes"], row["node_count"]) for row in rows] == [([], 9), (["a"], 1)]
 
 
 @pytest.mark.parametrize(

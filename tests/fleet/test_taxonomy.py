@@ -148,7 +148,7 @@ def test_domains_of_the_paper(symptom: str, domains: set[str]) -> None:
     ],
 )
 def test_default_severity(check: str, severity: str) -> None:
-    assert load().severity(check) == severity
+    assert load().classify([check])["severity"].to_pylist() == [severity]
 
 
 def test_every_check_of_the_testbed_is_known(testbed: Path) -> None:

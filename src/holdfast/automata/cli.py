@@ -347,32 +347,17 @@ def randgen(
         weighting: uniform: every path is equally likely; weight: by probability, exp(-cost).
         max_length: Maximum number of arcs per path.
     """
+    import numpy as np
+
     from holdfast.automata import random_paths
+    from holdfast.automata.path_sums.path import chains
 
     f = read_machine(machine, semiring)
     with about(machine):
         drawn = random_paths(f, count, weighting=weighting, seed=seed, max_length=max_length)
-    return _listed(f, drawn, _chains(f, drawn), out)
-
-
-def _chains(f: Fst, drawn: list[Path]) -> Fst:
-    """The paths as chains from one start, each with its labels and weights."""
-    arcs, finals, states = [], {}, 1
-    for path in drawn:
-        at = 0
-        for arc in path.arcs:
-            arcs.append((at, f.ilabel[arc], f.olabel[arc], f.weight[arc], states))
-            at, states = states, states + 1
-        end = f.nextstate[path.arcs[-1]] if path.arcs else f.start
-        finals[at] = float(f.final[end])
-    return type(f).build(
-        arcs,
-        finals,
-        states=states,
-        semiring=f.semiring,
-        isymbols=f.isymbols,
-        osymbols=f.osymbols,
-    )
+    bounds = np.cumsum([0, *(len(path.arcs) for path in drawn)])
+    arcs = np.array([arc for path in drawn for arc in path.arcs], np.int64)
+    return _listed(f, drawn, chains(f, bounds, arcs), out)
 
 
 @dataclass(frozen=True)

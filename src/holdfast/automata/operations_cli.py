@@ -84,23 +84,17 @@ def compose(
     b: Second,
     /,
     *,
-    threads: Annotated[Positive, option("--threads", "-t")] = 1,
     filter: Filter = "auto",
     connect: Connect = True,
     max_states: MaxStates = None,
     memory: Memory = None,
     files: Files = Files(),
 ) -> Answer:
-    """Compose A with B: outputs of A are inputs of B.
-
-    Args:
-        threads: Accepted for earlier scripts; a composition takes one thread.
-    """
+    """Compose A with B: outputs of A are inputs of B."""
     return _apply(
         fa.compose,
         (a, b),
         files,
-        threads=threads,
         filter=filter,
         connect=connect,
         max_states=max_states,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.federated.state import Round
 from holdfast.federated.updates import Array
-from holdfast.numbers import counted, percent, size
+from holdfast.numbers import brief, counted, percent, size
 from holdfast.report import figures
 
 MOST_ROWS = 500
@@ -115,9 +115,7 @@ class FederatedRun(Answer):
         facts = self.privacy or {}
         loss = "without noise, so that the sum itself may tell about a client"
         if facts["epsilon"] is not None:
-            loss = (
-                f"at a privacy loss of epsilon {facts['epsilon']:.3g} at delta {facts['delta']:g}"
-            )
+            loss = f"at a privacy loss of epsilon {brief(facts['epsilon'])} at delta {facts['delta']:g}"
         sentence = f"{facts['servers']} servers saw the sum of each round alone, {loss}."
         how = How(
             "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
@@ -158,12 +156,17 @@ class FederatedRun(Answer):
         return found
 
     def _accuracy(self) -> Section:
-        rows = [
-            {"round": row.number, "device": device, "accuracy": value}
-            for row in self.history
-            for device, value in (row.accuracy or {}).items()
-        ]
         worst = self.worst_device or ""
+        best = max(self.accuracy, key=self.accuracy.__getitem__)
+        rows = []
+        for row in self.history:
+            by_device = row.accuracy or {}
+            # Nine lines could not be told apart: the mean, and the ends.
+            for name in dict.fromkeys([best, worst]) if by_device else ():
+                rows.append({"round": row.number, "device": name, "accuracy": by_device[name]})
+            if len(by_device) > 2:
+                mean = float(np.mean(list(by_device.values())))
+                rows.append({"round": row.number, "device": "mean", "accuracy": mean})
         sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
         sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
         if len(self.accuracy) > 1:

@@ -23,7 +23,6 @@ from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso, moment
-from holdfast.fleet.state_mix import STATE_COLOURS
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
 from holdfast.report import figures
@@ -43,6 +42,16 @@ LEAST_MATCHES = 3  # Fewer failures with a check at a lag prove nothing
 SLURM_MATCH_S = 10
 
 
+STATE_COLOURS = {
+    "COMPLETED": "good",
+    "FAILED": "user",
+    "NODE_FAIL": "hardware",
+    "PREEMPTED": "sky",
+    "REQUEUED": "purple",
+    "TIMEOUT": "yellow",
+    "OUT_OF_MEMORY": "system",
+    "CANCELLED": "unattributed",
+}
 MOST_DRAWN = 60  # Attempts of one job that a timeline shows; more cannot be told apart
 
 

@@ -154,9 +154,6 @@ def ingest(
     ] = None,
     timezone: Annotated[str | None, option(metavar="ZONE")] = None,
     cluster: str = "",
-    since: Annotated[str | None, option(metavar="TIME")] = None,
-    until: Annotated[str | None, option(metavar="TIME")] = None,
-    delimiter: str | None = None,
     column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
@@ -173,16 +170,12 @@ def ingest(
         input_format: Format of all sources (default: detected).
         timezone: Time zone of times that state none, such as those of sacct (default: UTC).
         cluster: Cluster of logs that state none.
-        since: Skip attempts that ended before this time.
-        until: Skip attempts that ended at or after this time.
-        delimiter: Field delimiter of sacct output (default: detected).
         column_map: TOML map of the columns of CSV or Parquet files in no known format.
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
     """
     without_pandas()
     from holdfast.fleet.ingestion import ingest as run
-    from holdfast.fleet.moments import instant
     from holdfast.fleet.on_cluster import sacct_output
 
     if not sources and sacct is None:
@@ -198,9 +191,6 @@ def ingest(
             format=input_format,
             timezone=timezone,
             cluster=cluster,
-            since=None if since is None else instant(since, "--since"),
-            until=None if until is None else instant(until, "--until"),
-            delimiter=delimiter,
             column_map=column_map,
             nodes=nodes,
             max_reject_share=max_reject_share,
@@ -347,7 +337,6 @@ def lemons(
     store: Path,
     /,
     *,
-    rule: Annotated[Path | None, option(metavar="FILE")] = None,
     commands: bool = False,
     window: Window = Window(),
     checks: Checks = Checks(),
@@ -357,16 +346,14 @@ def lemons(
 
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
-        rule: Thresholds of the seven signals (TOML).
         commands: Only print the commands that would drain the lemon nodes, to be reviewed.
         fdr: False discovery rate of lemon nodes.
     """
-    from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
     from holdfast.fleet.on_cluster import DrainCommands
 
     log = opened(store, window, checks, lemon_fdr=fdr)
-    found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
+    found = run(log)
     return DrainCommands(**vars(found)) if commands else found
 
 

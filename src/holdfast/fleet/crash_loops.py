@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast.answer import Section
-from holdfast.fleet.attribution import attribute, blamed_nodes, failed_runs, infrastructure_failures
+from holdfast.fleet.attribution import attribute, failed_runs
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.wording import MOST_ROWS, how, table
 from holdfast.numbers import brief, counted, duration
@@ -38,12 +38,6 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
             f"failures within {duration(worst['last_s'] - worst['first_s'])}{gpus}{victims}; it cost "
             f"{brief(float(worst['gpu_hours_lost']))} {unit}."
         )
-        nodes = log.rows(
-            f"""SELECT DISTINCT node FROM {blamed_nodes(log)} WHERE blame = 1 AND key IN (
-                SELECT key FROM {infrastructure_failures(log)} WHERE run = {literal(worst["run"])})"""
-        )
-        if len(nodes) == 1:
-            sentence += f" Each time on {nodes[0]['node']}: the reason may be the job or the node."
         sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
     size = "gpus " if any(loops["gpus"].to_pylist()) else ""
     caption = "One row per run in a crash loop, most requeues first. Lost: both orders."

@@ -271,7 +271,17 @@ class EttrResult(Answer):
 
 
 def ettr(
-    nodes: float, rate_per_node_day: float, checkpoint_interval_s: float, **pauses: float | None
+    nodes: float,
+    rate_per_node_day: float,
+    checkpoint_interval_s: float,
+    *,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> EttrResult:
     """Every form of the expected ETTR, the best checkpoint intervals, and the assumptions.
 
@@ -279,13 +289,14 @@ def ettr(
         nodes: nodes of the job.
         rate_per_node_day: failures per node and day.
         checkpoint_interval_s: productive seconds between two writes.
-        pauses: what does not train, and how much is needed. ``init_s`` (300): seconds from a start to
-            the first productive step; ``write_s`` (0): seconds for which a write stops the training;
-            ``queue_s`` (0): mean seconds in the queue before each start; ``productive_s`` (None, without
-            end): productive seconds that the run needs; ``recovery_s`` (None: every failure rolls back):
-            seconds from a failure until work goes on from copies that peers hold, without rollback;
-            ``overhead`` (0): share by which the copies make steps longer; ``state_lost`` (0): share of
-            the failures that take all copies, and roll back.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Returns:
         An `EttrResult`; no ratio in it lies outside [0, 1].
@@ -293,7 +304,8 @@ def ettr(
     Raises:
         InputError: a parameter that makes no sense.
     """
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **pauses)  # type: ignore[arg-type]
+    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
+    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, *pauses)
     alone, factor = p.with_rollback_alone
     best = optimal_ettr(
         nodes,
@@ -330,7 +342,13 @@ def expected_ettr(
     checkpoint_interval_s: float,
     *,
     form: Form = "exact",
-    **pauses: float | None,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> float:
     """The expected ETTR by one form (the module's docstring has the formulas).
 
@@ -340,12 +358,20 @@ def expected_ettr(
         checkpoint_interval_s: productive seconds between two writes.
         form: "v2", "full", "exact" or "exact_finite"; ``v2`` and ``exact`` are long-run forms,
             ``exact_finite`` needs a productive time.
-        pauses: ``init_s``, ``write_s``, ``queue_s`` and ``productive_s``, as of `ettr`.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Raises:
         InputError: a parameter that makes no sense, or a first-order form outside its range.
     """
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **pauses)  # type: ignore[arg-type]
+    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
+    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, *pauses)
     if form not in FORMS:
         expected = ", ".join(FORMS)
         raise InputError("unknown form", code="unknown-name", found=repr(form), expected=expected)

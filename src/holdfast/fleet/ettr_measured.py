@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Table, Value
@@ -88,14 +87,6 @@ class MeasuredEttr(Answer):
         empty = f"No run spent {duration(float(self.assumptions['long_run_s']))} on its nodes."
         measured = {"label": "Measured, 95 %", "interval": ("lo", "hi")}
         return table(rows, shown, caption, empty, ettr=measured)
-
-    def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
-        """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""
-        rows = [row for row in self.by_size.to_pylist() if gpus_from <= row["gpus_max"] <= gpus_to]
-        if len(rows) <= 1:  # as it stands: an average of one would round
-            return rows[0]["ettr"] if rows else None
-        ettr, runs = ([row[name] for row in rows] for name in ("ettr", "runs"))
-        return float(np.average(ettr, weights=runs))
 
 
 def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:

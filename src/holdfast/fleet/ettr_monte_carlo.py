@@ -1,9 +1,9 @@
-"""The expected ETTR by simulation, for failures that are not exponential.
+"""The expected ETTR by simulation: a check of the forms that shares no formula with them.
 
 One start of the job lasts a gap G of running time until the next failure. Of it u0 is
 initialisation and each further dt + w a kept checkpoint, so it keeps K = floor((G - u0) / (dt + w))
 intervals and costs q + G. Gaps are independent: a restart begins a new gap, as if the failed part
-had been replaced (a renewal process); with exponential gaps this is the model of the exact form.
+had been replaced: the model of the exact form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.errors import InputError
 from holdfast.fleet.ettr_forms import EttrParameters, FloatArray, ettr_of, intervals_of_run
@@ -30,7 +29,6 @@ class MonteCarloEttr:
     ettr: float  # Ratio of the mean productive time to the mean wall time
     standard_error: float  # Of `ettr`, by the delta method
     replicas: int  # Starts (long run) or whole runs (finite productive time) that were simulated
-    distribution: str
     seed: int
 
     @property
@@ -47,7 +45,6 @@ class MonteCarloEttr:
 def monte_carlo_ettr(
     parameters: EttrParameters,
     *,
-    gaps: npt.ArrayLike | None = None,
     replicas: int = 100_000,
     seed: int = 0,
 ) -> MonteCarloEttr:
@@ -56,14 +53,11 @@ def monte_carlo_ettr(
     Args:
         parameters: of the job; the mean gap between its failures is 1 / `failures_per_s`. Without
             `productive_s` the long run is simulated, else whole runs with their first start.
-        gaps: a sample of times between failures, measured or drawn from any distribution; it is
-            resampled and scaled to the mean gap (the sample gives the shape, the rate the scale).
-            None: exponential.
         replicas: starts (long run) or whole runs to simulate.
         seed: of the random numbers.
 
     Raises:
-        InputError: useless gaps, or runs that do not end.
+        InputError: runs that do not end.
     """
     if replicas < 2:
         found, expected = f"{replicas}", "2 or more"
@@ -73,30 +67,15 @@ def monte_carlo_ettr(
         raise InputError(
             problem, code="unsupported", remedy=f"{remedy}, or `holdfast fleet whatif`"
         )
-    name = "exponential" if gaps is None else "empirical"
     if parameters.failures_per_s == 0:
-        return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, name, seed)
-    draw = _gaps(gaps, 1 / parameters.failures_per_s, np.random.default_rng(seed))
+        return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, seed)
+    rng, mean_s = np.random.default_rng(seed), 1 / parameters.failures_per_s
     play = _starts if parameters.productive_s is None else _runs
-    productive, wall = play(parameters, draw, replicas)
+    productive, wall = play(parameters, lambda n: rng.exponential(mean_s, n), replicas)
     ratio = float(productive.sum() / wall.sum())
     spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
-    return MonteCarloEttr(ratio, error, replicas, name, seed)
-
-
-def _gaps(
-    measured: npt.ArrayLike | None, mean_s: float, rng: np.random.Generator
-) -> Callable[[int], FloatArray]:
-    """What draws so many gaps between failures, seconds, with the given mean."""
-    if measured is None:
-        return lambda n: rng.exponential(mean_s, n)
-    sample = np.asarray(measured, dtype=np.float64).ravel()
-    if not (sample.size and np.isfinite(sample).all() and (sample > 0).all()):
-        problem = "the gaps cannot be resampled"
-        expected = "one or more finite times above zero, in seconds"
-        raise InputError(problem, code="invalid-value", expected=expected)
-    return lambda n: rng.choice(sample, n) * (mean_s / sample.mean())
+    return MonteCarloEttr(ratio, error, replicas, seed)
 
 
 def _starts(

@@ -24,7 +24,6 @@ FIELDS: dict[str, tuple[str, str]] = {
     "nodes": ("nodes", "nodes"),
     "recovery": ("recovery_s", "s"),
 }
-NEEDED = ("nodes", "rate_per_node_day", "checkpoint_interval_s")
 SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 
 
@@ -56,7 +55,21 @@ class SolveResult(Answer):
         return [Section("solve", "Which values reach the target?", text)]
 
 
-def solve(for_: SolveFor, target: float = 0.9, **job: float | None) -> SolveResult:
+def solve(
+    for_: SolveFor,
+    target: float = 0.9,
+    *,
+    nodes: float | None = None,
+    rate_per_node_day: float | None = None,
+    checkpoint_interval_s: float | None = None,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
+) -> SolveResult:
     """The range of one parameter in which the expected ETTR is at least `target`.
 
     The ETTR falls with every parameter but the checkpoint interval, in which it rises to one
@@ -68,9 +81,17 @@ def solve(for_: SolveFor, target: float = 0.9, **job: float | None) -> SolveResu
         for_: "checkpoint", "rate", "write", "init", "queue", "nodes" or "recovery"; its own value is not
             used.
         target: the ETTR to reach, between 0 and 1.
-        job: the other fields of `EttrParameters`: ``nodes``, ``rate_per_node_day`` and
-            ``checkpoint_interval_s``, and as of `ettr` ``init_s``, ``write_s``, ``queue_s``,
-            ``productive_s``, ``recovery_s``, ``overhead`` and ``state_lost``.
+        nodes: nodes of the job; needed, unless solved for.
+        rate_per_node_day: failures per node and day; needed, unless solved for.
+        checkpoint_interval_s: productive seconds between two writes; needed, unless solved for.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
@@ -83,10 +104,20 @@ def solve(for_: SolveFor, target: float = 0.9, **job: float | None) -> SolveResu
         problem = "the target is not an ETTR"
         raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
     name, unit = FIELDS[for_]
-    parameters = {key: value for key, value in job.items() if value is not None} | {name: 1.0}
-    if missing := [key for key in NEEDED if key not in parameters]:
-        raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    base = EttrParameters(**parameters)
+    needed = {
+        "nodes": nodes,
+        "rate_per_node_day": rate_per_node_day,
+        "checkpoint_interval_s": checkpoint_interval_s,
+    }
+    if name in needed:
+        needed[name] = 1.0
+    job = {key: value for key, value in needed.items() if value is not None}
+    if missing := needed.keys() - job.keys():
+        found = ", ".join(sorted(missing))
+        raise InputError(f"solving for {for_} needs {found}", code="missing-key")
+    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
+    size = (job["nodes"], job["rate_per_node_day"], job["checkpoint_interval_s"])
+    base = EttrParameters(*size, *pauses)
     value_of = exact_ettr if for_ == "checkpoint" else ettr_of
 
     def value_at(x: float) -> float:

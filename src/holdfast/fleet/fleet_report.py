@@ -209,21 +209,17 @@ class FleetReport(Answer):
             failed = {row["node"] for row in outages.rows}
             note = f"on {len(failed):,} of {counted(outages.nodes, 'node')}"
             yield Tile("Node failures", f"{len(outages.rows):,}", note=note, section_id="causes")
-        elif ran and goodput.verdict == "unknown":
+        elif ran and (goodput.verdict == "unknown" or not goodput.total_hours):
             yield Tile("Lost to failures", "unknown", section_id="loss")
-        elif ran and goodput.total_hours:
+        elif ran:
             note = f"{percent(lost / goodput.total_hours)} of {brief(goodput.total_hours)}"
             yield Tile("Lost to failures", brief(lost), goodput.unit, note=note, section_id="loss")
-        elif ran:
-            yield Tile("Infrastructure failures", f"{goodput.failures:,}", section_id="causes")
         if analysis.mttf is not None and self.sections():
             yield from self._rate_tiles(analysis.mttf)
         if not ran:
             return
         named = analysis.lemons.lemons
-        count, of, note = "unknown", "", "no NodeList in the log"
-        if analysis.nodes_known:
-            note = "too little to tell"
+        count, of, note = "unknown", "", "too little to tell"
         if analysis.lemons.verdict != "unknown":
             count, of = f"{len(named):,}", f"of {analysis.log.count('nodes'):,}"
             note = listed(named, 3) if named else ""

@@ -48,6 +48,8 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("unplaced", attempts=unplaced(log))
     if log.timeless:
         yield gap("timeless", attempts=counted(log.timeless, "failed attempt"))
+    if conflicts := log.store.facts.get("state_conflicts"):
+        yield gap("conflicts", attempts=counted(conflicts, "attempt"))
     if not log.nodes_known:
         yield replace(
             gap("column", name="NodeList", of="", consequence=KNOWABLE["nodes"][1]), doubt=True

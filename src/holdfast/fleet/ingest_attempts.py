@@ -299,10 +299,10 @@ class Attempts:
         return kept + new
 
     def counts(self) -> dict[str, int]:
-        """Rows that stay, without recovered ones; recovered ones; jobs."""
+        """Rows that stay, recovered ones of them, jobs."""
         ((every, rows, recovered, jobs),) = self._db.sql(
-            "SELECT count(*), count(*) FILTER (keep AND NOT recovered), "
-            "count(*) FILTER (keep AND recovered), count(DISTINCT job) FILTER (keep) FROM attempt"
+            "SELECT count(*), count(*) FILTER (keep), count(*) FILTER (keep AND recovered), "
+            "count(DISTINCT job) FILTER (keep) FROM attempt"
         ).fetchall()
         single = sum(self._rows_in) - every
         return {"attempts": single + rows, "attempts_recovered": recovered, "jobs": single + jobs}

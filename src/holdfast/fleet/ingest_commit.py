@@ -27,7 +27,6 @@ from holdfast.fleet.ingest_recovery import explain, lost_attempts
 from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS, SCHEMAS, Stage, coded_table, store_writer
 from holdfast.fleet.schema import ATTEMPTS, NODES, TABLES
 from holdfast.fleet.store import STAGING, Store, write_manifest
-from holdfast.numbers import counted
 
 # What makes a row of a small table the same row again.
 IDENTITY = {
@@ -141,11 +140,6 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
         conflicts = max(attempts.merge_duplicates(), known)
         recovered = _recover(work, attempts, before, outages, events)
         inferred = []
-        if conflicts:
-            inferred.append(
-                f"Logs disagree on the State of {counted(conflicts, 'attempt')} at least: the row that "
-                "ended last counts, then the one that ran longest, then that of the first log."
-            )
         if len(recovered):
             attempts.add_rows(recovered)
             inferred.append(

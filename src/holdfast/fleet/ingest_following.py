@@ -180,7 +180,7 @@ def _staged(
 ) -> Iterator[tuple[dict[str, Any], Stage]]:
     """The file's entry and rows, unless the store knows it."""
     # The settings of an `ingest` with the same options: a file that it read is known.
-    settings = (str(options.timezone), options.cluster, (None, None), *[None] * 3)
+    settings = (str(options.timezone), options.cluster, None, None)
     content = content_of(path)
     key = fingerprint(content, kind.name, settings)
     if key not in known:

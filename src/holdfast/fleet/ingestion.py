@@ -5,18 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from holdfast.answer import Answer, Finding, Section
+from holdfast.answer import Answer, Finding, Section, Unknown
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
-from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
@@ -43,8 +39,8 @@ class IngestResult(Answer):
     """What a store holds after an ingest."""
 
     store: str
-    attempts: int  # Accounting records, each once; recovered attempts are not among them
-    attempts_recovered: int  # Attempts that accounting lost, rebuilt from steps
+    attempts: int  # Accounting records, each once, and recovered attempts
+    attempts_recovered: int  # Those of them that accounting lost, rebuilt from steps
     jobs: int  # Distinct job ids
     steps_skipped: int  # Step records in the sources: they are not jobs
     rejected: int  # Records that could not be used; the table `rejects` has them
@@ -67,6 +63,7 @@ class IngestResult(Answer):
     unreadable: list[str] = field(default_factory=list)
     # What the store holds that no source says, in sentences
     inferred: list[str] = field(default_factory=list)
+    state_conflicts: int = 0  # Attempts on whose State logs disagree, at least
 
     def written(self) -> Mapping[str, Path]:
         """The store."""
@@ -75,11 +72,21 @@ class IngestResult(Answer):
     def sections(self) -> Sequence[Section]:
         """What is in the store?"""
         text = f"The store holds {counted(self.attempts, 'attempt')}"
+        if self.attempts_recovered:
+            text += f", {self.attempts_recovered:,} of them recovered from steps,"
         if self.time_range:
             text += f" from {self.time_range[0]} to {self.time_range[1]}"
         rows = [{"what": n.replace("_", " "), "count": getattr(self, n)} for n in _COUNTED]
         shown = table(rows, "what count", what="In the store", count="")
         return [Section("store", "What is in the store?", f"{text}.", [], [shown])]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Whether logs disagree."""
+        if not self.state_conflicts:
+            return []
+        from holdfast.fleet.gaps import gap
+
+        return [gap("conflicts", attempts=counted(self.state_conflicts, "attempt"))]
 
     def findings(self) -> Sequence[Finding]:
         """What is in the store, what was skipped, and what the logs hide."""
@@ -115,12 +122,9 @@ def ingest(
     format: str | None = None,
     timezone: str | None = None,
     cluster: str = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
     max_reject_share: float = 0.01,
     column_map: str | Path | None = None,
     nodes: int | None = None,
-    delimiter: str | None = None,
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
 
@@ -133,12 +137,9 @@ def ingest(
         timezone: zone of times that are written without one, for example ``"Europe/Berlin"``;
             None: UTC, unless another source has the same jobs and says when.
         cluster: name for sources that carry none.
-        since: leave out attempts that ended before (in `timezone` unless it carries a zone).
-        until: leave out attempts that ended at this time or later, or began later.
         max_reject_share: share of the records of one source above which it is refused.
         column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
         nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
-        delimiter: of `sacct` text; None: detect.
 
     Returns:
         what the store holds now.
@@ -154,11 +155,9 @@ def ingest(
     options = ReadOptions(
         timezone=zone,
         cluster=cluster,
-        delimiter=delimiter,
         column_map=None if column_map is None else Path(column_map),
     )
-    window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (zone.key, cluster, window, delimiter, column_map, nodes)
+    settings = (zone.key, cluster, column_map, nodes)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers, damaged = _find(sources, format, fallback, folder, settings)
     merged = 0
@@ -167,7 +166,7 @@ def ingest(
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
         if new or old is None:
-            read = _read_all(new, folder, options, window, damaged)
+            read = _read_all(new, folder, options, damaged)
             for source, stage in read:
                 stage.note_zone(content_of(source.path), zone.key, stated=timezone is not None)
             while shifts := zones_to_read_in(old, [(str(s.path), stage) for s, stage in read]):
@@ -176,7 +175,7 @@ def ingest(
                     stage.discard()
                     zone = zone_of(shift.zones[0])
                     own = replace(options, timezone=zone)
-                    read[place : place + 1] = _read_all([source], folder, own, window, {})
+                    read[place : place + 1] = _read_all([source], folder, own, {})
                     # Another source has said it: that settles others in turn.
                     read[place][1].note_zone(content_of(source.path), zone.key, stated=True)
                     read[place][1].facts["zone_note"] = shift.note
@@ -276,12 +275,6 @@ def zone_of(name: str) -> ZoneInfo:
         ) from error
 
 
-def _seconds(moment: datetime | None, zone: ZoneInfo) -> int | None:
-    if moment is None:
-        return None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
-
-
 # --- Reading -------------------------------------------------------------------------------------
 
 
@@ -289,7 +282,6 @@ def _read_all(
     sources: Sequence[_Source],
     folder: Path,
     options: ReadOptions,
-    window: tuple[int | None, int | None],
     damaged: dict[str, InputError],
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
@@ -301,7 +293,7 @@ def _read_all(
             stage, shown = Stage(folder, source.key), 0
             try:
                 for batch in source.format.batches(source.path, options):
-                    stage.add(_within(batch, window))
+                    stage.add(batch)
                     # A compressed source has more bytes than its file: the bar waits at the end.
                     bar.advance(min(batch.offset, size) - shown)
                     shown = min(batch.offset, size)
@@ -315,22 +307,6 @@ def _read_all(
             bar.advance(size - shown)
             read.append((source, stage))
     return read
-
-
-def _within(batch: Batch, window: tuple[int | None, int | None]) -> Batch:
-    """The batch without the attempts that ended outside [since, until)."""
-    since, until = window
-    if (since is None and until is None) or "attempts" not in batch.tables:
-        return batch
-    attempts = batch.tables["attempts"]
-    keep: pa.Array = pa.scalar(True)
-    if since is not None:  # what is still running ends later than any time
-        keep = pc.fill_null(pc.greater_equal(attempts["end_s"], since), True)
-    if until is not None:
-        moment = pc.coalesce(attempts["end_s"], attempts["start_s"], attempts["submit_s"])
-        keep = pc.and_(keep, pc.fill_null(pc.less(moment, until), True))
-    tables = {**batch.tables, "attempts": attempts.filter(keep)}
-    return Batch(tables, batch.offset, batch.steps, batch.facts)
 
 
 def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
@@ -396,4 +372,5 @@ def _result(
         not_recognised=strangers,
         unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],
         inferred=list(facts["inferred"]),
+        state_conflicts=facts["state_conflicts"],
     )

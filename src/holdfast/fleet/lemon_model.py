@@ -8,15 +8,12 @@ see `lemon_statistics`, which has the equations.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
@@ -39,31 +36,8 @@ SIGNALS = (
 )
 
 
-@dataclass(frozen=True)
-class LemonRule:
-    """The paper's rule: a node is a lemon if enough signals exceed their quantile over the fleet.
-
-    The paper does not print its thresholds; these defaults are meant to be edited.
-    """
-
-    # Quantile of each signal's distribution over the nodes that the value must exceed.
-    quantiles: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.99))
-    signals_needed: int = 2  # How many signals must exceed theirs
-
-    def __post_init__(self) -> None:
-        for name, quantile in self.quantiles.items():
-            if name not in SIGNALS or not 0 <= quantile <= 1:
-                problem = "the lemon rule has a threshold that is not a quantile of a signal"
-                code = "invalid-value" if name in SIGNALS else "unknown-name"
-                found, expected = repr(quantile), f"0 to 1 for any of {', '.join(SIGNALS)}"
-                raise InputError(problem, code=code, place=name, found=found, expected=expected)
-        if self.signals_needed < 1:
-            raise InputError("the lemon rule needs no signal", code="invalid-value")
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Self:
-        """Read ``signals_needed = 2`` and a table ``[quantiles]`` of signal = quantile."""
-        return read_config(path, cls, "the lemon rule")
+# The paper does not print its thresholds: a lemon exceeds this quantile of the fleet in so many signals.
+QUANTILE, SIGNALS_NEEDED = 0.99, 2
 
 
 class LemonDetector:
@@ -71,15 +45,13 @@ class LemonDetector:
 
     Args:
         alpha: false discovery rate of `lemons_`.
-        rule: thresholds of the seven signals for `rule_lemons_`.
 
     Attributes:
         nodes_: one row per node, highest shrunk rate first. Columns: node, node_days, failures (blame),
-            touched (failures of any attempt on it, null if not given), expected_failures, p_value,
-            q_value, shrunk_rate, shrunk_rate_low, shrunk_rate_high (95 % credible) and
-            raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by running its work
-            on average nodes), fleet_rate_change (relative, negative is better), rule_signals
-            (signals above threshold), and the signals given.
+            expected_failures, p_value, q_value, shrunk_rate, shrunk_rate_low, shrunk_rate_high (95 %
+            credible) and raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by
+            running its work on average nodes), fleet_rate_change (relative, negative is
+            better), rule_signals (signals above threshold), and the signals given.
         lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded and
             without those that one job alone blames.
         not_separable_: groups of nodes with q < alpha that failed in the same attempts. At least one
@@ -93,12 +65,11 @@ class LemonDetector:
         missing_signals_: signals of the rule that were not given.
     """
 
-    def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
+    def __init__(self, alpha: float = 0.05) -> None:
         if not 0 < alpha < 1:
             problem = "alpha is not a false discovery rate"
             raise InputError(problem, code="invalid-value", found=repr(alpha))
         self.alpha = alpha
-        self.rule = rule or LemonRule()
 
     def fit(
         self,
@@ -108,7 +79,6 @@ class LemonDetector:
         *,
         known_failures: npt.ArrayLike | None = None,
         exposure: BlameExposure | None = None,
-        touched: npt.ArrayLike | None = None,
         jobs: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
         p_values_without: Callable[[str], FloatArray] | None = None,
@@ -127,7 +97,6 @@ class LemonDetector:
                 attempt on this node alone), 1/n for each other failure of an n-node attempt.
             known_failures: how many of them have blame 1.
             exposure: node-days and failures by size of attempt.
-            touched: failures of any attempt that ran on the node.
             jobs: different jobs among them: one may fail by itself, on whatever node. Not given: each
                 failure is of another.
             signals: any of the seven `SIGNALS`.
@@ -170,9 +139,6 @@ class LemonDetector:
             "node": names.astype(str),
             "node_days": days,
             "failures": blame,
-            "touched": pa.nulls(names.size, pa.int64())
-            if touched is None
-            else _column("touched", touched, names.size).astype(np.int64),
             "expected_failures": expected,
             "p_value": p_value,
             "q_value": q_value,
@@ -193,7 +159,7 @@ class LemonDetector:
         if jobs is not None:
             lemon &= _column("jobs", jobs, names.size) > 1
         lemon = lemon[order]
-        by_rule = (above >= self.rule.signals_needed)[order]
+        by_rule = (above >= SIGNALS_NEEDED)[order]
         suspects = names[order][lemon].tolist()
         others = self._confounded(names, suspects, p_values_without)
         self.lemons_ = [name for name in suspects if name not in others]
@@ -204,7 +170,7 @@ class LemonDetector:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        details = {*SIGNALS, "touched", "expected_failures", "p_value"}
+        details = {*SIGNALS, "expected_failures", "p_value"}
         plain = set(self.nodes_.column_names) - {*details, "raw_rate", "rule_signals"}
         rows = [[*row.items()] for row in self.nodes_.to_pylist()]
         return {
@@ -244,14 +210,14 @@ class LemonDetector:
         given = signals or {}
         above = np.zeros(count, dtype=np.int64)
         thresholds = {}
-        for name, quantile in self.rule.quantiles.items():
+        for name in SIGNALS:
             if name in given and count:
                 values = _column(name, given[name], count)
                 # A measured value, not one between two: a signal that is 0 almost everywhere has
                 # the threshold 0, and a node must exceed it.
-                thresholds[name] = float(np.quantile(values, quantile, method="lower"))
+                thresholds[name] = float(np.quantile(values, QUANTILE, method="lower"))
                 above += values > thresholds[name]
-        missing = [name for name in self.rule.quantiles if name not in given]
+        missing = [name for name in SIGNALS if name not in given]
         return above, thresholds, missing
 
 

@@ -23,7 +23,6 @@ from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from holdfast.fleet.taxonomy import Taxonomy
@@ -192,10 +191,6 @@ class FleetLog:
         if query not in self.found:
             self.found[query] = self.arrow(query).column(0)[0].as_py()
         return self.found[query]
-
-    def frame(self, query: str) -> pd.DataFrame:
-        """The rows of a query as a frame of pandas."""
-        return cast("pd.DataFrame", self.arrow(query).to_pandas())
 
     @cached_property
     def taxonomy(self) -> Taxonomy:

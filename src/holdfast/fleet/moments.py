@@ -44,23 +44,6 @@ def iso_time(epoch_s: float) -> str:
     return moment(epoch_s).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def instant(text: str, option: str) -> datetime:
-    """A time in ISO 8601; without a zone where it names none.
-
-    Raises:
-        InputError: naming the option, if it is no time.
-    """
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InputError(
-            f"{option} is not a time",
-            code="invalid-syntax",
-            found=text,
-            expected="for example 2026-11-20 or 2026-11-20T10:49:15+01:00",
-        ) from error
-
-
 def since_s(text: str, end_s: float) -> float:
     """The start of a window: "30d" before `end_s`, or an ISO time (UTC where it names no zone).
 

@@ -11,29 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.answer import Answer, Figure, Finding, Section, Table, Unknown, Value
+from holdfast.answer import Answer, Finding, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.gaps import doubts, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
-from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import MOST_ROWS, RATE_UNIT, how, listed, probability, table
 from holdfast.numbers import brief, counted, duration, number, percent
-from holdfast.report import figures
 
 MOST_NAMED = 4
-GIVEN = ("node_days", "failures", "known_failures", "touched", "jobs")
-# What the figure shows of each node: column -> (name, colour).
-SIGNS = {
-    "failures": ("failures to blame on it", "hardware"),
-    "out_count": ("times out of service", "system"),
-    "xid_cnt": ("distinct XIDs", "user"),
-    "excl_jobid_count": ("jobs that exclude it", "good"),
-    "tickets": ("tickets", "purple"),
-}
+GIVEN = ("node_days", "failures", "known_failures", "jobs")
 
 
 @dataclass(frozen=True)
@@ -125,7 +116,7 @@ class Lemons(Answer):
         computed = how("lemons", parameters)
         tables = [self.table(self.nodes.slice(0, MOST_ROWS))]
         question = "Which nodes should I pull?"
-        return [Section("lemons", question, self._sentence(), self._figure(), tables, computed)]
+        return [Section("lemons", question, self._sentence(), [], tables, computed)]
 
     def _sentence(self) -> str:
         alone = " ".join(
@@ -188,15 +179,6 @@ class Lemons(Answer):
         }
         return table(nodes, " ".join([shown, *signals]), caption, "No node is known.", **here)
 
-    def _figure(self) -> list[Figure]:
-        """Share of the nodes at or below each value of the signs; none if no node has a sign."""
-        there = [column for column in SIGNS if column in self.nodes.column_names]
-        counts = {column: self.nodes[column].to_pylist() for column in there}
-        shown = {column: SIGNS[column] for column, each in counts.items() if any(each)}
-        series = {label: counts[column] for column, (label, _) in shown.items()}
-        meanings = dict(shown.values())
-        return [figures.ecdf(series, "Count per node", meanings=meanings)] if shown else []
-
 
 def _blame(row: dict[str, Any]) -> str:
     """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
@@ -210,12 +192,11 @@ def no_nodes(log: FleetLog) -> Lemons:
     return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
 
 
-def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None) -> Lemons:
+def lemons(log: str | Path | Store | FleetLog) -> Lemons:
     """Rank the nodes by failure rate and name those that are not bad by chance.
 
     Args:
         log: a store or an open log.
-        rule: thresholds of the paper's rule; None: its defaults.
 
     Returns:
         The fitted detector. Failures and exposure are those of the whole window of the log, the
@@ -226,7 +207,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     """
     log = open_log(log)
     window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
-    detector = LemonDetector(log.assumptions.lemon_fdr, rule)
+    detector = LemonDetector(log.assumptions.lemon_fdr)
     if outage_log.only_outages(log):
         nodes = outage_log.outage_exposure(log, incidents(log))
         names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]

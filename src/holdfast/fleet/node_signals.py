@@ -28,7 +28,7 @@ class NodeSignals:
 
     # One row per node that ran something or is in the inventory: node; node_days (time in use);
     # failures (incidents to blame on it, one per witness: fractional where nothing tells which of n
-    # nodes failed), known_failures (those with blame 1) and touched (any blame); jobs (that blame it);
+    # nodes failed), known_failures (those with blame 1); jobs (that blame it);
     # and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it),
     # xid_cnt (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
     # single_node_node_fails (incidents of state NODE_FAIL, by the largest attempt that they ended) and
@@ -93,7 +93,6 @@ def node_signals(log: FleetLog) -> NodeSignals:
         "listed": f"SELECT node, 1 AS n FROM {log.table('nodes')}",
         "failures": f"SELECT node, blame AS n FROM {mine}",
         "known_failures": f"SELECT node, 1 AS n FROM {mine} WHERE known",
-        "touched": f"SELECT node, 1 AS n FROM {mine}",
         "jobs": f"SELECT node, jobs AS n FROM {witnesses(log)}",
         "single_node_attempts": f"""SELECT nodes[1] AS node, 1 AS n FROM {log.executions}
             WHERE node_count = 1 AND stop_s >= {since}""",
@@ -107,7 +106,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
         f"coalesce(sum(CASE WHEN name = '{name}' THEN n END), CAST(0 AS DOUBLE)) AS {name}"
         for name in counts
     )
-    names = ["node", "node_days", "failures", "known_failures", "touched", "jobs", *SIGNALS]
+    names = ["node", "node_days", "failures", "known_failures", "jobs", *SIGNALS]
     table = log.arrow(
         f"""SELECT {", ".join(names)} FROM (
             SELECT *, CASE WHEN single_node_attempts > 0

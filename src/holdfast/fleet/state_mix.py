@@ -5,28 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Value
+from holdfast.answer import Answer, Section, Value
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
-from holdfast.report import figures
-
-STATE_COLOURS = {
-    "COMPLETED": "good",
-    "FAILED": "user",
-    "NODE_FAIL": "hardware",
-    "PREEMPTED": "sky",
-    "REQUEUED": "purple",
-    "TIMEOUT": "yellow",
-    "OUT_OF_MEMORY": "system",
-    "CANCELLED": "unattributed",
-}
-OTHER_STATES = "other"
 
 
 @dataclass(frozen=True)
@@ -77,25 +63,7 @@ class Status(Answer):
         caption = "One row per state, most attempts first. Attempts that never started count."
         shown = f"state attempts share_by_count {hours} {share}"
         tables = [table(self.table, shown, caption)]
-        return [Section("status", "How do attempts end?", sentence, [self._figure()], tables)]
-
-    def _figure(self) -> Figure:
-        """Shares of the states, by count and by time."""
-        states = self.table.to_pylist()
-        legend = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
-        if {row["state"] for row in states} - {*legend}:
-            legend[OTHER_STATES] = "ramp1"
-        bases = {"attempts": "share_by_count"}
-        if self.gpu_hours or self.node_hours:
-            bases[f"{self._kind} time"] = f"share_by_{self._kind.lower()}_time"
-        rows: list[dict[str, Any]] = []
-        for base, column in bases.items():
-            parts = dict.fromkeys(legend, 0.0)
-            for row in states:
-                parts[row["state"] if row["state"] in legend else OTHER_STATES] += 100 * row[column]
-            rows += [{"base": base, "state": name, "share": each} for name, each in parts.items()]
-        titles = {"label_title": "Share of", "part": "state"}
-        return figures.bars(rows, "base", "share", "Share (%)", **titles, meanings=legend)
+        return [Section("status", "How do attempts end?", sentence, [], tables)]
 
 
 def status(log: str | Path | Store | FleetLog) -> Status:

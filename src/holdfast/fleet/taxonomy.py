@@ -108,10 +108,6 @@ class Taxonomy:
         """
         return self._judge(check, xid)[0]
 
-    def severity(self, check: str, xid: int | None = None) -> str:
-        """``"HIGH"`` or ``"LOW"``: how the fleet reacts when the log does not say."""
-        return self._judge(check, xid)[1]
-
     def domains(self, symptom: str) -> tuple[str, ...]:
         """Who may be at fault for a symptom.
 

@@ -44,6 +44,26 @@ def test_states_and_arcs_are_as_many_as_in_openfst(filter):
     assert isomorphic > 100
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_random_machines_are_composed_as_by_openfst(count):
+    """States, arcs with their labels and weights, and final weights; also isomorphic where it can tell."""
+    isomorphic = 0
+    for seed in range(count):
+        given = {"states": 2 + seed % 7, "arcs": 3 + seed % 23, "labels": 1 + seed % 4}
+        a, b = (random_fst(seed + more, epsilons=0.25, **given) for more in (0, 100_000))
+        peer = pywrapfst.compose(to_openfst(a).arcsort("olabel"), to_openfst(b).arcsort("ilabel"))
+        found, wanted = compose(a, b), from_openfst(peer)
+        assert found.num_states == wanted.num_states
+        assert arc_values(found) == arc_values(wanted)
+        assert sorted(found.finals.values()) == sorted(wanted.finals.values())
+        isomorphic += pywrapfst.isomorphic(to_openfst(found), peer)
+    assert isomorphic > count // 2
+
+
+def arc_values(machine: Fst) -> list[tuple[int, int, float]]:
+    return sorted((arc.ilabel, arc.olabel, arc.weight) for arc in machine.arcs())
+
+
 @pytest.mark.parametrize("filter", ["auto", "alt_sequence", "match"])
 def test_no_path_is_lost_and_none_is_doubled(filter):
     for a, b in pairs_of_machines(150, acyclic=True, semiring="log"):
@@ -68,16 +88,8 @@ def small_steps(request, monkeypatch):
     monkeypatch.setattr(exploring, "FIRST_ARCS", 5)
     if request.param == "hashed":
         monkeypatch.setattr(tables, "DENSE_BYTES", 0)
-    if request.param == "dense":
-        monkeypatch.setattr(
-            exploring, "first_table", lambda states, filters: first_dense(states, filters)
-        )
-
-
-def first_dense(states: int, filters: int) -> tables.Table:
-    return tables.Table(
-        np.zeros(20_000 * filters, np.int32), states, filters, np.empty(0, np.int64)
-    )
+    if request.param == "usual":  # hashed first, dense when there are some states
+        monkeypatch.setattr(tables, "SMALL_PLACES", 0)
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +249,6 @@ def test_the_limit_of_addresses_limits_memory(monkeypatch):
     with pytest.raises(LimitError) as refused:
         compose(a, b)
     assert refused.value.allowed == "0 bytes"
-
-
-def test_a_composition_needs_a_thread():
-    a = random_fst(1)
-    with pytest.raises(InputError, match="number of threads"):
-        compose(a, a, threads=0)
 
 
 def test_machines_that_a_key_cannot_hold_are_refused(monkeypatch):

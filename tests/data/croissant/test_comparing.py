@@ -183,25 +183,6 @@ def test_another_id_is_another_part(tmp_path: Path) -> None:
     ]
 
 
-def test_live_datasets(tmp_path: Path) -> None:
-    live = good.edited({"/isLiveDataset": True, "/distribution/0/sha256": DROP})
-    grown = copy.deepcopy(live)
-    grown["distribution"].append(
-        {"@type": "cr:FileObject", "@id": "2024", "contentUrl": "2024.csv"}
-    )
-    grown["distribution"][0]["contentSize"] = "999999 B"
-    found = compared(live, grown, tmp_path)
-    assert {one.kind: one.bump for one in found.changes} == {
-        "file-added": "none",
-        "file-contentSize-changed": "none",
-    }
-    assert found.suffices
-    rewritten = copy.deepcopy(live)
-    rewritten["distribution"][1]["sha256"] = OTHER
-    assert compared(live, rewritten, tmp_path).needed == "major"
-    assert compared(grown, live, tmp_path).needed == "major"
-
-
 def test_other_files_of_the_same_data(tmp_path: Path) -> None:
     packed = good.edited(
         {
@@ -249,7 +230,7 @@ def test_files_without_a_checksum_on_both_sides_are_named(
         ("1.2.0", "1.2.0", {}, True, None),
         ("1.2.0", "1.3.0", {"/description": "x"}, True, "1.2.1"),
         ("1.2.0", "1.2.0", {"/description": "x"}, False, "1.2.1"),
-        ("1.2.0", "1.2.0", {"/description": "x", "/sdVersion": "2"}, True, "1.2.1"),
+        ("1.2.0", "1.2.0", {"/description": "x", "/sdVersion": "2"}, False, "1.2.1"),
         ("1.2.0", "1.2.1", {"/recordSet/-": INLINE}, False, "1.3.0"),
         ("1.2.0", "2.0.0", {"/recordSet/0": DROP}, True, "2.0.0"),
         ("1.2.0", "1.9.0", {"/recordSet/4": DROP}, False, "2.0.0"),

@@ -163,14 +163,6 @@ def test_what_is_nearly_a_reference_is_noted(tmp_path: Path) -> None:
     assert "1 of 3 values of 'user_id' are not in 'id' of 'users'" in notes(described(tmp_path))
 
 
-def test_a_small_table_that_names_its_keys_is_an_enumeration(tmp_path: Path) -> None:
-    write(tmp_path, REFERENCES["a lookup table"][0])
-    made = described(tmp_path)
-    assert record_sets(made)["enum_directions"]["dataType"] == "sc:Enumeration"
-    assert fields(made, "enum_directions")["label"]["equivalentProperty"] == "sc:name"
-    assert "dataType" not in record_sets(made)["enum"]
-
-
 def test_rows_that_were_not_looked_at_prove_nothing(tmp_path: Path) -> None:
     write(tmp_path, REFERENCES["user_id"][0])
     made = described(tmp_path, sample_rows=2)

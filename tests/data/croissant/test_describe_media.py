@@ -260,29 +260,15 @@ def test_odd_names_of_files(tmp_path: Path) -> None:
     assert not any(set(each["@id"]) & set(" \t") for each in made.metadata["distribution"])
 
 
-def test_folders_that_are_columns(tmp_path: Path) -> None:
-    expected = []
+def test_folders_that_name_values_are_one_table_and_told(tmp_path: Path) -> None:
     for land in ("DE", "FR"):
         for year in ("2023", "2024"):
-            for month in ("01", "12"):
-                folder = tmp_path / "sales" / f"land={land}" / f"year={year}" / f"month={month}"
-                cells = [[f"{land}{year}{month}{n}", str(n)] for n in range(2)]
-                write_csv(folder / "part-0.csv", ["item", "year"], cells)
-                expected += [
-                    {"item": item, "year": int(n), "land": land, "month": month}
-                    for item, n in cells
-                ]
+            cells = [[f"{land}{year}"]]
+            write_csv(tmp_path / "sales" / f"land={land}" / f"year={year}" / "0.csv", ["v"], cells)
     made = described(tmp_path)
-    assert loaded(made, "sales") == expected
-
-
-def test_folders_of_years_are_numbers(tmp_path: Path) -> None:
-    for year in (1999, 2024):
-        write_csv(tmp_path / f"year={year}" / "data.csv", ["v"], [["a"], ["b"]])
-    made = described(tmp_path)
-    assert loaded(made, "data") == [
-        {"v": v, "year": year} for year in (1999, 2024) for v in ("a", "b")
-    ]
+    assert [row["v"] for row in loaded(made, "sales")] == ["DE2023", "DE2024", "FR2023", "FR2024"]
+    (told,) = (note.text for note in made.notes if note.kind == "unknown" and note.about == "sales")
+    assert "land=DE" in told
 
 
 def test_a_table_that_lists_images(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def test_elements_of_lists_are_counted(folder: Path) -> None:
     (folder / "moons.csv").write_text(moons, encoding="utf-8")
     description["distribution"][:2] = described(folder)["distribution"][:2]
     assert told(folder, description) == [
-        '2 of 6 values do not match "^([A-Z][a-z]+)$", such as ""; they become null',
+        '1 of 2 values do not match "^([A-Z][a-z]+)$", such as "Pluto;sun;Ceres;"; they become null',
         '3 elements with 2 values that "planets/planet" does not have, such as "Pluto", "Ceres"',
     ]
 

@@ -20,8 +20,8 @@ from croissant_local_files import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonpath_ng.ext.parser import parse
 
-from holdfast.data.croissant.scanning.json_paths import find
 from holdfast.errors import InputError
 
 JSON, LINES = ["application/json"], ["application/jsonlines"]
@@ -117,7 +117,6 @@ def test_the_list_of_an_object_that_has_the_columns(tmp_path):
         (["$.images[*].id", "$.annotations[*].id"], [("1", "7"), ("2", "8")]),
         (["$..image_id"], [("1",), ("2",)]),
         (["$..image_id", "$.annotations[*].id"], [("1", "7"), ("2", "8")]),
-        (["$.images[?(@.id > 1)].id"], [("2",)]),
         (
             ["$.annotations[*].bbox[*]"],
             [("1",), ("2",), ("3",), ("4",), ("1",), ("2",), ("3",), ("4.5",)],
@@ -140,17 +139,18 @@ def test_json_paths_are_zipped(tmp_path, paths, expected):
 )
 @given(
     records=RECORDS,
-    path=st.sampled_from(["$[*].a", "$..a", "$[0].a", "$[*].b.a", "$[?(@.a == 1)].a", "$[*]['a']"]),
+    path=st.sampled_from(["$[*].a", "$..a", "$[0].a", "$[*].b.a", "$[*]['a']"]),
 )
 def test_one_path_finds_what_jsonpath_ng_finds(tmp_path, records, path):
     members = write(tmp_path / "r.json", records)
-    if "?" not in path and not find(path, records):
+    matches = [match.value for match in parse(path).find(records)]
+    if not matches:
         with pytest.raises(InputError) as caught:
             rows_of(members, JSON, field("f", extract=json_path(path)))
         assert caught.value.code == "missing-key"
         return
     found = [row[0] for row in rows_of(members, JSON, field("f", extract=json_path(path)))]
-    expected = [as_text(value) for value in find(path, records)]
+    expected = [as_text(value) for value in matches]
     if path.startswith("$[*]"):  # records that lack it are kept, as null
         assert [value for value in found if value is not None] == [
             value for value in expected if value is not None
@@ -205,9 +205,6 @@ def test_a_list_may_lie_below_the_record(tmp_path, logs, layout):
 
 def test_lists_of_different_lengths_name_both_paths(tmp_path):
     members = write(tmp_path / "coco.json", COCO)
-    both = [json_path("$.images[?(@.id > 1)].id"), json_path("$.images[*].id")]
-    with pytest.raises(InputError, match=r"finds 1, '\$\.images\[\*\]\.id' finds 2"):
-        scan_of(connect(), members, JSON, *both)
     fields = [
         field("a", extract=json_path("$.images[*].id")),
         field("b", extract=json_path("$..w")),
@@ -294,8 +291,9 @@ IMAGES = '{"images": [{"x": 1}]}'
         ("$[*].y", ["[]"], []),
         ("$[*].y[*].z", ['[{"x": 1}]'], "missing-key"),
         ("$[*].y[*].z", ['[{"x": 1}, {"y": []}]'], []),
-        ("$.nope[?(@.x > 0)].x", [IMAGES], "missing-key"),
-        ("$.images[?(@.x > 1)].x", [IMAGES], []),
+        ("$.images.*.x", [IMAGES], ["1"]),
+        ("$.images[?(@.x > 1)].x", [IMAGES], "invalid-syntax"),
+        ("$.images[0:2].x", [IMAGES], "invalid-syntax"),
         ("$.x", ['{"x": 1, "x": 2}'], "duplicate"),
         ("$.m.x", ['{"m": {"x": 1, "x": 2}}'], "duplicate"),
         ("$.m[*].x", ['{"m": 1, "m": [{"x": 2}]}'], "duplicate"),
@@ -354,7 +352,6 @@ TWICE = '{"x": 1, "x": 2}'
         ("$.a[*].x", '{"a": {"m": {"x": 1}, "m": {"x": 2}}}'),
         ("$..x", f'{{"a": [{TWICE}]}}'),
         ("$.a.*.x", f'{{"a": {{"m": {TWICE}}}}}'),
-        ("$.a[?(@.k==1)].x", '{"a": [{"k": 1, "x": 1, "x": 2}]}'),
     ],
 )
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])

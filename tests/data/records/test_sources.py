@@ -131,6 +131,67 @@ def test_links_are_followed_but_nothing_is_taken_twice(tmp_path: Path) -> None:
     ]
 
 
+def classes(source: Source) -> dict[str, str | None]:
+    """The class of each image."""
+    names = [*json.loads(source.schema.field("label").metadata[b"names"])]
+    return {
+        one.id: None if one.columns["label"] is None else names[one.columns["label"]]
+        for one in source.read(0, len(source))
+    }
+
+
+SPLITS = {
+    "folders of splits": (
+        ("train/cat/1.jpg", "train/dog/b/2.jpg", "test/cat/3.jpg", "4.jpg"),
+        ("cat", "dog", "cat", None),
+    ),
+    "one split": (("Training/cat/1.jpg", "Training/dog/2.jpg"), ("cat", "dog")),
+    "a split without classes": (("val/1.jpg", "train/cat/2.jpg"), (None, "cat")),
+    "a class called as a split": (("car/1.jpg", "train/2.jpg"), ("car", "train")),
+    "classes above the splits": (("cat/train/1.jpg", "dog/test/2.jpg"), ("cat", "dog")),
+}
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_folders_named_for_splits_are_no_classes(tmp_path: Path, case: str) -> None:
+    names, expected = SPLITS[case]
+    made.files(tmp_path / "in", dict.fromkeys(names, made.JPEG))
+    assert classes(open_source(tmp_path / "in")) == dict(zip(names, expected, strict=True))
+
+
+def test_folders_of_splits_have_no_label_without_classes(tmp_path: Path) -> None:
+    made.files(tmp_path, dict.fromkeys(("train/1.jpg", "test/2.jpg"), made.JPEG))
+    assert open_source(tmp_path).schema.names == []
+
+
+TABLES_BELOW = {
+    "one": ({"a": "file_name,n\n1.jpg,5\n"}, [5, None, None]),
+    "several, of two types": (
+        {"a": "file_name,n\n1.jpg,5\n", "b": "file_name,n\n1.jpg,6.5\nc/2.jpg,7\n"},
+        [5, 6.5, 7],
+    ),
+    "beside one that is about something else": (
+        {"a": "x,n\n1.jpg,5\n", "b": "file_name,n\n1.jpg,6\n", ".b": "file_name,n\nno.jpg,6\n"},
+        [None, 6, None],
+    ),
+    "below one that counts": (
+        {".": "file_name,n\na/1.jpg,1\n", "a": "file_name,n\n1.jpg,5\n"},
+        [1, None, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES_BELOW)
+def test_tables_in_the_folders_of_the_images_are_joined(tmp_path: Path, case: str) -> None:
+    tables, expected = TABLES_BELOW[case]
+    made.files(tmp_path, dict.fromkeys(("a/1.jpg", "b/1.jpg", "b/c/2.jpg"), made.JPEG))
+    for folder, text in tables.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "metadata.csv").write_text(text)
+    source = open_source(tmp_path)
+    assert [one.columns["n"] for one in source.read(0, 3)] == expected
+
+
 def test_names_that_are_not_utf8_are_reported(tmp_path: Path) -> None:
     made.files(tmp_path, {"a.jpg": made.JPEG})
     (tmp_path / os.fsdecode(b"b\xff.jpg")).write_bytes(made.JPEG)
@@ -301,6 +362,12 @@ def test_a_tar_of_class_folders_is_read_as_the_folder_is(tmp_path: Path) -> None
     assert tar.schema.equals(folder.schema, check_metadata=True)
     for one, other in zip(tar.read(0, 3), folder.read(0, 3), strict=True):
         assert (one.id + ".jpg", one.data, one.columns) == (other.id, other.data, other.columns)
+
+
+def test_a_tar_of_splits_has_the_classes_in_them(tmp_path: Path) -> None:
+    names = ("train/cat/1.jpg", "test/dog/2.jpg")
+    made.tar(tmp_path / "t.tar", [(name, made.JPEG) for name in names])
+    assert [*classes(open_source(tmp_path / "t.tar")).values()] == ["cat", "dog"]
 
 
 def test_real_photos(shared_data: Path) -> None:

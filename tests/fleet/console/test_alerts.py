@@ -14,7 +14,7 @@ from logs import Attempt, Log, names
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.metrics import Exporter, measure
+from holdfast.fleet.console.metrics import exposition, measure
 from holdfast.fleet.console.views import alert_rules
 from holdfast.fleet.console.watching import WatchStatus
 
@@ -36,7 +36,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         log.attempts.append(Attempt(1, nodes, 3600 * hour, 3600 * hour + 9000, "NODE_FAIL"))
     log.attempts.append(Attempt(1, nodes, 3600 * 50, 3600 * 60))
     measures = measure(Analysis(log.open(tmp_path_factory.mktemp("alerts"))))
-    text = Exporter().text(measures, WatchStatus(0.0))
+    text = exposition(measures, WatchStatus(0.0))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

@@ -185,8 +185,8 @@ def metrics(url: str) -> dict[tuple[str, ...], float]:
     }
 
 
-FAILURES = ("holdfast_node_failures_total", "PCIe", "hardware")
-LOST = ("holdfast_goodput_lost_gpu_hours_total", "first")
+FAILURES = ("holdfast_node_failures", "PCIe", "hardware")
+LOST = ("holdfast_goodput_lost_gpu_hours", "first")
 POLLED = ("holdfast_watch_last_poll_timestamp_seconds",)
 
 

@@ -6,22 +6,20 @@ import math
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import BASE, Attempt, Check, Log, names
+from logs import Attempt, Check, Log, names
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast.fleet as fleet
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.metrics import Exporter, Measures, measure
+from holdfast.fleet.console.metrics import Values, exposition, measure
 from holdfast.fleet.console.watching import WatchStatus
 
 DAY = 86_400
-FAILED = {"node_failures": {}, "recent_failures": {(): 0}}
 IN_HOURS_AND_DAYS = ("_hours", "_days")
 """The names that the metrics are known by; promtool would have seconds."""
 
@@ -49,13 +47,13 @@ def single(text: bytes, name: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def measures(testbed_log: FleetLog) -> Measures:
+def measures(testbed_log: FleetLog) -> dict[str, Values]:
     return measure(Analysis(testbed_log))
 
 
 @pytest.fixture(scope="module")
-def text(measures: Measures) -> bytes:
-    return Exporter().text(measures, WatchStatus(1.5, 12, problems=("a.psv: unreadable",)))
+def text(measures: dict[str, Values]) -> bytes:
+    return exposition(measures, WatchStatus(1.5, 12, problems=("a.psv: unreadable",)))
 
 
 def test_names_types_and_help(text: bytes) -> None:
@@ -73,16 +71,16 @@ def test_names_types_and_help(text: bytes) -> None:
 
 def test_the_metrics_that_were_promised(text: bytes) -> None:
     promised = {
-        "holdfast_node_failures_total": ["cause", "domain"],
+        "holdfast_node_failures": ["cause", "domain"],
         "holdfast_failure_rate_per_node_day": [],
         "holdfast_failure_rate_per_node_day_lower": [],
         "holdfast_failure_rate_per_node_day_upper": [],
         "holdfast_mttf_hours": ["gpus"],
         "holdfast_ettr": ["gpus"],
-        "holdfast_goodput_lost_gpu_hours_total": ["order"],
+        "holdfast_goodput_lost_gpu_hours": ["order"],
         "holdfast_lemon_score": ["node"],
         "holdfast_unattributed_share": [],
-        "holdfast_store_rejected_records_total": [],
+        "holdfast_store_rejected_records": [],
     }
     samples = [s for family in families(text).values() for s in family.samples]
     for name, labels in promised.items():
@@ -95,11 +93,11 @@ def test_the_metrics_that_were_promised(text: bytes) -> None:
 
 def test_the_figures_are_those_of_the_analyses(text: bytes, testbed_log: FleetLog) -> None:
     lost = fleet.goodput(testbed_log)
-    assert values(text, "holdfast_goodput_lost_gpu_hours_total") == {
+    assert values(text, "holdfast_goodput_lost_gpu_hours") == {
         ("first",): pytest.approx(lost.lost_first_order),
         ("second",): pytest.approx(lost.lost_second_order),
     }
-    by_cause = {cause: n for (cause, _), n in values(text, "holdfast_node_failures_total").items()}
+    by_cause = {cause: n for (cause, _), n in values(text, "holdfast_node_failures").items()}
     expected = lost.by_cause.to_pylist()
     assert by_cause == {row["cause"]: row["failures"] for row in expected if row["failures"]}
     rate = Analysis(testbed_log).mttf
@@ -113,82 +111,47 @@ def test_the_figures_are_those_of_the_analyses(text: bytes, testbed_log: FleetLo
     assert values(text, "holdfast_crash_loop_requeues")[worst["job_id"],] == worst["requeues"]
     lemon = {node for (node,), yes in values(text, "holdfast_lemon").items() if yes}
     assert lemon == set(fleet.lemons(testbed_log).lemons)
-    assert single(text, "holdfast_store_attempts") == 611
+    assert single(text, "holdfast_store_attempts") == 613
     assert single(text, "holdfast_watch_problems") == 1
     assert single(text, "holdfast_watch_rows_total") == 12
 
 
 def test_the_domains_are_the_taxonomys(text: bytes) -> None:
-    by_label = dict(values(text, "holdfast_node_failures_total").keys())
+    by_label = dict(values(text, "holdfast_node_failures").keys())
     assert by_label["PCIe"] == "hardware"
     assert by_label["Filesystem mount"] == "system,hardware"
     assert by_label["unattributed"] == "unknown"
 
 
-def failing_log(checked: bool) -> Log:
-    """Two failures of a 17-node job; the second has a check if `checked`."""
+def test_a_failure_moves_to_its_cause_when_the_store_learns_more(tmp_path: Path) -> None:
     nodes = names(17)
-    log = Log(
-        [
-            Attempt(1, nodes, 0, DAY, "NODE_FAIL"),
-            Attempt(2, nodes, 0, 2 * DAY, "NODE_FAIL"),
-            Attempt(3, nodes, 0, 5 * DAY),
-        ],
-        [Check(DAY - 30, nodes[0], "check nvlink")],
-    )
-    if checked:
-        log.checks.append(Check(2 * DAY - 30, nodes[3], "check nvlink"))
-    return log
-
-
-def test_a_failure_without_a_cause_counts_when_no_check_can_explain_it_any_more(
-    tmp_path: Path,
-) -> None:
-    clock = [BASE + 2 * DAY + 299.0]
-    exporter = Exporter(clock=lambda: clock[0])
-    found = measure(Analysis(failing_log(False).open(tmp_path)))
-    text = exporter.text(found)
-    assert values(text, "holdfast_node_failures_total") == {
+    attempts = [
+        Attempt(1, nodes, 0, DAY, "NODE_FAIL"),
+        Attempt(2, nodes, 0, 40 * DAY, "NODE_FAIL"),
+        Attempt(3, nodes, 0, 45 * DAY),
+    ]
+    store = Log(attempts, [Check(DAY - 30, nodes[0], "check nvlink")]).store(tmp_path / "a")
+    before = exposition(measure(Analysis(fleet.open(store))))
+    assert values(before, "holdfast_node_failures") == {
         ("NVLink", "hardware"): 1,
+        ("unattributed", "unknown"): 1,
+    }
+    assert single(before, "holdfast_unattributed_share") == 0.5
+    assert single(before, "holdfast_recent_failures") == 1
+    assert single(before, "holdfast_recent_unattributed_failures") == 1
+    later = Log(attempts, [Check(40 * DAY - 30, nodes[3], "check nvlink")])
+    fleet.ingest(later.write(tmp_path / "b"), store)
+    after = exposition(measure(Analysis(fleet.open(store))))
+    assert values(after, "holdfast_node_failures") == {
+        ("NVLink", "hardware"): 2,
         ("unattributed", "unknown"): 0,
     }
-    assert single(text, "holdfast_node_failures_undecided") == 1
-    assert single(text, "holdfast_unattributed_share") == 0
-    assert single(text, "holdfast_recent_failures") == 1
-    clock[0] += 1
-    text = exporter.text(found)
-    assert values(text, "holdfast_node_failures_total")["unattributed", "unknown"] == 1
-    assert single(text, "holdfast_node_failures_undecided") == 0
-    assert single(text, "holdfast_unattributed_share") == 0.5
-    assert single(text, "holdfast_recent_unattributed_failures") == 1
-
-
-def test_counters_never_fall_when_the_store_learns_more(tmp_path: Path) -> None:
-    exporter = Exporter()
-    store = failing_log(False).store(tmp_path / "a")
-    before = exporter.text(measure(Analysis(fleet.open(store))))
-    fleet.ingest(failing_log(True).write(tmp_path / "b"), store)
-    later = measure(Analysis(fleet.open(store)))
-    after = exporter.text(later)
-    for family in families(before).values():
-        if family.type != "counter":
-            continue
-        for sample in family.samples:
-            now = values(after, sample.name)[tuple(sample.labels.values())]
-            assert now >= sample.value, sample.name
-    assert values(after, "holdfast_node_failures_total") == {
-        ("NVLink", "hardware"): 2,
-        ("unattributed", "unknown"): 1,  # was shown and stays
-    }
     assert single(after, "holdfast_unattributed_share") == 0
-    # A store that was made anew counts from its own beginning.
-    fresh = exporter.text(replace(later, commits=1))
-    assert values(fresh, "holdfast_node_failures_total")["unattributed", "unknown"] == 0
 
 
 def test_no_failures_give_bounds_and_no_estimate(tmp_path: Path) -> None:
     log = Log([Attempt(1, names(17), 0, 10 * DAY)], nodes=dict.fromkeys(names(17), 8))
-    text = Exporter().text(measure(Analysis(log.open(tmp_path))))
+    text = exposition(measure(Analysis(log.open(tmp_path))))
     assert single(text, "holdfast_failure_rate_per_node_day") == 0
     assert single(text, "holdfast_failure_rate_per_node_day_upper") == pytest.approx(
         -math.log(0.025) / 170
@@ -202,9 +165,9 @@ def test_no_failures_give_bounds_and_no_estimate(tmp_path: Path) -> None:
 
 def test_a_store_in_which_nothing_ran(tmp_path: Path) -> None:
     log = Log([Attempt(1, (), None, None, "PENDING", gpus=8, submit=0)])
-    text = Exporter().text(measure(Analysis(log.open(tmp_path))))
+    text = exposition(measure(Analysis(log.open(tmp_path))))
     assert values(text, "holdfast_failure_rate_per_node_day") == {}
-    assert single(text, "holdfast_gpu_hours_total") == 0
+    assert single(text, "holdfast_gpu_hours") == 0
 
 
 def test_a_log_of_node_failures(tmp_path: Path) -> None:
@@ -214,17 +177,17 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
         "n2,2026-02-05T00:00:00Z,2026-02-05T02:00:00Z,\n"
         "n1,2026-03-05T00:00:00Z,2026-03-05T02:00:00Z,memory\n"
     )
-    text = Exporter().text(measure(Analysis(fleet.open(tmp_path / "failures.csv"))))
-    assert values(text, "holdfast_node_failures_total") == {
+    text = exposition(measure(Analysis(fleet.open(tmp_path / "failures.csv"))))
+    assert values(text, "holdfast_node_failures") == {
         ("memory", "unknown"): 2,
         ("unattributed", "unknown"): 1,
     }
     assert single(text, "holdfast_failure_rate_per_node_day") > 0
 
 
-def test_labels_with_odd_characters_come_through(measures: Measures) -> None:
+def test_labels_with_odd_characters_come_through() -> None:
     odd = 'no"de\\1\n{}'
-    text = Exporter().text(replace(measures, values={"lemon_score": {(odd,): 2.0}, **FAILED}))
+    text = exposition({"lemon_score": {(odd,): 2.0}})
     assert values(text, "holdfast_lemon_score") == {(odd,): 2.0}
 
 

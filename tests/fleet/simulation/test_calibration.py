@@ -126,7 +126,7 @@ def test_injected_components_and_lemons(small: Calibration, small_log: FleetLog)
     parts = {each.name: each for each in failures.components}
     assert set(parts) == {"GPU memory error", "InfiniBand link", "unattributed"}
     # With n failures a share has a standard error of at most 0.5 / sqrt(n).
-    n = len(small_log.frame(infrastructure_failures(small_log)))
+    n = len(small_log.arrow(infrastructure_failures(small_log)))
     assert parts["GPU memory error"].share == pytest.approx(0.5, abs=3 * 0.5 / math.sqrt(n))
     assert parts["GPU memory error"].check == "gpu_ecc"
     assert parts["GPU memory error"].xid == 48

@@ -263,3 +263,26 @@ def test_grouped_queries_read_fewer_keys() -> None:
     result = made(Grouped(), q, k, v)
     assert result.flops == FULL
     assert result.bytes == 4 * (2 * B * H * N * E + 2 * B * N * E)
+
+
+def test_a_mixture_of_heads_between_the_products() -> None:
+    class TalkingHeads(nn.Module):
+        def __init__(self, mixes: bool) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(64, 192)
+            self.before, self.after = (nn.Linear(8, 8) if mixes else nn.Identity() for _ in "ab")
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, 8, 8)).permute(2, 0, 3, 1, 4)  # [B, 8, N, 8]
+            scores = q @ k.transpose(-1, -2)
+            scores = self.before(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            weights = self.after(scores.softmax(-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            return weights @ v
+
+    plain, mixed = (made(TalkingHeads(mixes), torch.ones(2, 20, 64)) for mixes in (False, True))
+    for result in (plain, mixed):
+        (call,) = result.attention
+        assert (call.heads, call.query_length, call.key_length) == (8, 20, 20)
+        assert call.flops == result.by_class()["attention"]["flops"] == 2 * 2 * 2 * 8 * 20 * 20 * 8
+    # The mixtures are products of their own.
+    assert mixed.flops - plain.flops == 2 * 2 * 2 * 20 * 20 * 8 * 8

@@ -169,6 +169,8 @@ def test_lstm(device: str) -> None:
     )
     per_step = 2 * (4 * 16 * 8 + 4 * 16 * 16) + 2 * (4 * 16 * 32 + 4 * 16 * 16)
     assert made.flops == 2 * 5 * 3 * per_step
+    # One kernel on the CPU, its parts elsewhere: the same class.
+    assert list(made.by_class()) == ["recurrent"]
     assert not made.unknown_ops
 
 

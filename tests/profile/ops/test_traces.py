@@ -65,6 +65,29 @@ def test_a_run_on_the_cpu(tmp_path: Path) -> None:
     assert "<svg" in report.render(result.page())
 
 
+def test_a_training_step(tmp_path: Path) -> None:
+    model, path, steps = Model(), tmp_path / "trace.json", 2
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, record_shapes=True) as found:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(X).sum().backward()
+            optimizer.step()
+    found.export_chrome_trace(str(path))
+    result = made(path, training=True)
+    spans = json.loads(path.read_text())["traceEvents"]
+    for counted, name in (
+        ("aten.scaled_dot_product_attention_backward", "attention_for_cpu_backward"),
+        ("aten._fused_adamw_", "_fused_adamw_"),  # two parameters, one call of the trace
+    ):
+        seconds = sum(op.seconds or 0 for op in result.ops if op.op == counted)
+        # The outermost events: those inside them have names of their own.
+        spent = sum(row["dur"] for row in spans if str(row.get("name")).endswith(name)) / 1e6
+        assert seconds == pytest.approx(spent / steps)
+        assert spent > 0
+
+
 def event(name: str, start: float, dur: float, number: int, dims: list[Any]) -> dict[str, Any]:
     args = {"External id": number, "Input Dims": dims}
     return {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata._kernels import compiled
-from holdfast.automata.composition.frontiers import grown, rehashed, slot_of
+from holdfast.automata.composition._kernels import slot_of
+from holdfast.automata.composition.frontiers import grown, rehashed
 
 FIRST_ROOM = 1024
 DIFFERENT, SAME, AMBIGUOUS = 0, 1, 2

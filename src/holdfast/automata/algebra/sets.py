@@ -25,7 +25,6 @@ def intersect(
     a: Fst,
     b: Fst,
     connect: bool = True,
-    threads: int = 1,
     *,
     filter: FilterName = "auto",
     max_states: int | None = None,
@@ -36,7 +35,6 @@ def intersect(
         a: an acceptor.
         b: an acceptor.
         connect: leave out states from which no final state can be reached.
-        threads: see `compose`.
         filter: see `compose`.
         max_states: see `compose`.
 
@@ -47,7 +45,7 @@ def intersect(
     for name, machine in (("A", a), ("B", b)):
         check_acceptor(machine, name)
     agreed_tables(a, b)
-    return compose(a, b, connect, threads, filter=filter, max_states=max_states)
+    return compose(a, b, connect, filter=filter, max_states=max_states)
 
 
 def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:

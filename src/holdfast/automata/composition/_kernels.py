@@ -1,4 +1,4 @@
-"""Compiled steps of the search: arcs are expanded, and the states that they enter numbered.
+"""The compiled search: arcs are expanded, the states that they enter numbered, and what is found trimmed.
 
 The table of states is `dense`, with one place for every (a, b, f), or if that is empty, `slots`: open
 addressing. The join before these steps is in `joining`, the trimming after them in `compacting`.
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.automata._kernels import compiled
+from holdfast.automata.composition.compacting import finish
 from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS, F_MASK, ONE, join
 from holdfast.automata.semirings import LOG
+from holdfast.automata.simplifying._kernels import mixed
 
 # Why `explore` came back.
 DONE, FULL_ARCS, FULL_STATES = 0, 1, 2
@@ -34,42 +36,48 @@ def some_arcs(segments: Any, row: int, count: int) -> tuple[int, int]:
     return row, arcs
 
 
-class Batch(NamedTuple):
-    """Arcs on their way to the result."""
+class Arcs(NamedTuple):
+    """Arcs of the results, with room for more; memory is taken as they are written."""
 
     ilabel: Any
+    """i32[E]"""
     olabel: Any
+    """i32[E]"""
+    nextstate: Any
+    """i32[E]"""
     weight: Any
-    targets: Any
-    """Keys of the states that they enter."""
+    """[E] of the semiring's dtype."""
     from_a: Any
+    """[E] the arc of A, -1 for none; empty if nobody asked."""
     from_b: Any
+    """[E] the arc of B, likewise."""
 
 
 @compiled
-def room_for(arcs: int, out: Any) -> Any:
-    """A batch for so many arcs, and a step more."""
-    count = arcs + STEP
-    mapped = count if len(out.from_a) else 0
-    return Batch(
-        np.empty(count, np.int32),
-        np.empty(count, np.int32),
-        np.empty(count, out.weight.dtype),
-        np.empty(count, np.int64),
-        np.empty(mapped, out.from_a.dtype),
-        np.empty(mapped, out.from_b.dtype),
+def arcs_from(arcs: Any, first: int) -> Any:
+    """The same arrays from an arc on."""
+    return Arcs(
+        arcs.ilabel[first:],
+        arcs.olabel[first:],
+        arcs.nextstate[first:],
+        arcs.weight[first:],
+        arcs.from_a[first:],
+        arcs.from_b[first:],
     )
 
 
 @compiled
-def expand(a: Any, b: Any, code: int, segments: Any, row: int, end: int, batch: Any) -> None:
-    """Write out the arcs of segments, and the keys of the states that they enter, into a batch.
+def expand(
+    a: Any, b: Any, code: int, segments: Any, row: int, end: int, first: int, out: Any, targets: Any
+) -> None:
+    """Write out the arcs of segments from arc `first` on, and the keys of the states that they enter.
 
     Most products are of one or two arcs: two at a time are written, if need be past the end of a row, so
     that the processor need not guess. Positions are unsigned, so that Numba need not ask whether they count
     from the end.
     """
     adds = code <= LOG
+    base = np.uint64(first)
     slot = np.uint64(0)
     for at in range(np.uint64(row), np.uint64(end)):
         left = np.uint64(segments[at, 0])
@@ -87,11 +95,12 @@ def expand(a: Any, b: Any, code: int, segments: Any, row: int, end: int, batch: 
                 for more in range(STEP):
                     one = right + np.uint64(more)
                     here = slot + np.uint64(more)
-                    batch.ilabel[here] = ilabel
-                    batch.olabel[here] = b.outer[one]
+                    to = base + here
+                    out.ilabel[to] = ilabel
+                    out.olabel[to] = b.outer[one]
                     factor = b.weight[one]
-                    batch.weight[here] = weight + factor if adds else weight * factor
-                    batch.targets[here] = target | np.int64(b.nextstate[one]) << F_BITS
+                    out.weight[to] = weight + factor if adds else weight * factor
+                    targets[here] = target | np.int64(b.nextstate[one]) << F_BITS
                 right += np.uint64(STEP)
                 slot += np.uint64(STEP)
                 if slot >= stop:
@@ -103,80 +112,69 @@ def expand(a: Any, b: Any, code: int, segments: Any, row: int, end: int, batch: 
 
 
 @compiled
-def trace(a: Any, b: Any, segments: Any, row: int, end: int, batch: Any) -> None:
+def trace(a: Any, b: Any, segments: Any, row: int, end: int, first: int, out: Any) -> None:
     """Write down which arcs of A and of B the arcs of segments come from."""
-    slot = 0
+    slot = first
     for at in range(row, end):
         for left in range(segments[at, 0], segments[at, 0] + segments[at, 2]):
             for right in range(segments[at, 1], segments[at, 1] + segments[at, 3]):
-                batch.from_a[slot] = a.arc[left]
-                batch.from_b[slot] = b.arc[right]
+                out.from_a[slot] = a.arc[left]
+                out.from_b[slot] = b.arc[right]
                 slot += 1
 
 
 @compiled
-def copy(batch: Any, count: int, at: int, out: Any) -> None:
-    """Copy the arcs of a batch, all but the states that they enter, to position `at`."""
-    out.ilabel[at : at + count] = batch.ilabel[:count]
-    out.olabel[at : at + count] = batch.olabel[:count]
-    out.weight[at : at + count] = batch.weight[:count]
-    if len(out.from_a):
-        out.from_a[at : at + count] = batch.from_a[:count]
-        out.from_b[at : at + count] = batch.from_b[:count]
-
-
-@compiled
-def hashed(key: int) -> Any:
-    """A 62-bit hash of a key."""
-    mixed = np.uint64(key)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(2))
-
-
-@compiled
-def place_of(table: Any, key: int) -> int:
-    """The place of a key in a dense table."""
+def place_of(table: Any, base: int, key: int) -> int:
+    """The place of a key in a dense table; `base` is that of the first states of both machines."""
     pair = (key >> A_SHIFT) * table.states_b + ((key >> F_BITS) & B_MASK)
-    return pair * table.filters + (key & F_MASK)
+    return pair * table.filters + (key & F_MASK) - base
 
 
 @compiled
-def slot_of(slots: Any, key: int) -> int:
-    """Where a key stands in a table of slots, or would."""
-    last = len(slots) // 2 - 1
-    slot = hashed(key) & last
-    while slots[2 * slot] != key and slots[2 * slot] >= 0:
-        slot = (slot + 1) & last
-    return slot
+def slot_of(slots: Any, key: Any) -> Any:
+    """Where a key stands in a table of keys and numbers by turns, or would: open addressing."""
+    wrap = np.uint64(len(slots) // 2 - 1)
+    slot = mixed(key) & wrap
+    while slots[np.uint64(2) * slot] != key and slots[np.uint64(2) * slot] >= 0:
+        slot = (slot + ONE) & wrap
+    return 2 * np.int64(slot)
 
 
 @compiled
-def enter(table: Any, keys: Any, count: int) -> None:
+def enter(table: Any, base: int, keys: Any, count: int) -> None:
     """Put the first `count` keys and their numbers into an empty table."""
     for state in range(count):
         if len(table.dense):
-            table.dense[place_of(table, keys[state])] = state + 1
+            table.dense[place_of(table, base, keys[state])] = state + 1
         else:
             slot = slot_of(table.slots, keys[state])
-            table.slots[2 * slot] = keys[state]
-            table.slots[2 * slot + 1] = state
+            table.slots[slot] = keys[state]
+            table.slots[slot + 1] = state
+
+
+@compiled
+def clear(table: Any, base: int, keys: Any, count: int) -> None:
+    """Take the first `count` keys out of a table that holds no others."""
+    # The last first: no key that is still there was entered past a slot that is freed.
+    for state in range(count - 1, -1, -1):
+        if len(table.dense):
+            table.dense[place_of(table, base, keys[state])] = 0
+        else:
+            table.slots[slot_of(table.slots, keys[state])] = -1
 
 
 @compiled
 def number(
-    table: Any, targets: Any, count: int, keys: Any, known: int, limit: int, states: Any, at: int
+    table: Any, base: int, targets: Any, count: int, keys: Any, known: int, states: Any, at: int
 ) -> int:
     """Number targets in order of first occurrence, into states[at:]: how many states are known then.
 
-    Where that passes `limit`, the search must go back to before this batch; numbers given stay right.
+    The keys and the table have room for `count` states more.
     """
     if len(table.dense):
-        if known + count > limit:
-            return number_few(table, targets, count, keys, known, limit, states, at)
         for slot in range(count):
             key = targets[slot]
-            place = np.uint64(place_of(table, key))
+            place = np.uint64(place_of(table, base, key))
             state = table.dense[place]
             # Without a branch, since nobody can guess it.
             keys[known] = key
@@ -188,31 +186,12 @@ def number(
     for slot in range(count):
         key = targets[slot]
         at_key = slot_of(table.slots, key)
-        if table.slots[2 * at_key] < 0:
-            if known >= limit:
-                return limit + 1
-            table.slots[2 * at_key] = key
-            table.slots[2 * at_key + 1] = known
+        if table.slots[at_key] < 0:
+            table.slots[at_key] = key
+            table.slots[at_key + 1] = known
             keys[known] = key
             known += 1
-        states[at + slot] = table.slots[2 * at_key + 1]
-    return known
-
-
-@compiled
-def number_few(
-    table: Any, targets: Any, count: int, keys: Any, known: int, limit: int, states: Any, at: int
-) -> int:
-    """`number` with a dense table when the limit is near."""
-    for slot in range(count):
-        place = place_of(table, targets[slot])
-        if table.dense[place] == 0:
-            if known >= limit:
-                return limit + 1
-            keys[known] = targets[slot]
-            known += 1
-            table.dense[place] = known
-        states[at + slot] = table.dense[place] - 1
+        states[at + slot] = table.slots[at_key + 1]
     return known
 
 
@@ -221,78 +200,103 @@ def explore(
     a: Any,
     b: Any,
     plan: Any,
+    connect: bool,
     table: Any,
     keys: Any,
     starts: Any,
-    bounds: Any,
+    bases: Any,
+    rows: Any,
+    firsts: Any,
     begun: int,
     done: int,
     known: int,
-    limit: int,
-    arc_limit: int,
+    most: int,
+    most_rows: int,
+    most_arcs: int,
     offsets: Any,
+    final: Any,
     out: Any,
 ) -> tuple[int, int, int, int]:
-    """Expand what each start reaches, one start after the other, until all is done or a limit is met.
+    """Make the machine of each start, one after the other, until all are made or a limit is met.
 
-    bounds[k] is set to the number of start k; a start of -1 is none.
+    States are numbered from 0 in each machine. Machine k has the offsets rows[k]:rows[k + 1], which count
+    from its first arc, firsts[k], the final weights from rows[k] on (the last row is spare), and a dense
+    table from place bases[k] on. A start of -1 is none. A machine is trimmed before the next one begins,
+    while the processor's caches hold it.
+
+    Args:
+        a: the side of A.
+        b: the side of B.
+        plan: how they match.
+        connect: whether to trim.
+        table: of the states of the machine in the making.
+        keys: [known] of them, with room for more.
+        starts: i64[machines] keys.
+        bases: i64[machines]
+        rows: i64[machines + 1], continued.
+        firsts: i64[machines + 1], continued.
+        begun: how many machines are made.
+        done: how many states of the one in the making are expanded.
+        known: how many have been found.
+        most: how many may be found.
+        most_rows: rows that there is room for.
+        most_arcs: arcs that there is room for.
+        offsets: i64[rows]
+        final: [rows]
+        out: the arcs.
 
     Returns:
-        Why it came back; how many starts were begun, how many states expanded, and how many are known.
+        Why it came back; `begun`, `done` and `known`.
     """
     segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
-    batch = room_for(BATCH_ARCS, out)
+    targets = np.empty(BATCH_ARCS + STEP, np.int64)
     first = np.empty(1, np.int32)
-    while True:
-        while done == known:
-            bounds[begun] = known
-            if begun == len(starts):
-                return DONE, begun, done, known
+    while begun < len(starts):
+        base = bases[begun]
+        own = arcs_from(out, firsts[begun])
+        own_offsets = offsets[rows[begun] :]
+        room = most_rows - rows[begun] - 1
+        if known == 0:
+            if room < 1:
+                return FULL_STATES, begun, done, known
+            own_offsets[0] = 0
             if starts[begun] >= 0:
-                one = starts[begun : begun + 1]
-                found = number(table, one, 1, keys, known, limit, first, 0)
-                if found > limit:
-                    return FULL_STATES, begun, done, known
-                known = found
-            begun += 1
-        last = min(known, done + BATCH_STATES)
-        last, count = join(a, b, plan.exact, plan.moves, keys, done, last, offsets, segments)
-        if offsets[last] > arc_limit:
-            return FULL_ARCS, begun, done, known
-        row = 0
-        at = offsets[done]
-        while row < count:
-            end, arcs = some_arcs(segments, row, count)
-            if arcs + STEP > len(batch.targets):
-                batch = room_for(arcs, out)
-            expand(a, b, plan.code, segments, row, end, batch)
-            if len(out.from_a):
-                trace(a, b, segments, row, end, batch)
-            copy(batch, arcs, at, out)
-            found = number(table, batch.targets, arcs, keys, known, limit, out.nextstate, at)
-            if found > limit:
-                return FULL_STATES, begun, done, limit
-            known = found
-            row = end
-            at += arcs
-        done = last
-
-
-@compiled
-def split(bounds: Any, offsets: Any, nextstate: Any) -> Any:
-    """Number the states bounds[k]:bounds[k + 1] of each machine k from 0, in place.
-
-    Returns:
-        i64[V + machines] the offsets of each machine, one after the other.
-    """
-    machines = len(bounds) - 1
-    made = np.empty(bounds[machines] + machines, np.int64)
-    for k in range(machines):
-        base = bounds[k]
-        begin = offsets[base]
-        for state in range(base, bounds[k + 1] + 1):
-            made[state + k] = offsets[state] - begin
-        if base:
-            for arc in range(begin, offsets[bounds[k + 1]]):
-                nextstate[arc] -= base
-    return made
+                known = number(table, base, starts[begun : begun + 1], 1, keys, 0, first, 0)
+        while done < known:
+            last = min(known, done + BATCH_STATES)
+            last, count = join(
+                a, b, plan.exact, plan.moves, keys, done, last, own_offsets, segments
+            )
+            if firsts[begun] + own_offsets[last] > most_arcs:
+                return FULL_ARCS, begun, done, known
+            row = 0
+            at = own_offsets[done]
+            while row < count:
+                end, arcs = some_arcs(segments, row, count)
+                if arcs + STEP > len(targets):
+                    targets = np.empty(arcs + STEP, np.int64)
+                expand(a, b, plan.code, segments, row, end, at, own, targets)
+                if len(own.from_a):
+                    trace(a, b, segments, row, end, at, own)
+                row = end
+                for part in range(0, arcs, BATCH_ARCS):
+                    some = min(BATCH_ARCS, arcs - part)
+                    # What is numbered stays so when this batch is taken again.
+                    if known + some > min(room, table.most) or known > most:
+                        return FULL_STATES, begun, done, known
+                    known = number(
+                        table, base, targets[part:], some, keys, known, own.nextstate, at + part
+                    )
+                at += arcs
+            done = last
+        if known > most:
+            return FULL_STATES, begun, done, known
+        own_final = final[rows[begun] :]
+        states = finish(a, b, plan.code, connect, keys, known, own_offsets, own_final, own)
+        if begun + 1 < len(starts):
+            clear(table, base, keys, known)
+        rows[begun + 1] = rows[begun] + states + 1
+        firsts[begun + 1] = firsts[begun] + own_offsets[states]
+        begun += 1
+        done = known = 0
+    return DONE, begun, done, known

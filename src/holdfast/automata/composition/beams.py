@@ -27,8 +27,9 @@ from holdfast.automata.composition.stepping import (
     with_costs,
 )
 from holdfast.automata.fst import Fst
-from holdfast.automata.structure._kernels import coaccessible, kept_arcs
 from holdfast.automata.structure.components import strong_components
+from holdfast.automata.structure.connecting import with_states
+from holdfast.automata.structure.reachability import coaccessible
 from holdfast.errors import InputError, LimitError
 
 
@@ -127,7 +128,9 @@ def compose_pruned(
     )
     arc_map = ArcMap(arcs.arc_a, arcs.arc_b)
     if connect:
-        machine, arc_map = _connected(machine, arc_map)
+        # The start reaches all of it.
+        machine, arc = with_states(machine, coaccessible(machine))
+        arc_map = ArcMap(arc_map.a[arc], arc_map.b[arc])
     return (machine, arc_map) if return_arc_map else machine
 
 
@@ -167,20 +170,3 @@ def _searched(
             expected="cycles of epsilons whose weights cost 0 or more",
         )
     return keys, kept, slots
-
-
-def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:
-    """The same without states from which no final state can be reached; the start reaches all."""
-    keep = coaccessible(f.offsets, f.nextstate, f.final != f.semiring.zero)
-    if not keep[0]:
-        return Fst.empty(f.semiring, f.isymbols, f.osymbols), ArcMap(arc_map.a[:0], arc_map.b[:0])
-    offsets, arc, number = kept_arcs(f.offsets, f.nextstate, keep)
-    machine = f.with_trusted(
-        offsets=offsets,
-        ilabel=f.ilabel[arc],
-        olabel=f.olabel[arc],
-        nextstate=number[f.nextstate[arc]],
-        weight=f.weight[arc],
-        final=f.final[keep],
-    )
-    return machine, ArcMap(arc_map.a[arc], arc_map.b[arc])

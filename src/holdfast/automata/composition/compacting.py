@@ -1,4 +1,4 @@
-"""Compiled steps of trimming: final weights, new numbers, and arcs closed up in place."""
+"""Compiled trimming of a machine: final weights, new numbers, and arcs closed up in place."""
 
 from __future__ import annotations
 
@@ -8,60 +8,81 @@ import numpy as np
 
 from holdfast.automata._kernels import compiled, times
 from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS
+from holdfast.automata.semirings import LOG
+from holdfast.automata.structure._kernels import mark_leading, mark_rest
 
 BATCH_ARCS = 4096
 
 
 @compiled
-def final_weights(
-    a: Any, b: Any, code: int, zero: float, keys: Any, final: Any, alive: Any
-) -> None:
-    """Final weights of states, from those that they are made of, and whether they are final."""
-    for state in range(len(final)):
+def finish(
+    a: Any,
+    b: Any,
+    code: int,
+    connect: bool,
+    keys: Any,
+    count: int,
+    offsets: Any,
+    final: Any,
+    out: Any,
+) -> int:
+    """Set the final weights of `count` states; leave out those that reach no final one, if wanted.
+
+    States, their offsets and the arcs `out` move together in place and keep their order.
+
+    Returns:
+        How many states are left; offsets[that] is how many arcs are.
+    """
+    zero = np.inf if code <= LOG else 0.0
+    alive = np.empty(count, np.bool_)
+    for state in range(count):
         left = a.final[keys[state] >> A_SHIFT]
         right = b.final[(keys[state] >> F_BITS) & B_MASK]
         final[state] = zero
         if left != zero and right != zero:
             final[state] = times(code, left, right)
         alive[state] = final[state] != zero
+    if not connect:
+        return count
+    waiting = np.empty(count + 1, np.int32)
+    graph = offsets[: count + 1], out.nextstate[: offsets[count]]
+    waits = mark_leading(*graph, alive, waiting)
+    mark_rest(*graph, alive, waiting, waits)
+    number = waiting  # the same memory again
+    kept = 0
+    for state in range(count):
+        number[state] = kept if alive[state] else -1
+        final[kept] = final[state]
+        kept += alive[state]
+    if kept < count:
+        compact(offsets, out, number, count)
+    return kept
 
 
 @compiled
-def renumber(alive: Any) -> tuple[int, Any]:
-    """How many states are marked, and their new numbers, -1 for the others."""
-    number = np.empty(len(alive), np.int32)
-    count = 0
-    for state in range(len(alive)):
-        number[state] = count if alive[state] else -1
-        count += alive[state]
-    return count, number
+def compact(offsets: Any, out: Any, number: Any, count: int) -> None:
+    """Keep the arcs into states that have a number; their offsets are set by it.
 
-
-@compiled
-def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept_to: Any) -> int:
-    """Keep the arcs into marked states of those that leave first:last, moved together in place.
-
-    No other arcs leave marked states for them, since what leads to a marked state is marked.
-    kept_to[s + 1] is set to how many arcs the states up to s, new numbers, have kept; returns how many.
+    No other arcs leave states with a number for them, since what leads to such a state has one.
     """
-    begin, end = offsets[first], offsets[last]
+    arcs = offsets[count]
     dropped = np.empty(BATCH_ARCS + 1, np.int64)
-    state = first
-    kept = begin
-    for here in range(begin, end, BATCH_ARCS):
-        behind = min(end, here + BATCH_ARCS)
+    state = kept = 0
+    for here in range(0, arcs, BATCH_ARCS):
+        behind = min(arcs, here + BATCH_ARCS)
         dropping = 0
         for arc in range(np.uint64(here), np.uint64(behind)):
-            target = renumbered[np.uint64(out.nextstate[arc])]
+            target = number[np.uint64(out.nextstate[arc])]
             out.nextstate[arc] = target
             dropped[dropping] = arc
             dropping += target < 0
         gone = 0
-        while state < last and offsets[state + 1] <= behind:
+        while state < count and offsets[state + 1] <= behind:
             while gone < dropping and dropped[gone] < offsets[state + 1]:
                 gone += 1
-            if renumbered[state] >= 0:
-                kept_to[renumbered[state] + 1] = kept - begin + offsets[state + 1] - here - gone
+            if number[state] >= 0:
+                # Never above state + 1, so the offsets to come are still those of before.
+                offsets[number[state] + 1] = kept + offsets[state + 1] - here - gone
             state += 1
         dropped[dropping] = behind
         if kept < here or dropping:
@@ -73,7 +94,6 @@ def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept
                 close(out.from_a, dropped, dropping, here, kept)
                 close(out.from_b, dropped, dropping, here, kept)
         kept += behind - here - dropping
-    return int(kept - begin)
 
 
 @compiled

@@ -12,18 +12,15 @@ Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
 from holdfast.automata.algebra.assembling import agreed_table, check_semirings
-from holdfast.automata.arguments import invalid
-from holdfast.automata.composition.exploring import Arcs, Search
+from holdfast.automata.composition.exploring import Row, Search
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, no_memory
-from holdfast.automata.composition.trimming import Found, finished
-from holdfast.automata.fst import I64, Fst, Weights
+from holdfast.automata.fst import NO_STATE, Fst, locked
 
 
 class ArcMap(NamedTuple):
@@ -40,7 +37,6 @@ def compose(
     a: Fst,
     b: Fst,
     connect: bool = True,
-    threads: int = 1,
     *,
     filter: FilterName = "auto",
     return_arc_map: Literal[False] = False,
@@ -52,7 +48,6 @@ def compose(
     a: Fst,
     b: Fst,
     connect: bool = True,
-    threads: int = 1,
     *,
     filter: FilterName = "auto",
     return_arc_map: Literal[True],
@@ -63,7 +58,6 @@ def compose(
     a: Fst,
     b: Fst,
     connect: bool = True,
-    threads: int = 1,
     *,
     filter: FilterName = "auto",
     return_arc_map: bool = False,
@@ -76,7 +70,6 @@ def compose(
         a: A; its output labels are matched.
         b: B; its input labels are matched.
         connect: leave out states from which no final state can be reached.
-        threads: accepted for earlier programs; one composition takes one thread. See `compose_batch`.
         filter: which of several equal paths through epsilons is kept; see `filters`. "auto" is
             "sequence"; "trivial" keeps all, which is wrong unless the semiring is idempotent.
         return_arc_map: tell where each arc comes from, for gradients.
@@ -89,37 +82,50 @@ def compose(
         its arcs come from.
 
     Raises:
-        InputError: if the semirings or the symbols in between differ, or there are no threads.
+        InputError: if the semirings or the symbols in between differ.
         LimitError: if `max_states` or `memory_bytes` would be passed.
     """
     check_composable(a, b)
-    if threads < 1:
-        raise invalid("number of threads", threads, "1 or more")
     memory = available_bytes() if memory_bytes is None else memory_bytes
-    starts = [(a.start, b.start)]
-    found = searched(a, b, starts, connect, filter, return_arc_map, max_states, memory)
-    arcs = found.arcs
-    machine = machine_of(a, b, found.offsets, found.final, arcs)
-    return (machine, ArcMap(arcs.from_a, arcs.from_b)) if return_arc_map else machine
+    ((machine, arc_map),) = composed(
+        Row([a]), Row([b]), connect, filter, return_arc_map, max_states, memory
+    )
+    return (machine, arc_map) if return_arc_map else machine
 
 
-def searched(
-    a: Fst,
-    b: Fst,
-    starts: Sequence[tuple[int, int]],
+def composed(
+    a: Row,
+    b: Row,
     connect: bool,
     filter: FilterName,
     mapped: bool,
     max_states: int | None,
     memory: int,
-) -> Found:
-    """The compositions from several starts, whose states must be apart; the parameters of `compose`."""
+) -> list[tuple[Fst, ArcMap]]:
+    """The compositions of two rows of machines; the parameters of `compose`."""
     try:
-        search = Search(a, b, starts, filter, mapped=mapped, max_states=max_states, memory=memory)
+        search = Search(a, b, connect, filter, mapped=mapped, max_states=max_states, memory=memory)
         search.run()
-        return finished(search, a.semiring.zero, connect)
     except MemoryError as error:
         raise no_memory("the composition", error) from error
+    rows, firsts = search.rows.tolist(), search.firsts.tolist()
+    columns = [locked(array) for array in search.arcs[:4]]
+    offsets, final = locked(search.offsets), locked(search.final)
+    made = []
+    for k, (left, right) in enumerate(zip(a.machines, b.machines, strict=True)):
+        arcs = slice(firsts[k], firsts[k + 1])
+        machine = Fst.trusted(
+            offsets[rows[k] : rows[k + 1]],
+            *[column[arcs] for column in columns],
+            final[rows[k] : rows[k + 1] - 1],
+            0 if rows[k + 1] > rows[k] + 1 else NO_STATE,
+            a.whole.semiring,
+            left.isymbols,
+            right.osymbols,
+        )
+        from_a, from_b = search.arcs.from_a[arcs], search.arcs.from_b[arcs]
+        made.append((machine, ArcMap(a.origin(k, from_a), b.origin(k, from_b))))
+    return made
 
 
 def check_composable(a: Fst, b: Fst) -> None:
@@ -130,10 +136,3 @@ def check_composable(a: Fst, b: Fst) -> None:
     """
     check_semirings(a, b)
     agreed_table("output symbols of A and the input symbols of B", a.osymbols, b.isymbols)
-
-
-def machine_of(a: Fst, b: Fst, offsets: I64, final: Weights, arcs: Arcs) -> Fst:
-    """A composition of A and B from its arrays; state 0 is the start."""
-    if not len(final):
-        return Fst.empty(a.semiring, a.isymbols, b.osymbols)
-    return Fst.trusted(offsets, *arcs[:4], final, 0, a.semiring, a.isymbols, b.osymbols)

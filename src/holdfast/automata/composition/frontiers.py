@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.automata._kernels import compiled, counting_order
-from holdfast.automata.composition._kernels import hashed
+from holdfast.automata.composition._kernels import slot_of
 from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS, join
 
 # Why `search` came back.
@@ -51,16 +51,6 @@ def grown(values: Any, room: int) -> Any:
     larger = np.empty(room, values.dtype)
     larger[: len(values)] = values
     return larger
-
-
-@compiled
-def slot_of(slots: Any, key: Any) -> Any:
-    """Where a key stands in an open-addressing table [2 * slots], or would."""
-    wrap = len(slots) // 2 - 1
-    place = hashed(key) & wrap
-    while slots[2 * place] != key and slots[2 * place] >= 0:
-        place = (place + 1) & wrap
-    return 2 * place
 
 
 @compiled

@@ -11,15 +11,9 @@ import numpy.typing as npt
 from holdfast.automata._kernels import writable
 from holdfast.automata.composition import joining
 from holdfast.automata.composition.filters import (
-    A_ALONE,
-    B_ALONE,
     BLOCKED,
-    BOTH_EPSILON,
     KINDS,
-    MATCH,
     MOVES,
-    ONLY,
-    SOME,
     FilterName,
     kinds,
     transitions,
@@ -144,34 +138,16 @@ def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Sid
     table = transitions(filter)
     moves = np.full((KINDS, KINDS, 1 << joining.F_BITS, MOVES), BLOCKED, np.int8)
     moves[:, :, : table.shape[2]] = table
+    # Epsilons on one side never need to be remembered.
+    both = left.epsilons.any() and right.epsilons.any()
     plan = Plan(
         buckets.exact,
         moves.ravel(),
         a.semiring.code,
         3 + min(_most_arcs(a), _most_arcs(b)),
-        _filter_states(table, left, right),
+        table.shape[2] if both else 1,
     )
     return left, right, plan
-
-
-def _filter_states(table: npt.NDArray[np.int8], left: Side, right: Side) -> int:
-    """How many states of the filter these machines can reach."""
-    known_a = np.flatnonzero(np.bincount(left.kind[: len(left.final)], minlength=KINDS))
-    known_b = np.flatnonzero(np.bincount(right.kind[: len(right.final)], minlength=KINDS))
-    possible = [MATCH]
-    if SOME in known_a or ONLY in known_a:
-        possible.append(A_ALONE)
-    if SOME in known_b or ONLY in known_b:
-        possible.append(B_ALONE)
-    if len(possible) == 3:
-        possible.append(BOTH_EPSILON)
-    seen = 1
-    while True:
-        targets = table[np.ix_(known_a, known_b, np.arange(seen), np.array(possible))]
-        reached = max(seen, int(targets.max(initial=0)) + 1)
-        if reached == seen:
-            return seen
-        seen = reached
 
 
 def _buckets(highest: int) -> Buckets:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.automata.composition import _kernels as kernels
 from holdfast.automata.fst import I32, I64
 
 # A table with a place for every state there could be is used up to this many bytes, and up to this share
@@ -15,7 +14,6 @@ DENSE_BYTES = 2 << 30
 DENSE_SHARE = 8
 SPARSEST = 64
 SMALL_PLACES = 1 << 18
-FIRST_SLOTS = 1 << 12
 
 
 class Table(NamedTuple):
@@ -27,11 +25,8 @@ class Table(NamedTuple):
     filters: int
     slots: I64
     """[slots * 2] key and number by turns, see `_kernels`; key -1 where none is."""
-
-    @property
-    def most_states(self) -> int:
-        """How many states fit."""
-        return len(self.dense) or len(self.slots) // 4
+    most: int
+    """How many states fit."""
 
     @property
     def nbytes(self) -> int:
@@ -39,35 +34,24 @@ class Table(NamedTuple):
         return self.dense.nbytes + self.slots.nbytes
 
 
-def first_table(states_b: int, filters: int) -> Table:
-    """A small empty table."""
-    return Table(np.empty(0, np.int32), states_b, filters, _slots(FIRST_SLOTS))
-
-
-def wider_table(
-    table: Table, places: int, keys: I64, known: int, wanted: int, memory: int
+def table_for(
+    states_b: int, filters: int, places: int, known: int, wanted: int, memory: int
 ) -> Table:
-    """A table that holds the known states and has room for more.
+    """An empty table.
 
     Args:
-        table: the table until now, a hashed one.
+        states_b: the most states of a machine B.
+        filters: reachable states of the filter.
         places: how many states there could be.
-        keys: [known] the states.
-        known: their number.
+        known: how many there are already.
         wanted: how many must fit.
         memory: bytes that the composition may take.
     """
     fits = 4 * places <= min(DENSE_BYTES, memory // DENSE_SHARE)
     if fits and places <= max(SPARSEST * known, SMALL_PLACES):
-        made = table._replace(dense=np.zeros(places, np.int32), slots=np.empty(0, np.int64))
-    else:
-        size = len(table.slots) // 2
-        while size // 2 < max(wanted, known + 1):
-            size *= 2
-        made = table._replace(slots=_slots(size))
-    kernels.enter(made, keys, known)
-    return made
-
-
-def _slots(count: int) -> I64:
-    return np.full(2 * count, -1, np.int64)
+        # Every state has its place.
+        dense, no_slots = np.zeros(places, np.int32), np.empty(0, np.int64)
+        return Table(dense, states_b, filters, no_slots, np.iinfo(np.int64).max)
+    slots = 1 << (2 * wanted - 1).bit_length()
+    none = np.empty(0, np.int32)
+    return Table(none, states_b, filters, np.full(2 * slots, -1, np.int64), slots // 2)

@@ -75,20 +75,10 @@ def sum_forward(
     code: int, offsets: Any, nextstate: Any, weight: Any, order: Any, low: Any, total: Any
 ) -> None:
     """Sums from the start in a machine without cycles: `low` and `total` hold the seeds, then the sums."""
+    component = np.arange(len(low))  # every state is alone
     for state in order:
-        if not settle(code, low, total, state):
-            continue
-        here = total[state] if code == PROBABILITY else low[state]
-        for arc in range(offsets[state], offsets[state + 1]):
-            target = nextstate[arc]
-            if code == PROBABILITY:
-                total[target] += here * weight[arc]
-                continue
-            cost = here + weight[arc]
-            if code == TROPICAL:
-                low[target] = min(low[target], cost)
-            elif cost != np.inf:
-                add_cost(low, total, target, cost)
+        if settle(code, low, total, state):
+            push_arcs(code, offsets, nextstate, weight, component, low, total, state)
 
 
 @compiled

@@ -18,7 +18,7 @@ from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import no_memory
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.distances import costs_of, least_costs
-from holdfast.automata.path_sums.path import Path, paths_of
+from holdfast.automata.path_sums.path import Path, chains, paths_of
 from holdfast.automata.path_sums.search.best_first import BestFirst, steps_to_go
 from holdfast.automata.path_sums.strings import _kernels as strings
 
@@ -50,7 +50,7 @@ def shortest_path(f: Fst, n: int = 1, unique: bool = False) -> Fst:
         raise invalid("number of paths", n, "1 or more")
     try:
         bounds, arcs = _best_strings(f, n) if unique else BestFirst(f, n).more(n)
-        return _chains(f, bounds, arcs)
+        return chains(f, bounds, arcs)
     except MemoryError as error:
         raise no_memory("the list of paths", error) from error
 
@@ -117,31 +117,3 @@ def _bound(f: Fst, n: int) -> float:
             break
         asked -= wanted
     return math.inf
-
-
-def _chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
-    """The machine in which each path is a chain from the start, which all share."""
-    if len(bounds) == 1:
-        return Fst.empty(f.semiring, f.isymbols, f.osymbols)
-    lengths = np.diff(bounds)
-    first = np.zeros(len(arcs), bool)
-    first[bounds[:-1][lengths > 0]] = True
-    # State k + 1 is the one that arc k enters; the start has the first arc of every path.
-    leaves = np.where(first, 0, np.arange(len(arcs)))
-    order = np.argsort(leaves, kind="stable")
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(leaves, minlength=len(arcs) + 1))))
-    kept = arcs[order]
-    final = np.full(len(arcs) + 1, f.semiring.zero, f.semiring.dtype)
-    ends = bounds[1:][lengths > 0]
-    final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
-    if (lengths == 0).any():
-        final[0] = f.final[f.start]
-    return f.with_trusted(
-        offsets=offsets.astype(np.int64),
-        ilabel=f.ilabel[kept],
-        olabel=f.olabel[kept],
-        nextstate=(order + 1).astype(np.int32),
-        weight=f.weight[kept],
-        final=final,
-        start=0,
-    )

@@ -56,6 +56,34 @@ def paths_of(f: Fst, bounds: I64, arcs: I64) -> list[Path]:
     ]
 
 
+def chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
+    """The machine in which each path is a chain from the start, which all share."""
+    if len(bounds) == 1:
+        return Fst.empty(f.semiring, f.isymbols, f.osymbols)
+    lengths = np.diff(bounds)
+    first = np.zeros(len(arcs), bool)
+    first[bounds[:-1][lengths > 0]] = True
+    # State k + 1 is the one that arc k enters; the start has the first arc of every path.
+    leaves = np.where(first, 0, np.arange(len(arcs)))
+    order = np.argsort(leaves, kind="stable")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(leaves, minlength=len(arcs) + 1))))
+    kept = arcs[order]
+    final = np.full(len(arcs) + 1, f.semiring.zero, f.semiring.dtype)
+    ends = bounds[1:][lengths > 0]
+    final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
+    if (lengths == 0).any():
+        final[0] = f.final[f.start]
+    return f.with_trusted(
+        offsets=offsets.astype(np.int64),
+        ilabel=f.ilabel[kept],
+        olabel=f.olabel[kept],
+        nextstate=(order + 1).astype(np.int32),
+        weight=f.weight[kept],
+        final=final,
+        start=0,
+    )
+
+
 def _strings(labels: I32, bounds: I64) -> list[tuple[int, ...]]:
     """The labels of each path without epsilons."""
     kept = labels != EPS

@@ -8,7 +8,7 @@ from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums import _kernels as kernels
 from holdfast.automata.path_sums.distances import costs_of, least_costs
-from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure.connecting import connect, with_arcs
 
 ROUNDING = 2.0**-45
 """Relative rounding error of a sum: sums closer than this are equal."""
@@ -36,11 +36,11 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
         raise invalid("number of states", max_states, "1 or more")
     if not f.num_states:
         return f
-    weight, final = costs_of(f)
+    weight, ends = costs_of(f)
     to, onward = least_costs(f), least_costs(f, reverse=True)
     limit = onward[f.start] + threshold
     kept_arc, kept_final = kernels.within(
-        f.offsets, f.nextstate, weight, final, to, onward, limit, ROUNDING
+        f.offsets, f.nextstate, weight, ends, to, onward, limit, ROUNDING
     )
     if max_states is not None and max_states < f.num_states:
         worse = np.argsort(to + onward, kind="stable")[max_states:]
@@ -48,16 +48,5 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
         kept_state[worse] = False
         kept_arc &= kept_state[f.source] & kept_state[f.nextstate]
         kept_final &= kept_state
-    if kept_arc.all() and kept_final.all():
-        return connect(f)
-    arc = np.flatnonzero(kept_arc)
-    return connect(
-        f.with_trusted(
-            offsets=np.concatenate(([0], np.cumsum(kept_arc)))[f.offsets],
-            ilabel=f.ilabel[arc],
-            olabel=f.olabel[arc],
-            nextstate=f.nextstate[arc],
-            weight=f.weight[arc],
-            final=np.where(kept_final, f.final, f.semiring.zero).astype(f.semiring.dtype),
-        )
-    )
+    final = np.where(kept_final, f.final, f.semiring.zero).astype(f.semiring.dtype)
+    return connect(with_arcs(f, kept_arc).with_trusted(final=final))

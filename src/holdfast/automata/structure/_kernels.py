@@ -41,16 +41,14 @@ def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
     """States from which a final state can be reached: bool[V]."""
     marked = is_final.copy()
     waiting = np.empty(len(marked) + 1, np.int32)
-    count = mark_leading(offsets, nextstate, 0, len(marked), marked, waiting)
+    count = mark_leading(offsets, nextstate, marked, waiting)
     mark_rest(offsets, nextstate, marked, waiting, count)
     return marked
 
 
 @graph_walk
-def mark_leading(
-    offsets: Any, nextstate: Any, begin: int, end: int, marked: Any, waiting: Any
-) -> int:
-    """Mark the states begin:end with an arc into a marked one, the last first; the others wait.
+def mark_leading(offsets: Any, nextstate: Any, marked: Any, waiting: Any) -> int:
+    """Mark the states with an arc into a marked one, the last first; the others wait.
 
     Most arcs of most machines lead to higher states, and most states reach a final one. There is no branch
     that asks whether an arc does: nobody could guess it.
@@ -58,18 +56,17 @@ def mark_leading(
     Args:
         offsets: [V + 1] of the machine.
         nextstate: [E] of the machine.
-        begin: the first state.
-        end: one past the last.
         marked: [V] which states are marked.
-        waiting: [> end - begin] is set to those that are not, descending.
+        waiting: [> V] is set to those that are not, descending.
 
     Returns:
         How many wait.
     """
     hits = np.zeros(1, np.int32)
     count = 0
-    while end > begin:
-        first = max(end - SWEPT, begin)
+    end = len(marked)
+    while end > 0:
+        first = max(end - SWEPT, 0)
         low = np.uint64(offsets[first])
         arcs = np.uint64(offsets[end]) - low
         if arcs + np.uint64(1) > len(hits):

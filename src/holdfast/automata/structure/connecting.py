@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.automata.fst import Fst
+import numpy as np
+
+from holdfast.automata.fst import I64, Fst
 from holdfast.automata.structure import _kernels as kernels
 from holdfast.automata.structure.reachability import Bools, accessible, coaccessible
 
@@ -14,12 +16,13 @@ def connect(f: Fst) -> Fst:
     one if nothing is left.
     """
     keep = _on_paths(f)
-    if keep.all():
-        return f
-    if not keep.any():
-        return Fst.empty(f.semiring, f.isymbols, f.osymbols)
+    return f if keep.all() else with_states(f, keep)[0]
+
+
+def with_states(f: Fst, keep: Bools) -> tuple[Fst, I64]:
+    """The machine of some states, none or the start among them, and the arcs of `f` that are left."""
     offsets, arc, number = kernels.kept_arcs(f.offsets, f.nextstate, keep)
-    return f.with_trusted(
+    machine = f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
         olabel=f.olabel[arc],
@@ -27,6 +30,20 @@ def connect(f: Fst) -> Fst:
         weight=f.weight[arc],
         final=f.final[keep],
         start=int(number[f.start]),
+    )
+    return machine, arc
+
+
+def with_arcs(f: Fst, keep: Bools) -> Fst:
+    """The machine of some of its arcs and all states."""
+    if keep.all():
+        return f
+    return f.with_trusted(
+        offsets=np.concatenate(([0], np.cumsum(keep)))[f.offsets],
+        ilabel=f.ilabel[keep],
+        olabel=f.olabel[keep],
+        nextstate=f.nextstate[keep],
+        weight=f.weight[keep],
     )
 
 

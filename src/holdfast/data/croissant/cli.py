@@ -128,19 +128,14 @@ def migrate(
     /,
     *,
     out: NewDescription = None,
-    to: Literal["1.0", "1.1"] = "1.1",
     overwrite: Overwrite = False,
     access: AccessOptions = AccessOptions(),
 ) -> Answer:
-    """Convert a description to a newer version of the format; without --out, list the changes only.
-
-    Args:
-        to: Version of the Croissant format.
-    """
+    """Convert a description to the newest version of the format; without --out, list the changes only."""
     from holdfast.data.croissant.document.reading import read_document
     from holdfast.data.croissant.evolving import migrating
 
-    made = migrating.migrate(read_document(description, access.build()), to)
+    made = migrating.migrate(read_document(description, access.build()))
     written = {}
     if out is not None:
         made.write(out, overwrite=overwrite)

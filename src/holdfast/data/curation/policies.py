@@ -118,11 +118,10 @@ def _eigenvectors(values: FloatArray, k: int, rng: np.random.Generator) -> list[
     for i in range(1, n + 1):
         e[1:, i] = np.logaddexp(e[1:, i - 1], logs[i - 1] + e[:-1, i - 1])
     chosen = []
-    wanted = k
     for i in range(n, 0, -1):
-        if wanted == 0:
+        if k == 0:
             break
-        if np.log(rng.random()) < logs[i - 1] + e[wanted - 1, i - 1] - e[wanted, i]:
+        if np.log(rng.random()) < logs[i - 1] + e[k - 1, i - 1] - e[k, i]:
             chosen.append(i - 1)
-            wanted -= 1
+            k -= 1
     return chosen

@@ -62,9 +62,9 @@ def knn_shapley(
     squares = (x**2).sum(axis=1)
     total = np.zeros(n)
     for start in range(0, len(x_test), _ROWS):
-        block = x_test[start : start + _ROWS]
-        order = np.argsort(_squared_distances(block, x, squares), axis=1, kind="stable")
-        hit = (y[order] == y_test[start : start + _ROWS, None]).astype(float)
+        rows = slice(start, start + _ROWS)
+        order = np.argsort(_squared_distances(x_test[rows], x, squares), axis=1, kind="stable")
+        hit = (y[order] == y_test[rows, None]).astype(float)
         values = np.empty_like(hit)
         values[:, -1] = hit[:, -1] * min(k, n) / (n * k)
         steps = (hit[:, :-1] - hit[:, 1:]) * factor

@@ -52,7 +52,7 @@ def doubtful_labels(
     for train, held_out in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, label):
         p[held_out] = Classifier.fit(x[train], label[train], c).probabilities(x[held_out])
     rows = np.arange(len(x))
-    given = p[rows, label].copy()
+    given = p[rows, label]
     confidence = np.array([p[label == each, each].mean() for each in range(len(classes))])
     p[rows, label] = -1.0
     lead = p.max(axis=1) - given

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -76,7 +76,6 @@ class Console:
 
     snapshots: Snapshots
     watcher: Watcher | None
-    exporter: metrics.Exporter = field(default_factory=metrics.Exporter)
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -140,7 +139,7 @@ def _add_data(app: FastAPI, console: Console) -> None:
     def exposition() -> Response:
         status = None if console.watcher is None else console.watcher.status()
         text = console.snapshots.answer(
-            lambda it: console.exporter.text(it.kept("metrics", metrics.measure), status)
+            lambda it: metrics.exposition(it.kept("metrics", metrics.measure), status)
         )
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 

@@ -29,20 +29,10 @@ EVENT = "time_s check severity xid message"  # Columns of a health event, as it 
 
 def node_section(analysis: Analysis) -> Section:
     """All nodes: the lemon ranking where jobs ran, else their outages and events."""
-    log = analysis.log
-    if analysis.outages is None and analysis.status.attempts:
-        (section,) = analysis.lemons.sections()
-        return replace(section, tables=[analysis.lemons.table(analysis.lemons.nodes)], how=None)
     if analysis.outages is not None:
         return replace(analysis.outages.section(), id="lemons")
-    data = log.arrow(
-        f"""SELECT node, max(state) AS state, sum(events) AS events FROM (
-            SELECT node, state, 0 AS events FROM {log.table("nodes")}
-            UNION ALL SELECT node, NULL, 1 FROM {log.table("health")}
-        ) AS named GROUP BY node ORDER BY events DESC, node"""
-    )
-    tables = [table(data, "node state events", empty="No node is known.")]
-    return Section("lemons", "Which nodes are known?", f"{counted(len(data), 'node')}.", [], tables)
+    (section,) = analysis.lemons.sections()
+    return replace(section, tables=[analysis.lemons.table(analysis.lemons.nodes)], how=None)
 
 
 def node(analysis: Analysis, node: str) -> Page | None:

@@ -1,32 +1,22 @@
 """The figures of a fleet in Prometheus' text format, for `/metrics`.
 
-`measure` takes the figures from an analysis, once a generation of the store; an `Exporter` writes them
-at each scrape into a registry of its own.
+`measure` takes the figures from an analysis, once a generation of the store; `exposition` writes them at
+each scrape.
 
 Names, units and types follow Prometheus' conventions, with one exception: times that an operator
 thinks of in hours (`holdfast_mttf_hours`, GPU-hours) stay in hours. Bounds of an estimate are metrics
 of their own (`..._lower`, `..._upper`), because a sum over a label `bound` would mean nothing.
 
-**Counters** count from the beginning of the store and only grow, which the store by itself does not
-promise: a failure without a cause finds one when its health event is read later, and then moves from
-one label to another. Prometheus would take the smaller number for a restart and count everything
-again. So
-
-- a failure with a cause counts at once, one without a cause only when no check can explain it any more
-  (`check_after_s` after its end); until then it counts in `holdfast_node_failures_undecided`;
-- an exporter never shows less than it has shown; a count that was shown and moved stays until the
-  store has caught up. It begins anew with a store that has fewer commits than before.
+Counts of the log are **gauges**, not counters: a failure without a cause finds one when its health event is
+read later, and then moves from one label to another. Prometheus would take the smaller number for a restart
+and count everything again.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -53,35 +43,30 @@ Values = dict[Labels, float]
 METRICS = parse_config(Path(__file__).with_name("metrics.toml"), "the metrics")
 
 
-@dataclass(frozen=True)
-class Measures:
-    """The figures of one generation of a store."""
-
-    commits: int
-    # Metric -> labels -> value, of all that do not depend on the time of the scrape
-    values: Mapping[str, Values]
-    # When each failure without a cause is past any check that could explain it, ascending
-    unexplained_due_s: tuple[float, ...]
-    recent_due_s: tuple[float, ...]  # The same of the recent ones
-
-
-def measure(analysis: Analysis) -> Measures:
+def measure(analysis: Analysis) -> dict[str, Values]:
     """Take the figures of a log.
 
     Args:
         analysis: of the log; it keeps what it computes for the console's pages.
+
+    Returns:
+        Metric -> labels -> value.
 
     Raises:
         StoreError: if a file of the store is missing.
     """
     log, facts = analysis.log, analysis.log.store.facts
     counts = facts.get("counts", {})
-    known, due = _causes(analysis)
-    since, introduced = log.end_s - RECENT_S, analysis.introduced
-    values: dict[str, Values] = {
+    known, introduced = _causes(analysis), analysis.introduced
+    since = log.end_s - RECENT_S
+    recent = {labels: sum(s >= since for s in ends) for labels, ends in known.items()}
+    failures, none = sum(map(len, known.values())), (UNATTRIBUTED, UNKNOWN_DOMAIN)
+    return {
         "build_info": {(__version__,): 1},
         "node_failures": {labels: len(moments) for labels, moments in known.items()},
-        "recent_failures": {(): sum(m >= since for each in known.values() for m in each)},
+        "unattributed_share": {(): len(known[none]) / failures} if failures else {},
+        "recent_failures": {(): sum(recent.values())},
+        "recent_unattributed_failures": {(): recent[none]},
         "failure_rate_min_gpus": {(): analysis.min_gpus},
         "node_days": {(): 0.0 if analysis.mttf is None else analysis.mttf.model.node_days_},
         "check_first_seen_timestamp_seconds": {(r["check"],): r["first_s"] for r in introduced},
@@ -93,28 +78,20 @@ def measure(analysis: Analysis) -> Measures:
         **_rates(analysis),
         **(_of_attempts(analysis) if analysis.status.attempts else {"gpu_hours": {(): 0.0}}),
     }
-    late = (each for each in due if each >= since + log.assumptions.check_after_s)
-    return Measures(int(facts.get("commits", 0)), values, tuple(due), tuple(late))
 
 
-def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]:
-    """Ends of the failures by (cause, domains); due times of those without a cause, ascending."""
+def _causes(analysis: Analysis) -> dict[Labels, list[float]]:
+    """Ends of the failures by (cause, domains), those without a cause first."""
     log = analysis.log
-    by_cause: dict[Labels, list[float]] = {}
-    due = []
-    for row in [] if analysis.outages is None else analysis.outages.rows:
-        if row["label"] != UNATTRIBUTED:
-            by_cause.setdefault((row["label"], UNKNOWN_DOMAIN), []).append(row["stop_s"])
-        else:
-            due.append(row["stop_s"])
+    by_cause: dict[Labels, list[float]] = {(UNATTRIBUTED, UNKNOWN_DOMAIN): []}
+    rows = [] if analysis.outages is None else analysis.outages.rows
     if analysis.outages is None:
-        for row in log.rows(f"SELECT symptom, label, stop_s FROM {infrastructure_failures(log)}"):
-            if row["symptom"] == UNATTRIBUTED:
-                due.append(row["stop_s"] + log.assumptions.check_after_s)
-            else:
-                domains = ",".join(log.taxonomy.symptoms[row["symptom"]].domains)
-                by_cause.setdefault((row["label"], domains), []).append(row["stop_s"])
-    return dict(sorted(by_cause.items())), sorted(due)
+        rows = log.rows(f"SELECT symptom, label, stop_s FROM {infrastructure_failures(log)}")
+    for row in rows:
+        symptom = log.taxonomy.symptoms.get(row.get("symptom", UNATTRIBUTED))
+        domains = ",".join(symptom.domains) if symptom else UNKNOWN_DOMAIN
+        by_cause.setdefault((row["label"], domains), []).append(row["stop_s"])
+    return by_cause
 
 
 def _rates(analysis: Analysis) -> dict[str, Values]:
@@ -187,78 +164,42 @@ def _last_events(analysis: Analysis) -> Values:
     return found
 
 
-@dataclass
-class Exporter:
-    """Writes the metrics of the snapshots of one console; keeps what its counters have shown."""
+def exposition(values: Mapping[str, Values], status: WatchStatus | None = None) -> bytes:
+    """The metrics in Prometheus' text format 0.0.4.
 
-    clock: Callable[[], float] = time.time  # Epoch seconds now
-    _shown: dict[tuple[str, Labels], float] = field(default_factory=dict)
-    _commits: int = 0
-    _lock: Lock = field(default_factory=Lock)
+    Args:
+        values: of `measure`.
+        status: how the watching of the logs goes; None: nothing is watched.
 
-    def text(self, measures: Measures, status: WatchStatus | None = None) -> bytes:
-        """The metrics in Prometheus' text format 0.0.4.
-
-        Args:
-            measures: of the generation of the store to show.
-            status: how the watching of the logs goes; None: nothing is watched.
-
-        Raises:
-            MissingExtraError: if prometheus-client is not installed.
-        """
-        try:
-            from prometheus_client.exposition import generate_latest
-        except ImportError as error:
-            raise MissingExtraError("prometheus-client", "console") from error
-        values = {**measures.values, **_decided(measures, self.clock())}
-        if status is not None:
-            polled: Values = {} if status.last_poll_s is None else {(): status.last_poll_s}
-            values["watch_last_poll_timestamp_seconds"] = polled
-            values["watch_rows"] = {(): status.rows}
-            values["watch_problems"] = {(): len(status.problems)}
-        with self._lock:
-            if measures.commits < self._commits:
-                self._shown.clear()
-            self._commits = measures.commits
-            families = list(self._families(values, status is not None))
-        registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one
-        return bytes(generate_latest(registry))
-
-    def _families(self, values: Mapping[str, Values], watched: bool) -> Iterable[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for name, about in METRICS.items():
-            if name.startswith("watch_") and not watched:
-                continue
-            helps = {name: about["help"]}
-            for end in ("lower", "upper") if about["type"] == "estimate" else ():
-                helps[f"{name}_{end}"] = (
-                    f"{end.title()} end of the 95 % interval of holdfast_{name}."
-                )
-            counts = about["type"] == "counter"
-            for each, text in helps.items():
-                family = CounterMetricFamily if counts else GaugeMetricFamily
-                made = family(f"holdfast_{each}", text, labels=about["labels"])
-                for key, value in values.get(each, {}).items():
-                    made.add_metric(key, float(self._grow(each, key, value) if counts else value))
-                yield made
-
-    def _grow(self, name: str, labels: Labels, value: float) -> float:
-        """The value of a counter: never less than it was."""
-        grown = max(value, self._shown.get((name, labels), 0.0))
-        self._shown[name, labels] = grown
-        return grown
+    Raises:
+        MissingExtraError: if prometheus-client is not installed.
+    """
+    try:
+        from prometheus_client.exposition import generate_latest
+    except ImportError as error:
+        raise MissingExtraError("prometheus-client", "console") from error
+    if status is not None:
+        polled: Values = {} if status.last_poll_s is None else {(): status.last_poll_s}
+        watched: dict[str, Values] = {"watch_last_poll_timestamp_seconds": polled}
+        watched |= {"watch_rows": {(): status.rows}, "watch_problems": {(): len(status.problems)}}
+        values = {**values, **watched}
+    families = list(_families(values, status is not None))
+    registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one
+    return bytes(generate_latest(registry))
 
 
-def _decided(m: Measures, now_s: float) -> dict[str, Values]:
-    """What depends on the time: failures that no check can explain any more."""
-    none, recent = (bisect_right(due, now_s) for due in (m.unexplained_due_s, m.recent_due_s))
-    failures = m.values["node_failures"]
-    decided = none + sum(failures.values())
-    return {
-        "node_failures": {**failures, (UNATTRIBUTED, UNKNOWN_DOMAIN): none},
-        "node_failures_undecided": {(): len(m.unexplained_due_s) - none},
-        "unattributed_share": {(): none / decided} if decided else {},
-        "recent_failures": {(): m.values["recent_failures"][()] + recent},
-        "recent_unattributed_failures": {(): recent},
-    }
+def _families(values: Mapping[str, Values], watched: bool) -> Iterable[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for name, about in METRICS.items():
+        if name.startswith("watch_") and not watched:
+            continue
+        helps = {name: about["help"]}
+        for end in ("lower", "upper") if about["type"] == "estimate" else ():
+            helps[f"{name}_{end}"] = f"{end.title()} end of the 95 % interval of holdfast_{name}."
+        family = CounterMetricFamily if about["type"] == "counter" else GaugeMetricFamily
+        for each, text in helps.items():
+            made = family(f"holdfast_{each}", text, labels=about["labels"])
+            for key, value in values.get(each, {}).items():
+                made.add_metric(key, float(value))
+            yield made

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.fleet.formats.columns import Column, flat, limits, with_cluster
+from holdfast.fleet.formats.columns import Column, flat, limits, replaced, whole, with_cluster
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import REJECTS
 
@@ -36,6 +36,8 @@ MOST_NODES = 1_000_000
 MOST_PER_NODE = {"gpus": 1_000, "cpus": 100_000}
 # A machine whose own clock was never set must not reject every row: it is at least this late.
 RELEASED_S = 1_798_761_600  # 2027-01-01
+
+SEVERAL = "node is a list or a part of one: name one node per row"
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -52,7 +54,6 @@ class ReadOptions:
     # Zone of times that are written without one (sacct prints local time)
     timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     cluster: str = ""  # Cluster name for formats that do not carry one
-    delimiter: str | None = None  # Field delimiter of sacct text; None: detect
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
 
@@ -91,7 +92,14 @@ class Format:
                 _require_times(path, columns)
             tables = clean(batch.tables, batch.lines, path)
             tables = {name: with_cluster(table, options.cluster) for name, table in tables.items()}
-            yield replace(batch, tables=tables)
+            facts = dict(batch.facts)
+            if "attempts" in tables:
+                nodes = tables["attempts"]["nodes"]
+                facts["unreadable_node_lists"] = nodes.null_count
+                if nodes.null_count:  # as if there were none
+                    known = pc.coalesce(whole(nodes), pa.scalar([], nodes.type))
+                    tables["attempts"] = replaced(tables["attempts"], "nodes", known)
+            yield replace(batch, tables=tables, facts=facts)
 
 
 def _require_times(path: Path, columns: list[str]) -> None:
@@ -115,9 +123,9 @@ def _require_times(path: Path, columns: list[str]) -> None:
 def faults(table: pa.Table) -> pa.Array:
     """Why each row of a table of the store cannot be, shape ``[n]``; null: it can.
 
-    Checks the columns of `schema.TABLES` that the table has: times from 1990 to 2100 and not in the
-    future, an end after its start, a start after its submission, counts and durations that fit the
-    column and each other.
+    Checks the columns of `schema.TABLES` that the table has: one node per row, times from 1990 to 2100 and
+    not in the future, an end after its start, a start after its submission, counts and durations that fit
+    the column and each other.
     """
     # As doubles no sum overflows; whole numbers of a log that can be are exact. Null is not a number,
     # and of what is not a number no comparison is true.
@@ -130,6 +138,9 @@ def faults(table: pa.Table) -> pa.Array:
             column = pc.if_else(pc.is_nan(column), np.inf, column)
         rows[name] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     reasons = pa.nulls(len(table), pa.string())
+    if "node" in table.column_names:
+        lists = pc.match_substring_regex(flat(table["node"]), r"[\[\],]")
+        reasons = pc.if_else(pc.fill_null(lists, False), SEVERAL, reasons)
     for fails, reason in _impossible(rows, table.schema):
         if fails.any():
             reasons = pc.if_else(pc.and_(fails, pc.is_null(reasons)), reason, reasons)

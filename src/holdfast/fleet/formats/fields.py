@@ -44,7 +44,7 @@ _DURATION = re.compile(
 )
 _OF_GPUS = re.compile(r"(?:gres[/:])?gpu[:=]")
 _GRES_GPU = re.compile(
-    r"^(?:gres[/:])?gpu(?::(?P<type>[^:=(]+?))?(?:[:=](?P<count>\d+[KMG]?))?(?:\(.*\))?$"
+    r"^(?:gres[/:])?gpu(?::(?P<type>[^:=(]+?))?(?:[:=](?P<count>\d+))?(?:\(.*\))?$"
 )
 
 
@@ -247,19 +247,14 @@ def gpus_of(text: str) -> int | None:
                 return -1
             continue
         kind, count = match["type"], match["count"]
-        if kind is not None and count is None and re.fullmatch(r"\d+[KMG]?", kind):
+        if kind is not None and count is None and kind.isdecimal():
             kind, count = None, kind
-        amount = _count(count) if count else 1
+        amount = int(count) if count else 1
         if kind is None:
             total = (total or 0) + amount
         else:
             typed += amount
     return typed if total is None else max(total, typed)
-
-
-def _count(text: str) -> int:
-    scale = {"K": 1024, "M": 1024**2, "G": 1024**3}
-    return int(text[:-1]) * scale[text[-1]] if text[-1] in scale else int(text)
 
 
 # --- Health events -------------------------------------------------------------------------------

@@ -35,9 +35,10 @@ def parse_hosts(values: Column) -> pa.Array:
     """Host lists (``node[1-4,7]``) expanded and sorted: a list of strings per row.
 
     Returns:
-        an empty list for ``None assigned`` and blanks; null for a list that is cut off or is none.
+        an empty list for ``None assigned`` and blanks; null for a list that is cut off or is none. What
+        reads a batch counts those (`Format.batches`).
     """
-    texts = coded(values)
+    texts = coded(pc.fill_null(flat(values), ""))
     with _LOCK:  # readers of several blocks share the codes
         if len(_LISTS) > _KEPT_LISTS:
             _LISTS.clear()

@@ -282,23 +282,17 @@ class Header:
     line: bytes  # As printed, without the line's end
 
 
-def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
-    """The header of a log, or None if the bytes begin with none.
-
-    Args:
-        head: the first bytes of the source.
-        delimiter: as given to `sacct --delimiter`; None: what stands between the first two columns.
-    """
+def find_header(head: bytes) -> Header | None:
+    """The header of a log, or None if its first bytes begin with none."""
     body = head.removeprefix(b"\xef\xbb\xbf")
     skipped = len(head) - len(body)
     stripped = body.lstrip(b" \t\r\n")
     blank = body[: len(body) - len(stripped)]
     line, newline, _ = stripped.partition(b"\n")
     text = line.decode(errors="replace").rstrip("\r")
+    delimiter = _delimiter(text)
     if delimiter is None:
-        delimiter = _delimiter(text)
-        if delimiter is None:
-            return None
+        return None
     printed = [name.strip() for name in text.split(delimiter)]
     # A column that a later Slurm adds keeps its name and may hold anything but a line break.
     names = [CANONICAL.get(name.lower(), name) for name in printed]
@@ -319,25 +313,25 @@ def _delimiter(text: str) -> str | None:
     return match[2] if match[2].strip() or match[2] == "\t" else None
 
 
-def looks_headerless(head: bytes, delimiter: str | None = None) -> bool:
+def looks_headerless(head: bytes) -> bool:
     """Whether the first line is a row of `sacct --noheader`: a job number, a state, a time or exit code."""
     line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
-    first, *fields = line.rstrip("\r").split(delimiter or "|")
+    first, *fields = line.rstrip("\r").split("|")
     states = any(len(field) > 2 and state_of(field) is not None for field in fields)
     return bool(_JOB_ID.match(first) and states and any(map(_TIME_OR_EXIT.fullmatch, fields)))
 
 
-def header_of(path: Path, delimiter: str | None) -> Header:
+def header_of(path: Path) -> Header:
     """The header of the log in `path`.
 
     Raises:
         InputError: if there is none, or a column is missing that every analysis needs.
     """
     head = first_bytes(path)
-    header = find_header(head, delimiter)
+    header = find_header(head)
     if header is None:
         code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
-        if looks_headerless(head, delimiter):
+        if looks_headerless(head):
             code, problem = "missing-header", "this looks like sacct without a header"
         raise InputError(
             problem,

@@ -29,7 +29,6 @@ from holdfast.fleet.formats.fields import (
     BLANKS,
     are_local,
     duration_s,
-    gpus_of,
     is_blank,
     parse_duration,
     parse_exit_code,
@@ -333,10 +332,6 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
         hit = jobs[owner[steps_owned[flags[steps_owned]]]]
         flags[hit] = True
     columns = _job_columns(raw, options)
-    unreadable = columns["nodes"].null_count if "nodes" in columns else 0
-    if unreadable:  # as if there were none
-        nodes = columns["nodes"]
-        columns["nodes"] = pa.ListArray.from_arrays(nodes.offsets, nodes.values)
     columns |= {f"{name.lower()}_s": values for name, values in times.items()}
     columns |= dict(zip(("exit_code", "exit_signal"), codes.get("ExitCode", ()), strict=False))
     columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
@@ -344,8 +339,7 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     attempts = table_of(ATTEMPTS, columns, len(raw), codes=True)
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
-    facts = {"unreadable_node_lists": unreadable}
-    facts["local_times"] = sum(are_local(raw[name]) for name in times)
+    facts = {"local_times": sum(are_local(raw[name]) for name in times)}
     places = {"attempts": pa.array(lines[jobs], pa.int64())}
     return Batch({"attempts": attempts, "steps": early}, 0, len(steps), facts, places)
 
@@ -435,7 +429,7 @@ def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
         lengths = pc.list_value_length(columns["nodes"]).cast(pa.int32())
         columns["node_count"] = pc.coalesce(columns["node_count"], lengths)
     columns["cpus"] = _cpus(raw)
-    columns["gpus"] = _gpus(raw, columns["node_count"])
+    columns["gpus"] = _gpus(raw)
     return columns
 
 
@@ -478,26 +472,10 @@ def _cpus(raw: pa.Table) -> pa.Array:
     return pc.coalesce(pc.if_else(none, asked, allocated), allocated, asked)
 
 
-def _gpus(raw: pa.Table, node_count: pa.Array) -> pa.Array:
+def _gpus(raw: pa.Table) -> pa.Array:
     """GPUs allocated; requested ones where nothing is allocated yet."""
-
-    def column(name: str) -> pa.Array:
-        if name not in raw.column_names:
-            return pa.nulls(len(raw), pa.int32())
-        return parse_gpus(raw[name])
-
-    # A site that does not track gres/gpu as a TRES still prints AllocGRES (before Slurm 20.11).
-    allocated = pc.max_element_wise(column("AllocTRES"), column("AllocGRES"))
-    found = pc.coalesce(allocated, column("ReqTRES"))
-    if "ReqGRES" not in raw.column_names:
-        return found
-    asked = column("ReqGRES")
-    a_node = _true(pc.starts_with(flat(raw["ReqGRES"]), "PER_NODE:"))
-    per_node = by_distinct(
-        raw["ReqGRES"], lambda text: gpus_of(text.removeprefix("PER_NODE:")), pa.int32()
-    )
-    each = pc.multiply(per_node.cast(pa.int64()), pc.fill_null(node_count, 1))
-    return pc.coalesce(found, pc.if_else(pa.array(a_node), each, asked))
+    have = [name for name in ("AllocTRES", "ReqTRES") if name in raw.column_names]
+    return pc.coalesce(pa.nulls(len(raw), pa.int32()), *(parse_gpus(raw[name]) for name in have))
 
 
 def _unless_blank(text: str) -> str | None:
@@ -561,7 +539,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
-    header = header_of(path, options.delimiter)
+    header = header_of(path)
     kinds = dict(_KINDS)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:

@@ -211,13 +211,13 @@ def _read_mapped(path: Path, options: ReadOptions) -> Iterator[Batch]:
     if is_parquet:
         yield from _batches(layout, path, options, Rejects(str(path)), _parquet(path, layout))
         return
-    header = header_at(path, layout.delimiter or options.delimiter)
+    header = header_at(path, layout.delimiter)
     _check_columns(path, layout, header.names)
     yield from _read_text(path, layout, options, header)
 
 
 def _read_shipped(layout: Layout, path: Path, options: ReadOptions) -> Iterator[Batch]:
-    header = header_at(path, options.delimiter)
+    header = header_at(path)
     if not layout.fits(header.names):
         raise InputError(
             f"this is not a file of {layout.describes}",
@@ -398,7 +398,7 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
         return array if name == "time_s" else pc.floor(array).cast(pa.int64())
     if pa.types.is_list(kind):
         if pa.types.is_nested(array.type):
-            return array.cast(kind)
+            return pc.coalesce(array.cast(kind), pa.scalar([], kind))
         if name == "preempts":
             return by_distinct(texts(array), _names, kind)
         return parse_hosts(texts(array))

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from holdfast.fleet import attribution
-from holdfast.fleet.failures import clusters, counts_by_size
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons, no_nodes
-from holdfast.fleet.node_time import larger_than
-from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
+from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
-from holdfast.numbers import brief, counted
-from holdfast.stats import clopper_pearson_interval, weighted_poisson_interval
+from holdfast.numbers import counted
+from holdfast.stats import clopper_pearson_interval
 
-# A rate of large attempts is used alone from so many failures on, and only if it differs.
-FIRM_FAILURES = 20
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
 # Repairs are of two kinds if a split of log durations explains this share of their variance and the
@@ -48,47 +44,18 @@ def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings
         outages: of `outage_times`.
         findings: where estimates and assumptions are recorded.
     """
-    rate = _rate(log, findings)
-    if not rate:
+    fitted = Analysis(log).mttf
+    if fitted is None or not fitted.model.failures_:
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
+    model = fitted.model
+    rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
+    interval = ends[0], ends[1]
+    key = "failures.rate_per_node_day"
+    rate = findings.found(key, rounded(rate), model.failures_, interval)
     components = _components(log, outages, findings)
     nodes = set(hosts_of(names) or ()) if names else set()
     return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
-
-
-# --- The rate ------------------------------------------------------------------------------------
-
-
-def _rate(log: FleetLog, findings: Findings) -> float:
-    """The rate of attempts above the size that the fleet's assumptions name, or of all.
-
-    In small attempts a failure is easily the user's own, so the rate of large ones counts where it
-    differs and is firm; else all attempts tell more.
-    """
-    size = log.assumptions.min_gpus
-    used = everything = _rate_above(log, 0) or (0, 0.0, (0.0, math.inf))
-    large = _rate_above(log, size) if size else None
-    if large and (large[2][0] > everything[2][1] or large[2][1] < everything[2][0]):
-        used = large if large[0] >= FIRM_FAILURES else everything
-        findings.note(
-            f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
-            f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
-        )
-    return findings.found("failures.rate_per_node_day", rounded(used[1]), used[0], used[2])
-
-
-def _rate_above(log: FleetLog, min_gpus: int) -> tuple[int, float, Interval] | None:
-    """(failures, rate, interval) of attempts with more than `min_gpus` GPUs; None if none ran."""
-    sizes = counts_by_size(log, min_gpus)
-    count, days = (sum(row[name] for row in sizes) for name in ("failures", "node_days"))
-    if not days:
-        return None
-    return (
-        count,
-        count / days,
-        weighted_poisson_interval(clusters(log, larger_than(min_gpus)), days),
-    )
 
 
 # --- Components ----------------------------------------------------------------------------------

@@ -20,15 +20,13 @@ from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import executions, job_runs
 from holdfast.fleet.simulation.records import Array, Records
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
-from holdfast.numbers import brief, counted, duration, percent
+from holdfast.numbers import counted, duration, percent
 from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interval, shrink
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
 # Shorter logs tell no hours of the day, no days of the week.
 DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
-# Hourly arrivals that vary so many times more than a Poisson process are called bursts.
-BURSTS = 3.0
 # A size with as many completed jobs stands alone; one with fewer leans on the other sizes.
 FIRM_EVENTS = 20
 WIDEST = 5.0  # Spread of log t beyond which a mean, exp(12) medians, is no estimate
@@ -139,40 +137,15 @@ def _arrivals(
     by_hour, by_day = weights
     shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
     weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
-    bursts = _bursts(those, by_hour, by_day)
-    interval = poisson_interval(arrival_s.size / bursts, days * weight / bursts)
+    interval = poisson_interval(arrival_s.size, days * weight)
     rate = rounded(arrival_s.size / days / weight)
     jobs_per_day = findings.found("workload.jobs_per_day", rate, arrival_s.size, interval)
-    if bursts > BURSTS:
-        findings.note(
-            f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
-            "a Poisson process, which is what is simulated. Simulated waits are too short."
-        )
     return jobs_per_day, by_hour, by_day
 
 
 def _place(hour: Array, size: int) -> Array:
     """The hour of the day (24) or the day of the week (7) of hours since 1970, a Thursday."""
     return hour % 24 if size == 24 else (hour // 24 + 3) % 7
-
-
-def _bursts(those: Cohort, by_hour: tuple[float, ...], by_day: tuple[float, ...]) -> float:
-    """How many times the counts in bins of an hour vary as much as a Poisson process would.
-
-    A log of less than a day is cut into 24 bins.
-    """
-    width = min(HOUR_S, (those.end_s - those.begin_s) / 24)
-    bins = int((those.end_s - those.begin_s) / width)  # the last one may be cut short: left out
-    place = ((those.runs.arrival_s - those.begin_s) / width).astype(np.int64)
-    counts = np.bincount(place[place < bins], minlength=bins)
-    hour = ((those.begin_s + (np.arange(bins) + 0.5) * width) // HOUR_S).astype(np.int64)
-    shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
-    expected = counts.sum() * shape / shape.sum()
-    firm = expected > 0.5
-    if firm.sum() < 2:
-        return 1.0
-    excess = ((counts - expected) ** 2 / np.maximum(expected, 1e-9))[firm].sum()
-    return max(float(excess) / (int(firm.sum()) - 1), 1.0)
 
 
 def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[float, ...]:

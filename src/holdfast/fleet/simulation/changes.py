@@ -4,8 +4,8 @@ A change is one or more edits joined by ``;``, made in their order:
 
     KEY=VALUE      set            checkpoint.interval=30m   scheduler.policy=fcfs
     KEY*FACTOR     scale          failure_rate*0.5
-    KEY+VALUE      add            nodes+100                 preempt_after+1h      failure_rate+10%
-    KEY-VALUE      subtract       checkpoint.init-2m        failure_rate-25%
+    KEY+VALUE      add            nodes+100                 preempt_after+1h
+    KEY-VALUE      subtract       checkpoint.init-2m
 
 A key is a path of the scenario's TOML keys. A key that occurs once may stand without its table
 (``grace`` for ``scheduler.grace``). A list takes the place of an item in brackets
@@ -38,7 +38,7 @@ SHORT = {
 }
 RATE = "failures.rate_per_node_day"
 SAME_RATE = 1e-13  # relative difference of two failure rates that are one
-SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+SWITCH = {"on": True, "true": True, "off": False, "false": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
 _EDIT = re.compile(r"([A-Za-z_][\w.\[\]]*+)\s*+([*+-])\s*+([^\s=].*+)", re.DOTALL)
@@ -235,13 +235,6 @@ def value_of(leaf: Leaf, edit: Edit, old: float = 0.0) -> Any:
 def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     """A number after an edit: a duration may be written as one."""
     text, operator = edit.value, edit.operator
-    if share := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
-        part = float(share[1]) / 100
-        if operator in "+-":
-            return old * (1 + part if operator == "+" else 1 - part)
-        if operator == "*" or duration:
-            raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
-        return part
     timed = duration and operator != "*"
     try:
         value = parse_duration(text) if timed else float(text.replace("_", ""))

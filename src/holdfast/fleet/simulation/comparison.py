@@ -18,7 +18,7 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_measured import MeasuredEttr, half_of_mean, measured_ettr
+from holdfast.fleet.ettr_measured import half_of_mean
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, large_gpus, metrics, scope
@@ -101,8 +101,7 @@ def whatif(
     ]
     played_as = (chosen, main, fleet.name, days, replicas, seed)
     notes = [*fleet.notes, *_doubts(before, chosen, main)]
-    known = (notes, fleet.assumed, fleet.measured)
-    return WhatIf(differences, baseline, scenarios, *played_as, *known)
+    return WhatIf(differences, baseline, scenarios, *played_as, notes, fleet.assumed)
 
 
 def _difference(
@@ -156,7 +155,7 @@ def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
 class Baseline:
     """A fleet that changes are tried on: read, or fitted to a log.
 
-    Without a log, days and measured are None; assumed are the paths that no log tells and nobody said.
+    Without a log, days is None; assumed are the paths that no log tells and nobody said.
     """
 
     scenario: Scenario
@@ -164,7 +163,6 @@ class Baseline:
     days: float | None = None
     notes: Sequence[str] = ()
     assumed: frozenset[str] = frozenset()
-    measured: MeasuredEttr | None = None
 
 
 def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()) -> Baseline:
@@ -209,8 +207,7 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
     stated = {path for change in given for path in paths_of(change)}
     silent = {e.key for e in fit.estimates if not e.estimated} - stated
     name = f"store {fit.source}"
-    measured = measured_ettr(log)
-    return Baseline(fit.scenario, name, fit.days, fit.remarks, frozenset(silent), measured)
+    return Baseline(fit.scenario, name, fit.days, fit.remarks, frozenset(silent))
 
 
 def _assumptions(given: Sequence[str]) -> dict[str, Any]:
@@ -245,7 +242,7 @@ def proposals(scenario: Scenario) -> list[str]:
         interval,
         faster,
         f"{lemons}; {faster or interval}" if lemons and (faster or interval) else None,
-        "failure_rate-25%" if failures.rate_per_node_day else None,
+        "failure_rate*0.75" if failures.rate_per_node_day else None,
         "checkpoint.init*0.5" if checkpoint.init_s else None,
     ]
     if scheduler.preemption and len({each.priority for each in scenario.qos}) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -140,17 +141,12 @@ def literal(value: Any, *, duration: bool = False) -> str:
     """A value as TOML writes it; a `duration` is a number of seconds."""
     if duration:
         return _spoken(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(literal, value)) + "]"
     if isinstance(value, Mapping):
-        parts = ", ".join(f"{literal(k)} = {v!r}" for k, v in value.items())
+        parts = ", ".join(f"{literal(name)} = {literal(part)}" for name, part in value.items())
         return f"{{ {parts} }}" if parts else "{}"
-    return repr(value)
+    # JSON but for characters that TOML escapes and JSON does not
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
 def _spoken(seconds: float) -> str:

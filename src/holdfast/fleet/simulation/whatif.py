@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from holdfast.answer import Answer, Figure, Finding, How, Section, Table, Unknown, Value
-from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.simulation.changes import paths_of
 from holdfast.fleet.simulation.outcomes import LOSSES, Scope, metric, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.wording import how, table
-from holdfast.numbers import duration, percent
+from holdfast.numbers import duration
 from holdfast.report import figures
 
 GOODPUT = "goodput_share_of_busy_time"
@@ -65,28 +64,10 @@ class WhatIf(Answer):
     notes: list[str]  # What is doubtful
     # Paths of the baseline that the log does not tell and nobody said.
     assumed: frozenset[str] = frozenset()
-    # The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated.
-    measured: MeasuredEttr | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """A row for each change and metric; simulated ETTRs with the measured one and its assumptions."""
-        rows = []
-        for each in self.differences:
-            row: dict[str, Any] = {**vars(each), "ci95": list(each.ci95)}
-            if self.measured is not None and each.metric.startswith("ettr_"):
-                row["measured"] = self.measured_of(each.metric)
-                row["assumptions"] = self.measured.assumptions | {"qos": self.measured.qos}
-            rows.append(row)
-        return rows
-
-    def measured_of(self, name: str) -> float | None:
-        """The measured ETTR of the job sizes that an ETTR metric is of; None: no run long enough."""
-        if self.measured is None:
-            return None
-        if name == "ettr_large_runs":
-            return self.measured.mean(self.scope.large_gpus)
-        top = int(name.removeprefix("ettr_gpus_"))
-        return self.measured.mean(top, top)
+        """A row for each change and metric."""
+        return [{**vars(each), "ci95": list(each.ci95)} for each in self.differences]
 
     # --- What is best ----------------------------------------------------------------------------
 
@@ -165,16 +146,7 @@ class WhatIf(Answer):
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
         now = f"Without a change {lost}; {busy} of busy GPU time is productive."
         findings.append(Finding(now, "effects"))
-        if self.measured is None or self.main != MAIN[0]:
-            return findings
-        value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
-        beside = (
-            f"Measured ETTR of {self.large_runs}, as in the report: "
-            f"{'no run was long enough' if value is None else percent(value, 1)} (at least "
-            f"{duration(assumed['long_run_s'])} on their nodes, class {self.measured.qos or 'any'}). "
-            f"Simulated ETTR before the change: {self._now(MAIN[0])} ({self._large})."
-        )
-        return [*findings, Finding(beside, "gain")]
+        return findings
 
     def _now(self, name: str) -> str:
         return metric(name).text(self.of(next(iter(self.scenarios)), name).baseline)

@@ -118,8 +118,13 @@ class Quantization(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model and task."""
-        task = f"{self.sequences:,} sequences, the last {self.answer_tokens} tokens are the answer"
-        return [("model", f"{self.name}, {self.parameters:,} parameters"), ("task", task)]
+        return [
+            ("model", f"{self.name}, {self.parameters:,} parameters"),
+            (
+                "task",
+                f"{self.sequences:,} sequences, the last {self.answer_tokens} tokens are the answer",
+            ),
+        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the figures do not say."""
@@ -177,7 +182,7 @@ def quantization(
     Raises:
         InputError: ``unknown-name``; ``invalid-value`` for a factory that returns something else.
     """
-    names = levels.split(",") if isinstance(levels, str) else list(levels)
+    names = levels.split(",")
     for level in names:
         choice(level, LEVELS, "level", "--levels")
     factory = load(target) if target else lambda: small_model(steps)
@@ -197,14 +202,14 @@ def quantization(
                 right = int((top[:, -answer - 1 : -1] == ids[:, -answer:]).all(1).sum())
                 score = right / len(ids)
                 low, high = clopper_pearson_interval(right, len(ids))
-            weights = _weight_bytes(changed)
+            weights, share = _weights(changed)
             active = count(Workload(changed, (ids,)), "cpu", "fused")[0].peak_bytes
             first = fastest(partial(changed, ids[:1]), 0)
             decoding = fastest(partial(_decode, changed, ids[:1], new_tokens), 0)
             rows.append(
                 {
                     "level": level,
-                    "changed": _changed(changed),
+                    "changed": share,
                     "weight_bytes": weights,
                     "score": score,
                     "low": low,
@@ -215,8 +220,9 @@ def quantization(
                     "peak_bytes": weights + active,
                 }
             )
-    what = "Times are of this machine and this size of model"
-    notes = [f"{what}: a larger one gains more from fewer bytes."]
+    notes = [
+        "Times are of this machine and this size of model: a larger one gains more from fewer bytes."
+    ]
     notes += [
         f"{row['level']} changes {percent(row['changed'])} of the weights: those of nn.Linear."
         for row in rows
@@ -224,9 +230,14 @@ def quantization(
     ]
     if not target:
         notes.append(f"The model was trained for {counted(steps, 'step')} on random sequences.")
-    parameters = sum(each.numel() for each in model.parameters())
-    name = target or "a small Llama that reverses sequences"
-    return Quantization(name, parameters, len(ids), answer, rows, notes)
+    return Quantization(
+        target or "a small Llama that reverses sequences",
+        sum(each.numel() for each in model.parameters()),
+        len(ids),
+        answer,
+        rows,
+        notes,
+    )
 
 
 def _logits(out: Any) -> Tensor:
@@ -246,29 +257,21 @@ def _decode(model: nn.Module, ids: Tensor, count: int) -> None:
             out = model(ids)
 
 
-def _weight_bytes(model: nn.Module) -> int:
-    """Bytes of all weights as they are stored, shared ones once."""
-    stored = {id(each): each for each in (*model.parameters(), *model.buffers())}
-    total = sum(each.nbytes for each in stored.values())
+def _weights(model: nn.Module) -> tuple[int, float]:
+    """Bytes of all weights as they are stored, shared ones once, and the share that is not float32."""
+    kept = list(model.parameters())
+    total = sum(each.nbytes for each in (*kept, *model.buffers()))
+    floats = sum(each.numel() for each in kept if each.dtype == torch.float32)
+    others = sum(each.numel() for each in kept) - floats
     for module in model.modules():
         if isinstance(module, torch.ao.nn.quantized.dynamic.Linear):
             weight, bias = module._weight_bias()
+            others += weight.numel()
             # One scale and zero point.
             total += weight.numel() + 8 + (0 if bias is None else bias.nbytes)
-    return total
-
-
-def _changed(model: nn.Module) -> float:
-    """Share of the weights with another type than float32."""
-    kept = {id(each): each for each in model.parameters()}.values()
-    typed = [each.numel() for each in kept if each.dtype != torch.float32]
-    for module in model.modules():
-        if isinstance(module, torch.ao.nn.quantized.dynamic.Linear):
-            typed.append(module._weight_bias()[0].numel())
         elif isinstance(module, Int4Linear):
-            typed.append(module.count)
-    floats = sum(each.numel() for each in kept if each.dtype == torch.float32)
-    return sum(typed) / ((sum(typed) + floats) or 1)
+            others += module.count
+    return total, others / ((others + floats) or 1)
 
 
 def small_model(steps: int = 400) -> tuple[nn.Module, Tensor, int]:

@@ -156,14 +156,6 @@ def _product(a: Tensor, *_: Any, out: Any, **__: Any) -> int:
     return 2 * numel(_first(out)) * a.shape[-1]
 
 
-def _dot(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    return 2 * numel(a)
-
-
-def _added_product(bias: Any, a: Tensor, *_: Any, out: Any, **__: Any) -> int:
-    return 2 * numel(_first(out)) * a.shape[-1]
-
-
 def _summed_product(bias: Any, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
     return 2 * numel(a) * b.shape[-1]
 
@@ -249,8 +241,7 @@ def _gathered(*args: Any, out: Any, **__: Any) -> int:
 
 def _scattered(target: Tensor, *rest: Any, **__: Any) -> int:
     # Only the elements that are replaced are touched in place: values read and written, indices read.
-    values = [each for each in tensors(rest) if each.dtype == target.dtype]
-    return sum(nbytes(each) for each in tensors(rest)) + sum(nbytes(each) for each in values)
+    return sum(nbytes(each) * (1 + (each.dtype == target.dtype)) for each in tensors(rest))
 
 
 # Maximum, subtraction, exponential, sum, division.
@@ -259,11 +250,10 @@ SOFTMAX = 5
 _NAMED: dict[str, Formula | None] = {
     "": None,
     "product": _product,
-    "added_product": _added_product,
+    "added_product": lambda bias, *args, **named: _product(*args, **named),
     "summed_product": _summed_product,
     "grouped_product": _grouped_product,
     "touched": _touched,
-    "dot": _dot,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "bias": _bias,
@@ -363,15 +353,22 @@ def is_attention(name: str) -> bool:
 
 def known(func: Any) -> bool:
     """Whether an operator has a rule; views and pointwise operators have one by their kind."""
+    # Those of higher order are not made of operators that could be counted.
+    higher = isinstance(func, HigherOrderOperator)
+    return higher or is_attention(name_of(func)) or _rule(func) is not None
+
+
+def _rule(func: Any) -> Rule | None:
+    """The rule of an operator other than attention."""
     name = name_of(func)
-    return (
-        isinstance(func, HigherOrderOperator)  # not made of operators that could be counted
-        or name in _registered
-        or name in RULES
-        or name in _ATTENTION
-        or func.is_view
-        or torch.Tag.pointwise in func.tags
-    )
+    rule = _registered.get(name) or RULES.get(name)
+    if rule or isinstance(func, HigherOrderOperator):
+        return rule
+    if func.is_view:
+        return _VIEW
+    if torch.Tag.pointwise in func.tags:
+        return RULES.get(name.removesuffix("_")) or _POINTWISE
+    return None
 
 
 def attention_arguments(
@@ -397,17 +394,11 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
     """
     name = name_of(func)
     kwargs = {key: value for key, value in kwargs.items() if key != "out"}  # it is the result
-    rule = _registered.get(name) or RULES.get(name)
+    rule = _rule(func)
     if rule is None and name in _ATTENTION:
         share = _block_share(args) if name == "flex_attention" else 1.0
         given = attention_arguments(func, args, kwargs)
         return attention_cost(*given, _first(out), share=share)
-    if rule is None and isinstance(func, HigherOrderOperator):
-        return None
-    if rule is None and func.is_view:
-        return Cost("memory")
-    if rule is None and torch.Tag.pointwise in func.tags:
-        rule = RULES.get(name.removesuffix("_")) or _POINTWISE
     if rule is None:
         return None
     op_class = rule.op_class if rule.op_class != "conv" else f"conv{args[1].dim() - 2}d"
@@ -432,6 +423,7 @@ def _block_share(args: Sequence[Any]) -> float:
 
 
 _POINTWISE = Rule("elementwise", None, _per_output(1))
+_VIEW = Rule("memory", bytes=_NAMED["nothing"])
 
 
 def _arithmetic(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
@@ -445,4 +437,4 @@ def _arithmetic(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], out:
 def traffic(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
     """Bytes of all inputs, each tensor once however often it is passed, and of all results."""
     given = {id(each): each for each in tensors([*args, *kwargs.values()])}
-    return sum(nbytes(each) for each in given.values()) + sum(nbytes(each) for each in tensors(out))
+    return sum(nbytes(each) for each in given.values()) + _written(out=out)

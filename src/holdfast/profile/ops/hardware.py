@@ -62,14 +62,12 @@ HALF = ("bfloat16", "float16")
 TYPES = (*HALF, "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 
 
-def _described(ceilings: Mapping[str, Any], name: str) -> Hardware:
-    fields: dict[str, Any] = {"name": name, "vector_peak": math.inf, **ceilings}
-    return Hardware(**fields)
-
+_UNPUBLISHED: dict[str, Any] = {"vector_peak": math.inf}
 
 # Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
-    name: _described(ceilings, name) for name, ceilings in table("hardware.json").items()
+    name: Hardware(name, **{**_UNPUBLISHED, **ceilings})
+    for name, ceilings in table("hardware.json").items()
 }
 
 
@@ -106,9 +104,8 @@ def _read(path: Path) -> Hardware:
     given = read_config(path, _Described, "the hardware")
     for dtype in given.peaks:
         choice(dtype, TYPES, "type", "peaks")
-    ceilings = {"bandwidth": given.bandwidth, "memory_bytes": given.memory_bytes}
-    ceilings |= {"vector_peak": given.vector_peak, **given.peaks}
-    for name, value in ceilings.items():
+    others = ("bandwidth", "memory_bytes", "vector_peak")
+    for name, value in (given.peaks | {each: getattr(given, each) for each in others}).items():
         if not value > 0:
             raise refused(
                 f"invalid {name}", "out-of-range", name, value, "a positive number", path=path
@@ -117,8 +114,9 @@ def _read(path: Path) -> Hardware:
         raise refused(
             "no peaks", "missing-key", "peaks", "none", "peaks.bfloat16 = 9.9e14", path=path
         )
-    named = {"name": given.name or path.stem, "source": given.source or str(path)}
-    return _described(asdict(given) | named, path.stem)
+    fields: dict[str, Any] = asdict(given)
+    fields |= {"name": given.name or path.stem, "source": given.source or str(path)}
+    return Hardware(**fields)
 
 
 @cache

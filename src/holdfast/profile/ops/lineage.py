@@ -122,8 +122,11 @@ class Lineage:
         elif role and op_class == "softmax" and role.role == "scores":
             result.role, result.product = "probabilities", role.product
             result.shape = tuple(out.shape)
-        elif role and op_class in ("elementwise", "memory", "activation"):
-            # Scale, mask, cast and dropout between the products.
+        elif role and (
+            op_class in ("elementwise", "memory", "activation")
+            or (op_class == "linear" and any(each.shape == out.shape for each in inputs))
+        ):
+            # Scale, mask, cast and dropout between the products; a mixture of the heads.
             result.role, result.product, result.shape = role.role, role.product, role.shape
         self._records[key] = result
 

@@ -93,20 +93,17 @@ def profile(
 
 def _masked(recorder: Recorder) -> list[str]:
     """What a reader should know about causal attention with a mask of unknown content."""
-    calls = [
-        a for a in recorder.attention if a.kind == "causal" and not a.causal and a.query_length > 1
+    full = [
+        a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
+        for a in recorder.attention
     ]
-    full = sum(not a.window for a in calls)
-    notes = [
-        f"{full} causal attention calls pass a mask, not is_causal, or are written as separate "
-        "operators, and are counted in full."
-    ]
-    inside = sum(bool(a.window) for a in recorder.attention)
-    windows = (
-        f"{inside} attention calls count the pairs inside the window that the model declares; a "
-    )
-    windows += "kernel that only gets a mask computes the whole square."
-    return notes * bool(full) + [windows] * bool(inside)
+    notes = {
+        "causal attention calls pass a mask, not is_causal, or are written as separate operators, and "
+        "are counted in full.": sum(full),
+        "attention calls count the pairs inside the window that the model declares; a kernel that only "
+        "gets a mask computes the whole square.": sum(a.window > 0 for a in recorder.attention),
+    }
+    return [f"{count} {note}" for note, count in notes.items() if count]
 
 
 def _name_temporal(work: Workload, recorder: Recorder, place: str) -> None:
@@ -153,21 +150,20 @@ def combine(parts: Sequence[tuple[str, OpProfile, int]], name: str) -> OpProfile
         ]
         ops += [_repeated(op, label, repeats) for op in part.ops]
     profiles = {id(part): part for _, part, _ in parts}.values()
-    return OpProfile(
+    held = ("parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes")
+    sums: dict[str, Any] = {each: sum(getattr(part, each) for part in profiles) for each in held}
+    active = max(part.peak_bytes - part.parameter_bytes for part in profiles)
+    return replace(
+        parts[0][1],
         name=name,
-        device=parts[0][1].device,
-        implementation=parts[0][1].implementation,
-        parameters=sum(part.parameters for part in profiles),
-        parameter_bytes=sum(part.parameter_bytes for part in profiles),
         ops=ops,
         attention=attention,
-        peak_bytes=max(part.peak_bytes - part.parameter_bytes for part in profiles)
-        + sum(part.parameter_bytes for part in profiles),
+        peak_bytes=active + sums["parameter_bytes"],
         inputs_text="; ".join(f"{label} x {n}: {part.inputs_text}" for label, part, n in parts),
         notes=[note for part in profiles for note in part.notes],
-        machine=parts[0][1].machine,
-        gradient_bytes=sum(part.gradient_bytes for part in profiles),
-        optimizer_bytes=sum(part.optimizer_bytes for part in profiles),
+        timing=None,
+        trace=None,
+        **sums,
     )
 
 

@@ -41,15 +41,16 @@ from holdfast.profile.ops.lineage import (
 )
 from holdfast.profile.ops.targets import refused
 
-_NORM_TYPES = {
-    "RMSNorm": "layer_norm",
-    "LayerNorm": "layer_norm",
+# Ends of the names of modules -> the class of what they are made of, where no kernel does it at once.
+_MADE_OF_PARTS = {
+    "RMSNorm|LayerNorm": "layer_norm",
     "GroupNorm": "group_norm",
     "BatchNorm": "batch_norm",
+    "RNN|LSTM|GRU": "recurrent",
 }
 _SDPA = "scaled_dot_product_attention"
 _sdpa = functional.scaled_dot_product_attention
-_PARTS_OF_NORM = ("elementwise", "reduction", "memory")
+_PARTS = ("elementwise", "reduction", "memory")
 
 
 @dataclass(slots=True)
@@ -159,11 +160,11 @@ class Recorder(TorchDispatchMode):
             record = self.lineage.of(each)
             if record.role:
                 self._members.setdefault(record.product, []).append(index)
-        if call.op_class in _PARTS_OF_NORM:
-            # Norms that are written out in elementary operators.
-            for suffix, op_class in _NORM_TYPES.items():
-                if re.search(rf"{suffix}(\d?d)?$", call.module_type):
-                    call.op_class = op_class
+        for suffixes, op_class in _MADE_OF_PARTS.items():
+            parts = (*_PARTS, "linear", "activation") if op_class == "recurrent" else _PARTS
+            named = re.search(rf"({suffixes})(\d?d|Cell)?$", call.module_type)
+            if named and call.op_class in parts:
+                call.op_class = op_class
 
     def _append(self, name: str, counted: Cost, args: Any, out: Any) -> OpCall:
         path, module = self._stack[-1]
@@ -187,22 +188,19 @@ class Recorder(TorchDispatchMode):
         if self._calling:
             return _sdpa(*args, **kwargs)
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-        bound = {**dict(zip(names, args, strict=False)), **kwargs}
-        self._calling, self._causal = True, bool(bound.get("is_causal"))
-        mask = bound.get("attn_mask")
+        rest = {**dict(zip(names, args, strict=False)), **kwargs}
+        q, k, v = (rest.pop(name) for name in names[:3])
+        causal, mask = bool(rest.get("is_causal")), rest.get("attn_mask")
         # A mask with a gradient of its own, such as a learned bias, is differentiated by its operators.
         fused = self.fused and not (isinstance(mask, Tensor) and mask.requires_grad)
-        self._inside = fused
-        rest = {name: value for name, value in bound.items() if name not in names[:3]}
+        call = partial(_sdpa, **rest)
+        self._calling, self._causal, self._inside = True, causal, fused
         try:
-            call = partial(_sdpa, **rest)
-            operands = [bound[name] for name in names[:3]]
-            out = _Kernel.apply(self, len(self.ops), call, *operands) if fused else call(*operands)
+            out = _Kernel.apply(self, len(self.ops), call, q, k, v) if fused else call(q, k, v)
         finally:
-            causal, self._calling, self._inside, self._causal = self._causal, False, False, False
+            self._calling = self._causal = self._inside = False
         if not fused:
             return out  # its operators were recorded
-        q, k, v = (bound[name] for name in names[:3])
         window = window_of(self._stack[-1][1])
         window = window if mask is not None and window < k.shape[-2] else 0
         counted = attention_cost(q, k, v, causal, mask, out, window)
@@ -241,7 +239,7 @@ class Recorder(TorchDispatchMode):
         moved = 2 * sum(nbytes(each) for each in inputs) + 2 * nbytes(grad)
         counted = Cost("attention", forward.flops * 5 // 2, 2 * forward.vector_flops, moved)
         self._append(
-            "aten.scaled_dot_product_attention_backward", counted, [*inputs, grad], inputs[0]
+            "aten.scaled_dot_product_attention_backward", counted, [grad, *inputs], inputs[0]
         )
         return [torch.empty_like(each) for each in inputs]
 

@@ -22,6 +22,19 @@ from holdfast.profile.ops.roofline import SUMS, Roofline, grouped, roofline
 from holdfast.profile.ops.timing import Timing
 from holdfast.profile.ops.traces import TraceJoin
 
+# Figures of the whole pass.
+_TOTALS = (
+    "parameters",
+    "parameter_bytes",
+    "flops",
+    "flops_with_full_attention",
+    "vector_flops",
+    "bytes",
+    "peak_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+)
+
 
 @dataclass(frozen=True)
 class OpProfile(Answer):
@@ -177,10 +190,7 @@ class OpProfile(Answer):
 
     def to_frame(self) -> pa.Table:
         """One row per operator call, as an Arrow table (`.to_pandas()` makes a frame)."""
-        lists = ("shape", "inputs")
-        return pa.Table.from_pylist(
-            [{**row, **{name: plain(row[name]) for name in lists}} for row in self._rows]
-        )
+        return pa.Table.from_pylist([plain(row) for row in self._rows])
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast profile ops``."""
@@ -188,15 +198,7 @@ class OpProfile(Answer):
             "target": self.name,
             "device": self.device,
             "attention_implementation": self.implementation,
-            "parameters": self.parameters,
-            "parameter_bytes": self.parameter_bytes,
-            "flops": self.flops,
-            "flops_with_full_attention": self.flops_with_full_attention,
-            "vector_flops": self.vector_flops,
-            "bytes": self.bytes,
-            "peak_bytes": self.peak_bytes,
-            "gradient_bytes": self.gradient_bytes,
-            "optimizer_bytes": self.optimizer_bytes,
+            **{name: getattr(self, name) for name in _TOTALS},
             "by_phase": self.roofline().by("phase"),
             "seconds": self.seconds,
             "by_class": self.by_class(),
@@ -228,9 +230,11 @@ class OpProfile(Answer):
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Model, inputs, where it ran."""
-        model = f"{self.name}, {number(self.parameters)} parameters"
-        ran = f"{self.device}, attention {self.implementation}"
-        return [("model", model), ("inputs", self.inputs_text or "none"), ("device", ran)]
+        return [
+            ("model", f"{self.name}, {number(self.parameters)} parameters"),
+            ("inputs", self.inputs_text or "none"),
+            ("device", f"{self.device}, attention {self.implementation}"),
+        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """Operators without a formula, and what was assumed."""
@@ -242,10 +246,9 @@ class OpProfile(Answer):
             )
             for each in self.unknown_ops
         ]
-        absent = self.trace.missing if self.trace else []
         missing += [
             Unknown(f"Time of {row['op']} ({counted(row['calls'], 'call')}): not in the trace.")
-            for row in absent
+            for row in (self.trace.missing if self.trace else [])
         ]
         return [*missing, *(Unknown(note) for note in self.notes)]
 

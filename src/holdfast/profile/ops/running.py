@@ -212,9 +212,10 @@ def _record(
     # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
     attributes = [(each, each.__dict__.copy()) for each in module.modules()]
     trained = [
-        state[name] for name, each in module.named_parameters() if each.requires_grad and state
+        state[name]
+        for name, each in module.named_parameters()
+        if state and training and each.requires_grad
     ]
-    trained = trained if training else []
     for each in trained:
         each.requires_grad_()
     for each in module.modules() if training else ():

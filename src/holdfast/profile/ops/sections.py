@@ -52,7 +52,6 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "share": ("Share", "%", 1, 1),
     "op_class": ("Class", "", None, 1),
     "agreement": ("Agrees with fp32", "%", 1, 1),
-    "score": ("Score", "%", 1, 1),
     "changed": ("Changed", "%", 1, 1),
     "prefill_s": ("First token", "ms", 2, 1e-3),
     "tokens_per_s": ("Decoding", "tokens/s", 1, 1),
@@ -157,9 +156,7 @@ def _classes(result: OpProfile) -> Section:
     for row in rows:
         row["share"] = row["flops"] / (result.flops or 1)
     largest = max(rows, key=lambda row: row["flops"])
-    least = (
-        f"at least {si(result.flops, 'FLOP')}" if result.unknown_ops else si(result.flops, "FLOP")
-    )
+    least = "at least " * bool(result.unknown_ops) + si(result.flops, "FLOP")
     sentence = (
         f"One pass takes {least} of products and {si(result.vector_flops, 'FLOP')} of "
         f"other arithmetic, and moves at least {size(result.bytes)}; {percent(largest['share'])} of the "
@@ -262,13 +259,13 @@ def _attention(result: OpProfile) -> Section:
     sides = {row["kind"]: row for row in by_kind}
     if sides.keys() >= {"temporal", "spatial-self"}:
         first, second = sides["temporal"], sides["spatial-self"]
-        time = "seconds" if first.get("seconds") else "bound_s"
-        words = "its measured" if time == "seconds" else "its least"
+        measured = bool(first.get("seconds"))
+        time, words = ("seconds", "measured") if measured else ("bound_s", "least")
         less = brief(second["flops"] / (first["flops"] or 1))
         factor = brief(first[time] / (second[time] or 1))
         sentence += (
             f" Temporal attention takes {less} times fewer FLOPs than spatial attention and {factor} times "
-            f"{words} time."
+            f"its {words} time."
         )
     figure = lines(
         [{"call": n, **row} for n, row in enumerate(rows, 1) if row["query_length"]],
@@ -305,18 +302,24 @@ def _modules(result: OpProfile) -> Section:
     rows = sorted(result.by_module(), key=lambda row: -row["total_flops"])
     for row in rows:
         row["module"] = row["module"] or "(model)"
-    own = sorted(rows, key=lambda row: -row["flops"])
-    share = percent(own[0]["flops"] / (result.flops or 1))
-    sentence = f"The operators of {own[0]['module']} take most: {share} of the matrix FLOPs."
-    caption = "Own operators of each module; 'with children' includes those below it."
-    columns = "module type total_flops flops bytes seconds"
-    question = "Where in the model?"
-    return section("modules", question, sentence, rows[:20_000], columns, caption=caption)
+    largest = max(rows, key=lambda row: row["flops"])
+    share = percent(largest["flops"] / (result.flops or 1))
+    return section(
+        "modules",
+        "Where in the model?",
+        f"The operators of {largest['module']} take most: {share} of the matrix FLOPs.",
+        rows[:20_000],
+        "module type total_flops flops bytes seconds",
+        caption="Own operators of each module; 'with children' includes those below it.",
+    )
 
 
 def _training(result: OpProfile) -> Section:
-    parts = {"weights": result.parameter_bytes, "gradients": result.gradient_bytes}
-    parts |= {"moments of AdamW": result.optimizer_bytes}
+    parts = {
+        "weights": result.parameter_bytes,
+        "gradients": result.gradient_bytes,
+        "moments of AdamW": result.optimizer_bytes,
+    }
     listed = ", ".join(f"{size(each)} of {name}" for name, each in parts.items())
     return section(
         "training",
@@ -330,7 +333,7 @@ def _training(result: OpProfile) -> Section:
 
 
 def _trace(result: OpProfile) -> Section:
-    trace, rows = result.trace, []
+    trace = result.trace
     assert trace is not None
     kinds = {index: call.kind for call in result.attention for index in call.ops}
     bounds = result.roofline().ops
@@ -373,10 +376,10 @@ def _time(result: OpProfile) -> Section:
         f"of it is inside operators, {duration(timing.residual_s)} is Python; measuring adds "
         f"{percent(max(0.0, timing.overhead))}."
     )
-    slowest = grouped(result.roofline().ops, ("op", "module"), ("calls", "seconds", "bound_s"))
-    slowest.sort(key=lambda row: -(row.get("seconds") or 0.0))
+    slowest = grouped(result.roofline().ops, ("op", "module"), ("calls", "seconds"))
     for row in slowest:
-        row["share"] = (row.get("seconds") or 0.0) / total
+        row["share"] = row.get("seconds", 0.0) / total
+    slowest.sort(key=lambda row: -row["share"])
     return section(
         "time",
         "Where does the time go?",

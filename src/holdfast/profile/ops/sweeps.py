@@ -70,10 +70,16 @@ class Sweep(Answer):
         points = [row for row in self.points if row[_KIND] == kind]
         fitted = [row for row in self.exponents if row[_KIND] == kind]
         slopes = {row["figure"]: row["exponent"] for row in fitted}
-        names = ("flops", "flops_attention", "peak_bytes")
-        labels = zip(names, ("FLOPs grow", "those of attention", "peak memory"), strict=True)
-        known = [(label, slopes[name]) for name, label in labels if name in slopes]
-        parts = [f"{label} as {self.over}^{slope:.2f}" for label, slope in known]
+        labels = {
+            "flops": "FLOPs grow",
+            "flops_attention": "those of attention",
+            "peak_bytes": "peak memory",
+        }
+        parts = [
+            f"{label} as {self.over}^{slopes[name]:.2f}"
+            for name, label in labels.items()
+            if name in slopes
+        ]
         first, last = points[0]["value"], points[-1]["value"]
         sentence = f"From {self.over} {first} to {last}: {', '.join(parts) or 'no change'}."
         drawn = [
@@ -160,12 +166,12 @@ def sweep(
 
 def _point(result: OpProfile) -> dict[str, Any]:
     names = ("parameters", "flops", "vector_flops", "bytes", "peak_bytes")
-    classes = {f"flops_{name}": row["flops"] for name, row in result.by_class().items()}
+    classes = result.by_class().items()
     kinds = grouped(result.attention_trace(), ("kind",), ("flops",))
     return {
         **{name: getattr(result, name) for name in names},
         "bound_s": result.roofline().bound_s,
-        **{name: flops for name, flops in classes.items() if flops},
+        **{f"flops_{name}": row["flops"] for name, row in classes if row["flops"]},
         **{f"attention_{row['kind'].replace('-', '_')}": row["flops"] for row in kinds},
     }
 

@@ -67,5 +67,5 @@ def refused(
 def _listed(value: object) -> str | None:
     if isinstance(value, Iterable) and not isinstance(value, (str, tuple)):
         names = [str(each) for each in value]
-        value = ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])]) or "none"
+        value = ", ".join(names[:8] + ["..."] * (len(names) > 8)) or "none"
     return None if value is None else str(value)[:300]

@@ -6,9 +6,10 @@ import copy
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class _Clock(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, composite: dict[Any, bool]) -> None:
+    def __init__(self, composite: Callable[[Any], bool]) -> None:
         super().__init__()
         # Nanoseconds of each operator.
         self.spans: list[int] = []
@@ -65,12 +66,7 @@ class _Clock(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run and time one operator; what `Recorder` takes apart or passes over is treated alike."""
-        made_of_others = self._composite.get(func)
-        if made_of_others is None:
-            made_of_others = self._composite[func] = (
-                func.namespace not in BOOKKEEPING and not known(func)
-            )
-        if made_of_others:
+        if self._composite(func):
             with self:
                 parts = func.decompose(*args, **(kwargs or {}))
             if parts is not NotImplemented:
@@ -91,7 +87,8 @@ def measure(work: Workload, recorder: Recorder, attention: str, runs: int = 5) -
         attention: see `running.settings`.
         runs: plain and measured runs, in turn.
     """
-    load, composite = round(os.getloadavg()[0], 2), dict[Any, bool]()
+    load = round(os.getloadavg()[0], 2)
+    composite = cache(lambda func: func.namespace not in BOOKKEEPING and not known(func))
     plain, measured = list[_Seconds](), list[_Seconds]()
     spans = list[list[int]]()
     for _ in range(runs):

@@ -9,19 +9,19 @@ no counted operator explains stays visible: kernels by name, operators of a CPU 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.opening import open_source
-from holdfast.profile.ops.formulas import RULES, is_attention
+from holdfast.profile.ops.formulas import RULES
 from holdfast.profile.ops.recording import OpCall
 from holdfast.profile.ops.targets import refused
 
-# Classes whose operators differ between devices for the same work, such as mm and addmm.
-_FAMILIES = ("linear", "matmul", "conv", "batch_norm", "recurrent")
+# Classes whose operators differ between devices for the same work, as do products (mm and addmm).
+_FAMILIES = ("conv", "batch_norm", "recurrent")
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 # Name or family of an operator, shapes of its inputs.
@@ -99,20 +99,19 @@ def join(path: str | Path, ops: Sequence[OpCall]) -> TraceJoin:
             found[event.signature].setdefault(
                 id(event), 0.0
             )  # its kernels may be those of its parts
-    ratios, missing = list[float](), dict[str, int]()
+    ratios = sorted(len(times) / len(counted[signature]) for signature, times in found.items())
+    if not ratios:
+        raise refused("no operator of the model is in the trace", "no-data", path=path)
+    passes, missing = ratios[len(ratios) // 2], Counter[str]()
     for signature, calls in counted.items():
         times = found.get(signature)
         for call in calls:
             if times:
-                call.seconds = sum(times.values()) / len(times)
+                call.seconds = sum(times.values()) / passes / len(calls)
             elif not (call.bytes or call.flops):
                 call.seconds = 0.0
             else:
-                missing[call.op] = missing.get(call.op, 0) + call.repeats
-        if times:
-            ratios.append(len(times) / len(calls))
-    if not ratios:
-        raise refused("no operator of the model is in the trace", "no-data", path=path)
+                missing[call.op] += call.repeats
     joined = sum(sum(times.values()) for times in found.values())
     rest = [
         {"name": name, "launched_by": op, "calls": len(times), "seconds": sum(times)}
@@ -120,9 +119,15 @@ def join(path: str | Path, ops: Sequence[OpCall]) -> TraceJoin:
     ]
     rest.sort(key=lambda row: -row["seconds"])
     total = joined + sum(row["seconds"] for row in rest)
-    passes = sorted(ratios)[len(ratios) // 2]
-    absent = [{"op": op, "calls": calls} for op, calls in missing.items()]
-    return TraceJoin(path, device, total, joined, passes, rest, absent)
+    return TraceJoin(
+        path,
+        device,
+        total,
+        joined,
+        passes,
+        unknown=rest,
+        missing=[{"op": op, "calls": calls} for op, calls in missing.items()],
+    )
 
 
 def _read(path: Path) -> tuple[list[_Event], str]:
@@ -188,12 +193,16 @@ def _shapes(value: Any) -> Iterator[tuple[int, ...]]:
 def _signature(name: str, shapes: Sequence[tuple[int, ...]]) -> _Signature:
     """What a counted operator and one of a trace have in common."""
     rule = RULES.get(name)
-    family = rule.op_class if rule else "attention" if is_attention(name) else ""
+    family = rule.op_class if rule else ""
+    if "scaled_dot_product" in name:
+        # Every kernel starts with queries, keys and values, backward with the gradient before them.
+        backward = name.endswith("_backward")
+        return f"attention {backward}", tuple(shapes[: 3 + backward])
+    if name == "aten._fused_adamw_":  # one call for all parameters, which are counted one by one
+        return name, ()
     if family in ("linear", "matmul"):
         # With or without a bias it is the same product.
         return "product", tuple(shape for shape in shapes if len(shape) > 1)[-2:]
-    if family == "attention":
-        return family, tuple(shapes[:3])
     if family in _FAMILIES:
         return family, tuple(shapes[:2])
     return name.removesuffix("_"), tuple(shape for shape in shapes if shape)

@@ -34,24 +34,38 @@ def resolve(target: str, specs: Sequence[str], settings: Mapping[str, Any]) -> W
     """
     if target.startswith("suite:"):
         if specs:
-            expected = "no inputs: shapes change with --set, such as --set image_size=1024"
-            raise refused("the suite has its own inputs", "conflict", "--input", specs[0], expected)
+            raise refused(
+                "the suite has its own inputs",
+                "conflict",
+                "--input",
+                specs[0],
+                "no inputs: shapes change with --set, such as --set image_size=1024",
+            )
         return suite.workload(target.removeprefix("suite:"), settings)
     found, notes = load(target), list[str]()
     factory = found if callable(found) and not isinstance(found, nn.Module) else lambda: found
     result = _call(factory, _accepted(factory, settings), target, notes)
     module, *rest = result if isinstance(result, tuple) else (result,)
     if not isinstance(module, nn.Module):
-        expected = "torch.nn.Module, or a tuple of a module and its inputs"
-        given = f"{target} gives {type(module).__name__}"
-        raise refused("not a module", "invalid-value", "TARGET", given, expected)
+        raise refused(
+            "not a module",
+            "invalid-value",
+            "TARGET",
+            f"{target} gives {type(module).__name__}",
+            "torch.nn.Module, or a tuple of a module and its inputs",
+        )
     args, kwargs = read_inputs(specs, settings)
     if not specs:
         args = tuple(rest[0]) if rest else ()
         kwargs = dict(rest[1]) if len(rest) > 1 else {}
         if not rest and _needs_inputs(module):
-            expected = "--input 1x3x224x224 for each input, or a factory that returns them too"
-            raise refused("no inputs", "missing-key", "--input", "none", expected)
+            raise refused(
+                "no inputs",
+                "missing-key",
+                "--input",
+                "none",
+                "--input 1x3x224x224 for each input, or a factory that returns them too",
+            )
     return Workload(module.eval(), args, kwargs, target, notes)
 
 

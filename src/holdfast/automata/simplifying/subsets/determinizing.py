@@ -116,8 +116,10 @@ def _encoded(f: Fst, costs: Costs, encode_labels: bool) -> _Encoded:
     owes = not (encode_labels or f.is_acceptor)
     pairs = None
     if encode_labels and not f.is_acceptor:
-        columns = np.stack((f.ilabel, f.olabel), axis=1).astype(np.int64)
-        pairs, label = np.unique(columns, axis=0, return_inverse=True)
+        # Packed in one number: unique rows would be compared as bytes.
+        packed = f.ilabel.astype(np.int64) << 32 | f.olabel
+        packed, label = np.unique(packed, return_inverse=True)
+        pairs = np.stack((packed >> 32, packed & 0xFFFFFFFF), axis=1)
     value = (costs.arc + 0.0).view(np.int64)  # turns -0.0 into 0.0, which has other bits
     if owes:
         value = value + f.olabel.astype(np.int64) * 0x5851F42D4C957F2D  # hashed with the cost

@@ -51,7 +51,7 @@ def find_named(
         media: record sets of files.
 
     Returns:
-        Column -> the files that it names, and a sentence about each column of which only most values do.
+        Column -> the files that it names, and a sentence about each column of which only some values do.
     """
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def find_named(
                 found[column] = Named(record_set, form, regex, values, len(names))
                 break
             for name, c in counted.items():
-                if c.distinct < 2 * c.found[0] < 2 * c.distinct:
+                if 0 < c.found[0] < c.distinct:
                     missing = f"{c.distinct - c.found[0]:,} of {c.distinct:,} values of {name!r}"
                     partly[name] = f"{missing} name no file of {record_set!r}: no reference written"
     return found, [text for name, text in partly.items() if name not in found]

@@ -185,7 +185,7 @@ def _record_sets(
     }
     for name, written in made.items():
         add_key(records, written, keys.get(name, ()))
-        add_references(records, written, found[name], tables)
+        add_references(records, written, found[name])
         add_files(records, written, named[name])
     notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
     return records.to_list(), notes

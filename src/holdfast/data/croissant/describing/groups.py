@@ -31,7 +31,6 @@ _ROLES = frozenset(
 _SHARD = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d+(?:-of-\d+)?", re.IGNORECASE
 )
-_PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 _OF = re.compile(r"\d-of-\d|part[-_.]?\d", re.IGNORECASE)
 
 
@@ -45,7 +44,6 @@ class Group:
         name: a name for the record set.
         split: the split; None if unknown.
         labels: classes named by the files' folders, sorted; empty if the folders are not classes.
-        partitions: columns from folders such as ``year=2024``, each with the values of the files.
         remark: what could not be determined about the folders; "" for nothing.
     """
 
@@ -54,13 +52,7 @@ class Group:
     name: str
     split: Split | None = None
     labels: tuple[str, ...] = ()
-    partitions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     remark: str = ""
-
-
-def partition_regex(column: str) -> str:
-    """Captures the value of a column from the names of a file's folders."""
-    return f"^(?:.*/)?{re.escape(column)}=([^/]*)/"
 
 
 LABEL_REGEX = r"^(?:.*/)?([^/]+)/[^/]+$"
@@ -95,7 +87,7 @@ def table_group(places: Sequence[Place]) -> Group:
         folders = [
             folder
             for folder in first.path.split("/")[:-1]
-            if not (is_split(folder) or _PARTITION.fullmatch(folder) or folder.lower() in _ROLES)
+            if not (is_split(folder) or "=" in folder or folder.lower() in _ROLES)
         ]
         alone = first.stem
         own = len(places) == 1 and not _OF.search(alone) and not alone.isdigit()
@@ -105,7 +97,6 @@ def table_group(places: Sequence[Place]) -> Group:
         tuple(places),
         name,
         find_split(places),
-        partitions=_partitions(places),
     )
 
 
@@ -113,18 +104,7 @@ def _comparable(folder: str) -> str:
     """What the folders of one table's files have in common."""
     if is_split(folder):
         return "{split}"
-    partition = _PARTITION.fullmatch(folder)
-    return f"{partition[1]}=" if partition else _numberless(folder)
-
-
-def _partitions(places: Sequence[Place]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The columns in the names of folders, as `table_candidates` has found them alike."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for place in places:
-        parts = map(_PARTITION.fullmatch, place.path.split("/")[:-1])
-        for column, value in {part[1]: part[2] for part in parts if part}.items():
-            found[column].append(value)
-    return tuple((column, tuple(values)) for column, values in found.items())
+    return _numberless(folder.partition("=")[0])  # `year=2024` is a folder of the table by year
 
 
 def media_groups(places: Iterable[Place]) -> list[Group]:

@@ -6,24 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
-from holdfast.data.croissant.describing.groups import partition_regex
-from holdfast.data.croissant.describing.naming import slug, words
 from holdfast.data.croissant.describing.record_sets import (
-    FULLPATH,
     RecordSets,
-    make_field,
     reference_to_field,
-    source_of,
     table_field,
 )
 from holdfast.data.croissant.describing.relations import Reference
 from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.numbers import counted
 
-_LARGEST_ENUMERATION = 1_000
-_MOST_ENUMERATED = 3  # columns of a table that only says what its keys mean
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
-_NAMES = {"name", "label", "title"}
 
 
 def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> Json:
@@ -46,27 +38,11 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
             )
             made["references"] = reference_to_field(classes)
         fields.append(made)
-    fields += _partition_fields(records, name, table, resource)
     fields += records.split_field(table.group, name, resource)
     places = table.group.places
     where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
     made = records.add(name, f"The rows of {where}.", fields, table.name)
     records.notes += _notes(name, table)
-    return made
-
-
-def _partition_fields(records: RecordSets, name: str, table: Table, resource: Json) -> list[Json]:
-    """The columns that the names of folders give, but for those that the files have themselves."""
-    made = []
-    given = {shape.name for shape in table.shapes}
-    for column, values in table.group.partitions:
-        if column not in given:
-            whole = all(_WHOLE.fullmatch(value) for value in values)
-            identity = records.ids.take(f"{name}/{slug(column)}")
-            source = source_of(resource, FULLPATH, regex=partition_regex(column))
-            says = f"What the folder {column}=... says."
-            kind = "sc:Integer" if whole else "sc:Text"
-            made.append(make_field(identity, column, says, kind, source=source))
     return made
 
 
@@ -85,7 +61,6 @@ def add_references(
     records: RecordSets,
     made: Json,
     references: Mapping[str, Reference],
-    tables: Mapping[str, Table],
 ) -> None:
     """State what a table's columns reference in other tables."""
     name = made["@id"]
@@ -101,24 +76,16 @@ def add_references(
         )
         text = f"{column!r} references {reference.target!r}: {evidence}"
         records.notes.append(Note(name, "inferred", text))
-        _enumerate(records, reference.target, tables[reference.target])
-
-
-def _enumerate(records: RecordSets, name: str, table: Table) -> None:
-    """Call a referenced table an enumeration, if it is small and does no more than name its keys."""
-    named = [shape for shape in table.shapes if set(words(shape.name)[-1:]) & _NAMES]
-    if table.rows > _LARGEST_ENUMERATION or len(table.shapes) > _MOST_ENUMERATED or not named:
-        return
-    made = next(each for each in records.made if each["@id"] == name)
-    made["dataType"] = "sc:Enumeration"
-    if not any(shape.name == "name" for shape in table.shapes):
-        records.fields[name, named[0].name]["equivalentProperty"] = "sc:name"
 
 
 def _notes(name: str, table: Table) -> list[Note]:
     looked = "" if table.complete else " read: types may not hold for the rest"
     notes = [Note(name, "inferred", f"{counted(table.rows, 'row')}{looked}")]
     notes += [Note(name, "unknown", remark) for remark in table.remarks]
+    first = table.group.places[0].path
+    if "=" in first.rpartition("/")[0]:
+        said = f"the folders of {first!r} name values that no column has: add a field with a regex"
+        notes.append(Note(name, "unknown", said))
     for shape in _below(table.shapes):
         if shape.remark:
             notes.append(Note(name, "inferred", f"{shape.name!r}: {shape.remark}"))

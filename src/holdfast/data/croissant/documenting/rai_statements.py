@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import DescriptionSource, read_document
-from holdfast.data.croissant.documenting.canonical import plain, said_everywhere
+from holdfast.data.croissant.documenting.canonical import said_everywhere
 from holdfast.data.croissant.documenting.statements import BY_NAME, GROUPS, TERMS, Term
 
 Standing = Literal["stated", "placeholder", "absent"]
@@ -38,14 +38,12 @@ class Statement:
         standing: "placeholder" where only words such as "TBD" stand there, or none.
         texts: what it says.
         at: pointers of the values.
-        written: the names it was written under.
     """
 
     term: str
     standing: Standing
     texts: tuple[str, ...] = ()
     at: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
 
     @property
     def meaning(self) -> Term:
@@ -60,7 +58,6 @@ class Statement:
             "standing": self.standing,
             "texts": list(self.texts),
             "at": list(self.at),
-            "written": list(self.written),
             "question": "" if self.standing == "stated" else self.meaning.question,
         }
 
@@ -73,15 +70,11 @@ class Rai:
         path: the description.
         conforms: whether it says that it conforms to the vocabulary.
         statements: all twenty properties, in the vocabulary's order of use cases.
-        unknown: names in the vocabulary's namespace that it does not have, with their pointers.
-        dataset: which properties of the dataset itself are stated, of those that use cases name.
     """
 
     path: Path | str
     conforms: bool
     statements: tuple[Statement, ...]
-    unknown: tuple[tuple[str, str], ...] = ()
-    dataset: Mapping[str, bool]
 
     @property
     def stated(self) -> int:
@@ -104,7 +97,6 @@ class Rai:
                     "title": group.title,
                     "of": counts.total(),
                     **{standing: counts[standing] for standing in STANDINGS},
-                    "dataset": {term: self.dataset[term] for term in group.dataset},
                 }
             )
         return made
@@ -125,7 +117,6 @@ class Rai:
             "of": len(self.statements),
             "groups": self.groups,
             "statements": [one.to_dict() for one in self.statements],
-            "unknown": [{"term": term, "at": at} for term, at in self.unknown],
         }
 
     def text(self) -> str:
@@ -133,15 +124,12 @@ class Rai:
         lines = [
             f"{self.stated} of {len(self.statements)} statements of the RAI vocabulary present."
         ]
-        for group in self.groups:
-            dataset = group["dataset"]
-            properties = f"; {sum(dataset.values())} of {len(dataset)} of the dataset's properties"
-            line = f"  {group['title']:24} {group['stated']} of {group['of']} stated"
-            lines.append(line + (properties if dataset else ""))
+        lines += [
+            f"  {one['title']:24} {one['stated']} of {one['of']} stated" for one in self.groups
+        ]
         if self.questions:
             lines += ["", "Open questions"]
             lines += [f"  rai:{term}: {question}" for term, question in self.questions]
-        lines += [f"  {at}: unknown term {term}" for term, at in self.unknown]
         return "\n".join(lines) + "\n"
 
 
@@ -164,21 +152,11 @@ def rai(path: DescriptionSource) -> Rai:
         if any(map(is_answer, words)):
             standing = "stated"
         places = tuple(one.at for one, _ in found)
-        written = tuple(dict.fromkeys(one.key for one, _ in found))
-        statements.append(Statement(term.name, standing, words, places, written))
-    root = plain(document)
+        statements.append(Statement(term.name, standing, words, places))
     return Rai(
         path=document.path,
         conforms=any("/croissant/RAI" in one for one in build(document).conforms_to),
         statements=tuple(statements),
-        unknown=tuple(
-            (one.key, one.at) for one, _ in said if one.term.removeprefix("rai:") not in BY_NAME
-        ),
-        dataset={
-            term: isinstance(root.get(term), bool) or any(map(is_answer, texts(root.get(term))))
-            for group in GROUPS
-            for term in group.dataset
-        },
     )
 
 

@@ -2,8 +2,7 @@
 
 Twenty properties of the dataset, each with the use case that the RAI specification puts it under, and with
 the question that an author who has not stated it should answer. A group lists what a reader of that use
-case wants to know: the properties whose home it is, those that its overview borrows from other use cases,
-and the properties of the dataset itself that belong to it.
+case wants to know: the properties whose home it is, and those that it borrows from other use cases.
 """
 
 from __future__ import annotations
@@ -36,13 +35,11 @@ class Group:
         id: stable; the key in JSON.
         title: what a reader calls it.
         borrowed: properties that it shares with the use case that counts them.
-        dataset: canonical properties of the dataset that belong to it.
     """
 
     id: str
     title: str
     borrowed: tuple[str, ...] = ()
-    dataset: tuple[str, ...] = ()
 
 
 GROUPS = (
@@ -50,34 +47,18 @@ GROUPS = (
         "life_cycle",
         "The data life cycle",
         borrowed=("dataLimitations", "dataUseCases", "dataReleaseMaintenancePlan"),
-        dataset=(
-            "sc:distribution",
-            "cr:isLiveDataset",
-            "cr:citeAs",
-            "sc:creator",
-            "sc:publisher",
-            "sc:datePublished",
-            "sc:dateCreated",
-            "sc:dateModified",
-            "sc:version",
-            "sc:license",
-            "sc:maintainer",
-        ),
     ),
     Group("labelling", "Data labelling"),
     Group(
         "participatory",
         "Participatory data",
         borrowed=("dataAnnotationPlatform", "annotatorDemographics"),
-        dataset=("sc:participant", "sc:contributor"),
     ),
     Group(
         "safety",
         "AI safety and fairness",
         borrowed=("personalSensitiveInformation",),
-        dataset=("sc:diversityPolicy", "sc:ethicsPolicy", "sc:inLanguage"),
     ),
-    Group("traceability", "Traceability", dataset=("sc:isBasedOn",)),
     Group(
         "compliance",
         "Regulatory compliance",
@@ -91,7 +72,6 @@ GROUPS = (
             "dataAnnotationPlatform",
             "dataAnnotationAnalysis",
         ),
-        dataset=("sc:conditionsOfAccess",),
     ),
     Group("inclusion", "Inclusion", borrowed=("annotatorDemographics",)),
 )

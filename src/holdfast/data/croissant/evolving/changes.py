@@ -57,8 +57,6 @@ class Difference:
         changes: the dataset's, those of files, of record sets and of fields.
         old_version: the data's version that the older description states.
         new_version: the one that the newer states.
-        live: whether the newer description is of a live dataset, whose files may grow.
-        description_version_changed: whether ``sdVersion`` differs, the version of the description itself.
         unverified: ids of files in both of which no checksum tells whether their bytes changed.
     """
 
@@ -67,8 +65,6 @@ class Difference:
     changes: tuple[Change, ...]
     old_version: str | None
     new_version: str | None
-    live: bool = False
-    description_version_changed: bool = False
     unverified: tuple[str, ...] = ()
 
     @cached_property
@@ -91,12 +87,8 @@ class Difference:
         """Whether the versions say what the changes need; None where that cannot be told.
 
         That is so between what the descriptions prove and what only the data could, and of versions that
-        are not of the form MAJOR.MINOR.PATCH. Where only what is said of the dataset changed, a new
-        ``sdVersion`` will do.
+        are not of the form MAJOR.MINOR.PATCH.
         """
-        only_said = all(part.group == "metadata" for part in self.changes if part.bump != "none")
-        if self.description_version_changed and self.needed == "patch" and only_said:
-            return self.said != "back"
         if versions.is_enough(self.said, self.needed):
             return True
         may_do = self.said == "unreadable" or versions.is_enough(self.said, self.proven)
@@ -123,7 +115,6 @@ class Difference:
             "new": str(self.new),
             "old_version": self.old_version,
             "new_version": self.new_version,
-            "live": self.live,
             "needed": self.needed,
             "proven": self.proven,
             "said": self.said,

@@ -21,7 +21,6 @@ SAME = "the data are unchanged"
 MORE = "existing data remain available unchanged"
 GONE = "existing data are no longer available unchanged"
 DOUBT = "records may differ; only the data can show it"
-LIVE = "the files of a live dataset are expected to grow"
 _REASONS: dict[Bump, str] = {"none": SAME, "patch": SAME, "minor": MORE, "major": GONE}
 _QUOTED = 60
 
@@ -92,15 +91,12 @@ def diff(
     documents = read_document(old, access), read_document(new, access)
     before, after = (build(document) for document in documents)
     left, right = (_parts(document) for document in documents)
-    versions = [one[_DATASET].get("cr:sdVersion") for one in (left, right)]
     return Difference(
         old=documents[0].path,
         new=documents[1].path,
         changes=tuple(_changes(left, right, before, after)),
         old_version=before.dataset_version,
         new_version=after.dataset_version,
-        live=after.is_live,
-        description_version_changed=_normal(versions[0]) != _normal(versions[1]),
         unverified=tuple(_unverified(before, after)),
     )
 
@@ -136,16 +132,15 @@ def _changes(
         place = _GROUPS[name], identity
         nodes = places[0].get(place, before), places[1].get(place, after)
         if key in old and key in new:
-            yield from _of_properties(key, old[key], new[key], nodes, live=after.is_live)
+            yield from _of_properties(key, old[key], new[key], nodes)
         elif not record_set or all(("record-set", "", record_set) in one for one in (old, new)):
-            yield _of_part(key, nodes, gone=key in old, live=after.is_live)
+            yield _of_part(key, nodes, gone=key in old)
 
 
-def _of_part(key: Key, nodes: tuple[Any, Any], *, gone: bool, live: bool) -> Change:
+def _of_part(key: Key, nodes: tuple[Any, Any], *, gone: bool) -> Change:
     """A part that came or went."""
     name, _, identity = key
-    grows = live and _GROUPS[name] == "resources" and not gone
-    bump: Bump = "major" if gone else "none" if grows else "minor"
+    bump: Bump = "major" if gone else "minor"
     verb = "removed" if gone else "added"
     return Change(
         kind=f"{name}-{verb}",
@@ -153,7 +148,7 @@ def _of_part(key: Key, nodes: tuple[Any, Any], *, gone: bool, live: bool) -> Cha
         bump=bump,
         subject=identity,
         message=f"{name} {identity} was {verb}",
-        reason=LIVE if grows else _REASONS[bump],
+        reason=_REASONS[bump],
         old=identity if gone else None,
         new=None if gone else identity,
         old_at=nodes[0].at if gone else None,
@@ -166,8 +161,6 @@ def _of_properties(
     left: Mapping[str, Any],
     right: Mapping[str, Any],
     nodes: tuple[Any, Any],
-    *,
-    live: bool,
 ) -> Iterator[Change]:
     """What is said otherwise of a part that is in both."""
     name, _, identity = key
@@ -177,9 +170,9 @@ def _of_properties(
             continue
         verb = "added" if old is None else "removed" if new is None else "changed"
         label = term.split(":")[-1] if term.startswith(("sc:", "cr:", "dct:")) else term
-        bump, certain = _bump(term, verb, _GROUPS[name], live=live)
+        bump, certain = _bump(term, verb, _GROUPS[name])
         detail = f" from {short(old)} to {short(new)}" if verb == "changed" else ""
-        reason = LIVE if bump == "none" else _REASONS[bump] if certain else DOUBT
+        reason = _REASONS[bump] if certain else DOUBT
         yield Change(
             kind="-".join(filter(None, (name, label, verb))),
             group=_GROUPS[name],
@@ -195,7 +188,7 @@ def _of_properties(
         )
 
 
-def _bump(term: str, verb: str, group: GroupName, *, live: bool) -> tuple[Bump, bool]:
+def _bump(term: str, verb: str, group: GroupName) -> tuple[Bump, bool]:
     """What a changed property calls for, and whether the descriptions alone prove it."""
     if group == "metadata":
         return ("none" if term in _WITHOUT_BUMP else "patch"), True
@@ -203,8 +196,6 @@ def _bump(term: str, verb: str, group: GroupName, *, live: bool) -> tuple[Bump, 
         return "patch", False
     if term == "cr:key" and verb == "added":
         return "patch", True
-    if live and term == "sc:contentSize":
-        return "none", True
     bump: Bump = "major" if term in _BREAKS | _MAY_BREAK else "patch"
     return bump, term not in _MAY_BREAK | _ADDRESSES
 

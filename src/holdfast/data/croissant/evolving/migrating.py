@@ -12,11 +12,9 @@ from holdfast.data.croissant.document.reading import DescriptionSource, read_doc
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.rewriting import NEWER, Rewriter, Shift
-from holdfast.data.croissant.evolving.target_contexts import Spelling
+from holdfast.data.croissant.evolving.target_contexts import NEWEST, Spelling
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import counted
-
-_ORDER: tuple[Version, ...] = ("0.8", "1.0", "1.1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +24,6 @@ class Migrated:
     Attributes:
         path: the file it was read from.
         version: the version it was in.
-        to: the version it is in now.
         metadata: the new description, as plain JSON.
         changes: what was written otherwise than before, in the document's order.
         lost: what could not be carried over, with the reason.
@@ -34,7 +31,6 @@ class Migrated:
 
     path: Path | str
     version: Version
-    to: Version
     metadata: dict[str, Any]
     changes: tuple[Shift, ...]
     lost: tuple[Shift, ...] = ()
@@ -49,7 +45,7 @@ class Migrated:
         return {
             "path": str(self.path),
             "from": self.version,
-            "to": self.to,
+            "to": NEWEST,
             "changes": [asdict(change) for change in self.changes],
             "lost": [asdict(change) for change in self.lost],
             "metadata": self.metadata,
@@ -64,7 +60,7 @@ class Migrated:
             lines += [why, f"  {found[0].at or '/'}: {found[0].what}{more}"]
         lines += [f"Not migrated: {one.at}: {one.what}: {one.why}" for one in self.lost]
         verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
-        return "\n".join([*lines, f"From {self.version} to {self.to}: {verdict}."]) + "\n"
+        return "\n".join([*lines, f"From {self.version} to {NEWEST}: {verdict}."]) + "\n"
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the new description, whole or not at all.
@@ -81,35 +77,21 @@ class Migrated:
         return target
 
 
-def migrate(path: DescriptionSource, to: Version = "1.1") -> Migrated:
-    """Bring a description to version 1.0 or 1.1 of the format.
+def migrate(path: DescriptionSource) -> Migrated:
+    """Bring a description to version 1.1 of the format.
 
-    Nothing that it says is lost: what neither version knows is kept as it stands, with the definitions of
+    Nothing that it says is lost: what no version knows is kept as it stands, with the definitions of
     the context that it needs. A description that is in the version already is written in the recommended
     way, and says the same.
 
     Args:
         path: the description, as `open_description` takes it, of version 0.8, 1.0 or 1.1.
-        to: "1.0" or "1.1".
 
     Raises:
-        InputError: if the file cannot be read as a JSON object, or is of a newer version than `to`.
-        ValueError: if `to` is another version.
+        InputError: if the file cannot be read as a JSON object.
     """
-    if to not in ("1.0", "1.1"):
-        raise ValueError(f"migrate to '1.0' or '1.1', not {to!r}")
     document = read_document(path)
     metadata = build(document)
-    if _ORDER.index(metadata.version) > _ORDER.index(to):
-        raise InputError(
-            "the description is of a newer version",
-            code="unsupported",
-            path=document.path,
-            place=document.says(metadata.where("dct:conformsTo")),
-            found=metadata.version,
-            expected=f"{to} or older",
-            remedy="1.0 cannot express everything that 1.1 can: keep the description",
-        )
     dataset = document.terms.dataset
     if dataset is None:
         raise InputError(
@@ -120,18 +102,17 @@ def migrate(path: DescriptionSource, to: Version = "1.1") -> Migrated:
         )
     top = dataset.raw if "@context" in dataset.raw else document.value
     given = top.get("@context") if isinstance(top, dict) else None
-    spelling = Spelling(given, document.terms.context, to)
-    rewriter = Rewriter(document, metadata, spelling, to)
+    spelling = Spelling(given, document.terms.context)
+    rewriter = Rewriter(document, metadata, spelling)
     written = rewriter.dataset(dataset)
     if given != spelling.written:
-        rewriter.tell("/@context", f"the context of {to}", NEWER)
+        rewriter.tell("/@context", f"the context of {NEWEST}", NEWER)
     redefined = "the recommended context defines the name otherwise; keys are spelt out"
     lost = [Shift(at, "an object", "nothing refers to it") for at in rewriter.unused()]
     lost += [Shift(f"/@context/{escaped(name)}", name, redefined) for name, _ in spelling.dropped]
     return Migrated(
         path=document.path,
         version=metadata.version,
-        to=to,
         metadata=written,
         changes=tuple(rewriter.changes),
         lost=tuple(lost),

@@ -16,14 +16,13 @@ from holdfast.data.croissant.document.model import (
     Node,
     RecordSet,
     Source,
-    Version,
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry, Thing, term_of
 from holdfast.data.croissant.documenting.canonical import listed
 from holdfast.data.croissant.evolving.inline_records import by_id
-from holdfast.data.croissant.evolving.target_contexts import Spelling
+from holdfast.data.croissant.evolving.target_contexts import NEWEST, Spelling
 
 _CONFORMS = re.compile(r"https?://(?:www\.)?mlcommons\.org/croissant/\d+(?:\.\d+)*/?")
 _MD5 = re.compile(r"\s*+[0-9a-fA-F]{32}\s*+")
@@ -73,17 +72,13 @@ class Rewriter:
         document: as it was read.
         metadata: its model, which knows what every reference means.
         spelling: how terms are written.
-        to: the version that is migrated to.
     """
 
-    def __init__(
-        self, document: Document, metadata: Metadata, spelling: Spelling, to: Version
-    ) -> None:
+    def __init__(self, document: Document, metadata: Metadata, spelling: Spelling) -> None:
         self.changes: list[Shift] = []
         self._terms = document.terms
         self._metadata = metadata
         self._spelling = spelling
-        self._to = to
         self._nodes = {node.at: node for node in _nodes(metadata)}
         self._file_sets = {part.id for part in metadata.file_sets}
         self._things = {thing.at: thing for thing in self._terms.everything()}
@@ -107,7 +102,7 @@ class Rewriter:
 
     def _conforming(self, made: dict[str, Any]) -> dict[str, Any]:
         """Say which version this is, after the description if it was not said before."""
-        wanted = f"http://mlcommons.org/croissant/{self._to}"
+        wanted = f"http://mlcommons.org/croissant/{NEWEST}"
         given = made.get("conformsTo")
         texts = [one.get("@id") if isinstance(one, dict) else one for one in listed(given)]
         others = [one for one in texts if not _CONFORMS.fullmatch(str(one))]
@@ -166,14 +161,13 @@ class Rewriter:
                 return [(term, _unboxed([{"@id": one} for one in node.key]))]
             if term in ("cr:data", "cr:examples"):
                 return [(term, by_id(first.value if first else entry.raw, node.fields))]
-        if isinstance(node, Field) and term == "cr:repeated" and self._to == "1.1":
+        if isinstance(node, Field) and term == "cr:repeated":
             array = {"cr:isArray": True, "cr:arrayShape": "-1"} if node.repeated else {}
             return [pair for pair in array.items() if pair[0] not in node.written]
         text = first.value if first and isinstance(first.value, str) else ""
-        if isinstance(node, FileObject) and term == "sc:sha256" and _MD5.fullmatch(text):
-            stated = (node.md5 or text).lower()
-            if stated == text.lower():
-                return [] if node.md5 else [("cr:md5", text)]
+        md5 = term == "sc:sha256" and _MD5.fullmatch(text)
+        if md5 and isinstance(node, FileObject) and not node.md5:
+            return [("cr:md5", text)]
         legacy = self._metadata.version == "0.8" and thing is self._terms.dataset
         if legacy and term == "sc:citation" and text and not self._metadata.cite_as:
             return [("cr:citeAs", text)]
@@ -200,9 +194,8 @@ class Rewriter:
     ) -> tuple[str, Any] | None:
         """What names the target of a source: by the kind that it is, and by its id."""
         naming = [one for one in thing.entries if one.term in _NAMING]
-        if entry not in naming or not node.target:
-            return None
-        if len(naming) > 1 and _given(entry) != node.target:  # it contradicts itself
+        # Of several, which may contradict one another, each stays what it is.
+        if entry not in naming or len(naming) > 1 or not node.target:
             return None
         kind = "file_set" if node.target in self._file_sets else "file_object"
         was = "cr:fileObject" if entry.term == "sc:distribution" else entry.term
@@ -266,12 +259,6 @@ def _nodes(metadata: Metadata) -> Iterator[Node]:
         sources = [field.source, *field.references]
         sources += [parent.source, parent.references] if parent is not None else []
         yield from (one for one in (field, *sources) if one is not None)
-
-
-def _given(entry: Entry) -> Any:
-    """The one id that a property names."""
-    given = [value.thing.id if value.thing else value.value for value in entry.values]
-    return given[0] if len(given) == 1 else None
 
 
 def _unboxed(values: list[Any]) -> Any:

@@ -13,6 +13,9 @@ from holdfast.data.croissant.document.vocabulary import CONTEXTS, NAMESPACES, PR
 _HTTP, _HTTPS = "http://schema.org/", "https://schema.org/"
 _OURS = ("sc", "cr", "rai")
 
+NEWEST: Version = "1.1"
+"""The version that descriptions are migrated to."""
+
 
 class Spelling:
     """How canonical terms are written in a migrated description.
@@ -20,16 +23,15 @@ class Spelling:
     Args:
         given: the document's ``@context`` as it was.
         before: what its context meant.
-        to: the version that is migrated to.
     """
 
-    def __init__(self, given: Any, before: Context, to: Version) -> None:
+    def __init__(self, given: Any, before: Context) -> None:
         # The language and the base of the document stay what they were, also where it had none.
         kept = {"@language": before.language, "@base": before.base}
         self.written: dict[str, Any] = {
             key: value for key, value in kept.items() if value is not None
         }
-        self.written |= {key: part for key, part in CONTEXTS[to].items() if key != "@language"}
+        self.written |= {key: part for key, part in CONTEXTS[NEWEST].items() if key != "@language"}
         # The standard's http and the https of nearly all descriptions mean the same, but mlcroissant up to
         # 1.1.1 takes the latter alone: a description keeps what it had.
         if before.vocab != _HTTP and before.iri("sc:name") != f"{_HTTP}name":

@@ -187,27 +187,45 @@ class Dataset:
         return self._engine.connect()
 
     @contextmanager
-    def opened(self, lenient: bool = False, kept: Collection[str] = ()) -> Iterator[Assembler]:
-        """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
+    def opened(
+        self, lenient: bool = False, kept: Collection[str] = (), asked: object = None
+    ) -> Iterator[Assembler]:
+        """Opens scans for one query; inside, an error of the engine becomes what it says about the data.
+
+        Args:
+            lenient: as `Assembler` has it.
+            kept: as `Assembler` has it.
+            asked: the filters, for errors that are theirs.
+        """
         with self.connect() as connection:
             assembler = Assembler(connection, self.resources, self.metadata, lenient, kept)
             try:
                 yield assembler
             except duckdb.Error as error:
                 said = explain(connection, error, assembler.parts)
-                raise (_cannot_run(said) if isinstance(said, duckdb.Error) else said) from error
+                raise (
+                    _cannot_run(said, asked) if isinstance(said, duckdb.Error) else said
+                ) from error
             finally:
                 assembler.close()
 
 
-def _cannot_run(error: duckdb.Error) -> Exception:
+def _cannot_run(error: duckdb.Error, asked: object) -> Exception:
     if isinstance(error, (duckdb.InternalException, duckdb.InterruptException)):
         return error  # a fault of the engine, or somebody's wish
     kind, _, text = str(error).partition(": ")
-    lines = text.strip().splitlines() or [str(error)]
-    if isinstance(error, duckdb.InvalidInputException):  # what a query says about its own data
-        return InputError(lines[0], code="invalid-value")
-    return InputError("the query cannot be run", code="invalid-syntax", found=f"{kind}: {lines[0]}")
+    first = next(iter(text.strip().splitlines()), str(error))
+    place = None if asked is None else str(asked)
+    if isinstance(error, (duckdb.InvalidInputException, duckdb.ConversionException)):
+        return InputError(
+            "a value of the query does not fit the type that it is used as",
+            code="invalid-value",
+            place=place,
+            found=first,
+            expected="a value of the field's type; a date is written '2024-12-31'",
+        )
+    problem, found = "the query cannot be run", f"{kind}: {first}"
+    return InputError(problem, code="invalid-syntax", place=place, found=found)
 
 
 def _again(source: DescriptionSource, arguments: dict[str, Any]) -> Dataset:

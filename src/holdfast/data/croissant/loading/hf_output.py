@@ -12,7 +12,7 @@ from holdfast.errors import MissingExtraError
 
 try:
     import datasets
-    from datasets.table import InMemoryTable
+    from datasets.table import InMemoryTable, cast_table_to_features
 except ImportError as error:
     raise MissingExtraError("datasets", "hf") from error
 
@@ -24,11 +24,7 @@ def hf_dataset(table: LazyTable, fields: Sequence[Field | None]) -> datasets.Dat
     """The whole table as a `datasets.Dataset`, with features for images and audio."""
     whole = table.to_arrow()
     features = hf_features(whole.schema, fields)
-    columns = [
-        _stored(column, feature)
-        for column, feature in zip(whole.columns, features.values(), strict=True)
-    ]
-    made = pa.Table.from_arrays(columns, schema=features.arrow_schema)
+    made = cast_table_to_features(whole, features)
     return datasets.Dataset(InMemoryTable(made), info=datasets.DatasetInfo(features=features))
 
 
@@ -68,35 +64,3 @@ def _feature(kind: pa.DataType, field: Field | None) -> Any:
     return datasets.Value(
         str(datasets.Features.from_arrow_schema(pa.schema([("x", kind)]))["x"].dtype)
     )
-
-
-def _stored(column: pa.ChunkedArray, feature: Any) -> pa.ChunkedArray:
-    """A column as `datasets` stores it: an image is a struct of its bytes and no path."""
-    storage = pa.schema([datasets.Features({"x": feature}).arrow_schema.field(0)]).types[0]
-    if column.type == storage:
-        return column
-    return pa.chunked_array(
-        [_as_storage(part, feature, storage) for part in column.chunks], storage
-    )
-
-
-def _as_storage(column: pa.Array, feature: Any, storage: pa.DataType) -> pa.Array:
-    import pyarrow.compute as pc
-
-    if isinstance(feature, (datasets.Image, datasets.Audio)):
-        paths = pa.nulls(len(column), pa.string())
-        return pa.StructArray.from_arrays(
-            [column.cast(pa.binary()), paths], names=["bytes", "path"], mask=pc.is_null(column)
-        )
-    if isinstance(feature, datasets.List) and pa.types.is_list(column.type):
-        values = _as_storage(column.flatten(), feature.feature, storage.value_type)
-        lengths = pc.fill_null(pc.list_value_length(column), 0)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        return pa.ListArray.from_arrays(offsets, values, mask=pc.is_null(column))
-    if isinstance(feature, dict):
-        parts = [
-            _as_storage(pc.struct_field(column, [i]), feature[name], storage.field(name).type)
-            for i, name in enumerate(feature)
-        ]
-        return pa.StructArray.from_arrays(parts, fields=list(storage), mask=pc.is_null(column))
-    return column.cast(storage)

@@ -196,9 +196,10 @@ class LazyRecordSet(LazyTable):
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outline = self.outline
-        with self.dataset.opened(self.asked.lenient, self.kept()) as assembler:
+        asked = self.asked
+        with self.dataset.opened(asked.lenient, self.kept(), asked.filters) as assembler:
             sql = self.select(
-                assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
+                assembler, [field.key for field in outline.wanted], ordered=asked.ordered
             )
             yield Opened(assembler.connection, sql, assembler.late, self.dataset.resources)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -30,11 +30,10 @@ from holdfast.data.croissant.planning.values import (
     list_keys,
     reads_bytes,
 )
-from holdfast.data.croissant.scanning.casting import cast
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
-from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type
+from holdfast.data.croissant.scanning.types import duckdb_type
 
 LATE = "holdfast late "
 """The name of the one member of a struct that stands for bytes still to be read, with a number."""
@@ -169,7 +168,7 @@ class Assembler:
         text = f"SELECT {', '.join(chosen) or 'NULL AS none'}"
         if sources:
             text += "\nFROM " + "\n".join(sources)
-        tests = [asked(condition, self._typed(value)) for condition in outline.rest]
+        tests = [asked(condition, value) for condition in outline.rest]
         if tests:
             text += f"\nWHERE {' AND '.join(tests)}"
         return Selected(text, columns, [f"o{i}" for i in range(len(orders))])
@@ -253,19 +252,6 @@ class Assembler:
             return self._apply("(SELECT 1)", constant(origin.value), origin)
         return values[label]
 
-    def _typed(self, value: Callable[[Field], Column]) -> Callable[[Field], Column]:
-        """Values as conditions test them: of a column that stays text, those that fit its type."""
-
-        def typed(leaf: Field) -> Column:
-            column = value(leaf)
-            declared = scalar_type(leaf)
-            if not self.kept or column.type != "VARCHAR" or declared in ("VARCHAR", "BLOB"):
-                return column
-            made = cast(column, leaf)
-            return replace(made, sql=f"TRY({made.sql})")
-
-        return typed
-
     def _late(self, column: Column, scan: Scan) -> Column:
         """A column of bytes that are read after the query: a struct that says which file."""
         if not self.late or self.late[-1] is not scan.members:
@@ -282,7 +268,7 @@ class Assembler:
         def value(leaf: Field) -> Column:
             return columns[labels.index(leaf.id)]
 
-        tests = [asked(condition, self._typed(value)) for condition in part.conditions]
+        tests = [asked(condition, value) for condition in part.conditions]
         orders = [] if order is None else [f"{order} AS o0"]
         return selected(relation, columns, orders, tests), columns, ["o0"] if orders else []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.errors import InputError
 
 _NAMED = {("fileProperty", name): Column(name, "VARCHAR") for name in ("fullpath", "filename")}
-_SPLIT = re.compile(r"(train|test|valid)[a-z]*[_-]?split$", re.IGNORECASE)
 
 
 def possible(
@@ -125,11 +123,7 @@ def _label(wanted: str, rows: list[dict[str, Any]], target: Field, owner: Record
     labels = [row[target.key] for row in rows]
     if wanted in labels:
         return [wanted]
-    found = [
-        row[target.key]
-        for row in rows
-        if any(_same(wanted, text) for text in row.values() if isinstance(text, str))
-    ]
+    found = [row[target.key] for row in rows if wanted in row.values()]
     if not found and "cr:Split" in owner.data_types:
         known = [str(label) for label in labels]
         raise InputError(
@@ -139,14 +133,3 @@ def _label(wanted: str, rows: list[dict[str, Any]], target: Field, owner: Record
             expected=nearest(wanted, known) or f"one of {', '.join(known)}",
         )
     return found or [wanted]
-
-
-def _same(one: str, other: str) -> bool:
-    """Whether two texts name one thing; splits have several names in the vocabularies."""
-    if one == other:
-        return True
-    first, second = _SPLIT.search(one), _SPLIT.search(other)
-    named = ":" in one and ":" in other and first is not None and second is not None
-    return (
-        named and first is not None and second is not None and first[1].lower() == second[1].lower()
-    )

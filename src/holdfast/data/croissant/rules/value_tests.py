@@ -42,7 +42,7 @@ class Tested(NamedTuple):
     Attributes:
         field: the field.
         misfits: records whose value does not fit the field's type.
-        unmatched: values, also those in lists, that its regular expression does not match.
+        unmatched: records whose value, or one in whose list, its regular expression does not match.
     """
 
     field: Field
@@ -113,12 +113,10 @@ class _Look(NamedTuple):
     Attributes:
         value: null where there is none.
         odd: the value as text where it is odd, else null.
-        many: both are lists: of the values that there are, and of the odd ones.
     """
 
     value: str
     odd: str
-    many: bool = False
 
 
 def _misfits(raw: Column, value: Column) -> _Look:
@@ -147,26 +145,18 @@ def _unmatched(raw: Column, origin: Origin) -> _Look | None:
         for steps in (taking_all, source.transforms)
     )
     one, other = f"TRY({kept.sql})", f"TRY({matched.sql})"
-    lost = f"({one} IS NOT NULL AND {other} IS NULL)"
-    if paths and element(matched.type):
-        lost = f"({one} IS NOT NULL AND coalesce(len({other}), 0) = 0)"
-    if paths or not element(matched.type):
-        return _Look(one, f"CASE WHEN {lost} THEN {_text(raw)} END")
-    # Where there are lists after the expression alone, the whole value was lost, else elements.
-    values = f"list_filter({_flat(one, kept)}, lambda part: part IS NOT NULL)"
-    pairs = f"list_zip({_flat(one, kept)}, {_flat(other, matched)})"
-    odd = f"list_filter({pairs}, lambda pair: pair[1] IS NOT NULL AND pair[2] IS NULL)"
-    odd = f"list_transform({odd}, lambda pair: pair[1])"
-    whole = f"CASE WHEN {lost} THEN [{_text(raw)}] ELSE"
-    return _Look(f"{whole} {values} END", f"{whole} {odd} END", many=True)
+    lost = f"{other} IS NULL"
+    if element(matched.type):  # a list from which something is missing
+        lost = f"{_held(other, matched)} < {1 if paths else _held(one, kept)}"
+    return _Look(one, f"CASE WHEN {one} IS NOT NULL AND {lost} THEN {_text(raw)} END")
 
 
-def _flat(sql: str, column: Column) -> str:
-    """Lists of lists as one list."""
+def _held(sql: str, column: Column) -> str:
+    """How many values there are in lists, also in lists of lists."""
     inner = element(column.type)
     while inner is not None and (inner := element(inner)) is not None:
         sql = f"flatten({sql})"
-    return sql
+    return f"coalesce(list_count({sql}), 0)"
 
 
 def _text(raw: Column) -> str:
@@ -182,9 +172,7 @@ def _looked(
         values, counts = ["true AS here"], ["count(here)"]
         for n, look in enumerate(looks[start : start + AT_ONCE]):
             values.append(f"{look.value} AS v{n}, {look.odd} AS o{n}")
-            smallest = f"left(min({f'list_min(o{n})' if look.many else f'o{n}'}), {EXAMPLE})"
-            number = "sum(len({}))" if look.many else "count({})"
-            counts.append(f"{number.format(f'o{n}')}, {number.format(f'v{n}')}, {smallest}")
+            counts.append(f"count(o{n}), count(v{n}), left(min(o{n}), {EXAMPLE})")
         expect_columns(connection, len(counts), tried=True)
         # Not over SELECT *, which has none of the columns that DuckDB adds to files.
         limit = f" LIMIT {rows}" if rows else ""

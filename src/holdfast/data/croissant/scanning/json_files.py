@@ -6,14 +6,10 @@ number in the last record of a text column causes no error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
-from typing import Any
 
-from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
@@ -22,21 +18,15 @@ from holdfast.data.croissant.scanning.json_paths import (
     Step,
     all_matches,
     duckdb_path,
-    find,
     leading,
-    simple_start,
-    simple_steps,
+    steps_of,
     unique,
 )
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.opening import (
     Opening,
-    compression,
     file_columns,
-    fresh,
-    keep,
     read_as,
-    unpacked,
 )
 from holdfast.data.croissant.scanning.sql_text import identifier, literal
 from holdfast.errors import InputError
@@ -62,14 +52,7 @@ def scan(opening: Opening, kind: str) -> Scan:
         )
     if columns:
         return _records(opening, layout, columns)
-    steps = {path: simple_steps(path) for path in paths}
-    known = {path: found for path, found in steps.items() if found is not None}
-    if len(known) < len(steps):
-        ways = dict.fromkeys(path for path in paths if simple_start(path))
-        if ways:
-            _refuse_unfound(opening, "unstructured" if layout == "array" else layout, ways)
-        return _found_in_python(opening, layout, paths)
-    return _zipped(opening, layout, known)
+    return _zipped(opening, layout, {path: steps_of(path) for path in paths})
 
 
 def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
@@ -284,9 +267,7 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     return _with_files(opening, relation, made, "croissant_file")
 
 
-def _refuse_unfound(
-    opening: Opening, layout: str, ways: Mapping[str, tuple[Step, ...] | None]
-) -> None:
+def _refuse_unfound(opening: Opening, layout: str, ways: Mapping[str, tuple[Step, ...]]) -> None:
     """Refuse paths that lead nowhere, so that no record is lost without a word.
 
     Every path must find something in one value at least, unless the lists it goes through are all empty;
@@ -296,20 +277,20 @@ def _refuse_unfound(
     Args:
         opening: the files.
         layout: how values stand in them.
-        ways: path -> its steps; None for a path that is not simple, whose beginning alone is looked at.
+        ways: path -> its steps.
 
     Raises:
         InputError: naming the path, and the first file in which it leads nowhere.
     """
     source = f"read_json_objects({options_of(opening, layout)})"
     found, lost, leads = [], [], []
-    for path, way in ways.items():
-        lead = leading(way if way is not None else simple_start(path))
+    for way in ways.values():
+        lead = leading(way)
         there = f"json_exists(json, {literal(duckdb_path(lead))})"
-        leads.append(there if way is None or len(lead) < len(way) else "TRUE")
-        found.append(there if way is None else _finds(way))
+        leads.append(there if len(lead) < len(way) else "TRUE")
+        found.append(_finds(way))
         # Elements of a list that is there, in none of which the rest of the path, or the next list, is.
-        parts = [("TRUE", there)] if way is None else [map(_finds, part) for part in _parts(way)]
+        parts = [map(_finds, part) for part in _parts(way)]
         lost.append(" OR ".join(f"(bool_or({a}) AND NOT bool_or({b}))" for a, b in parts))
     with read_as("JSON", opening):
         if layout != "unstructured":  # the first record that has everything will do
@@ -374,83 +355,6 @@ def _stem(steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
         return None
     tail = list(takewhile(lambda step: step is not None, reversed(steps)))
     return steps[: len(steps) - len(tail)]
-
-
-def _found_in_python(opening: Opening, layout: str, paths: Sequence[str]) -> Scan:
-    """What any JSONPaths find, a file at a time (a line of JSON Lines), in a table that can spill."""
-    import pyarrow as pa
-
-    name = fresh("found")
-    schema = pa.schema(
-        [("member", pa.int64())] + [(f"j{place}", pa.string()) for place in range(len(paths))]
-    )
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for place, (path, member) in enumerate(zip(opening.paths, opening.members, strict=True)):
-            for number, value in enumerate(_values(path, member, layout), 1):
-                found = [find(way, value) for way in paths]
-                _same_lengths(paths, found, member, number if layout != "unstructured" else None)
-                columns: list[Any] = [
-                    pa.array([json.dumps(part) for part in column], pa.string()) for column in found
-                ]
-                places = pa.repeat(pa.scalar(place, pa.int64()), len(columns[0]))
-                yield pa.record_batch([places, *columns], schema=schema)
-
-    keep(opening, name, pa.RecordBatchReader.from_batches(schema, batches()))
-    made: dict[Key, Column] = {
-        ("jsonPath", path): Column(f"CAST(j{place} AS JSON)", "JSON")
-        for place, path in enumerate(paths)
-    }
-    opened = _with_files(opening, name, made, "member")
-    opened.closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
-    return opened
-
-
-def _values(path: Path, member: Member, layout: str) -> Iterator[Any]:
-    with unpacked(path, compression(path, member)) as file:
-        texts_of = file if layout == "newline_delimited" else [file.read()]
-        for number, text in enumerate(texts_of, 1):
-            if not text.strip():
-                continue
-            try:
-                yield json.loads(text, object_pairs_hook=_each_once)
-            except ValueError as error:
-                raise InputError(
-                    f"{member.fullpath} is not valid JSON",
-                    code="duplicate" if isinstance(error, _Twice) else "damaged",
-                    path=member.fullpath,
-                    place=f"line {number}" if layout == "newline_delimited" else None,
-                    found=str(error),
-                ) from error
-
-
-class _Twice(ValueError):
-    """An object has two members of one name."""
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _Twice(f"a key twice: {twice!r}")
-    return made
-
-
-def _same_lengths(
-    paths: Sequence[str], found: Sequence[Sequence[Any]], member: Member, line: int | None
-) -> None:
-    for path, values in zip(paths, found, strict=True):
-        if len(values) != len(found[0]):
-            raise InputError(
-                f"the JSONPaths of a record set find different numbers of values in {member.fullpath}",
-                code="conflict",
-                path=member.fullpath,
-                place=None if line is None else f"value {line}",
-                found=f"{paths[0]!r} finds {len(found[0])}, {path!r} finds {len(values)}",
-                expected="as many of each: they are the fields of the same records",
-                remedy="share all up to the last [*] among the paths, or describe two record sets",
-            )
 
 
 def names_of(opening: Opening, kind: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
-"""JSONPaths: what DuckDB can follow itself, and what jsonpath-ng finds.
+"""JSONPaths as DuckDB can follow them: members and places, `[*]` (or `.*`) and `..`.
 
-A simple path is members and places, `[*]` and `..`: ``$.images[*].id``, ``answers.text``, ``$..rating``.
-Filters, slices, unions and `.*` are left to jsonpath-ng, value by value.
+Such as ``$.images[*].id``, ``answers.text``, ``$..rating``. Filters, slices and unions are refused.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
 from itertools import takewhile
-from typing import Any
 
 from holdfast.data.croissant.scanning.columns import Column
 from holdfast.data.croissant.scanning.nested import each, element, map_value, members
@@ -24,7 +21,7 @@ _STEP = re.compile(
     | \.?(?P<name>[^\W\d][\w-]*)
     | \[\s*'(?P<single>[^'\\]*)'\s*\] | \[\s*"(?P<double>[^"\\]*)"\s*\]
     | \.?'(?P<bare_single>[^'\\]*)' | \.?"(?P<bare_double>[^"\\]*)"
-    | \[(?P<place>\d+)\] | (?P<all>\[\*\])""",
+    | \[(?P<place>\d+)\] | (?P<all>\[\*\]|\.\*)""",
     re.VERBOSE,
 )
 
@@ -45,11 +42,11 @@ Step = str | int | None | Deep
 """A member's name, an element's place from 0, None for every element (``[*]``), or `Deep`."""
 
 
-def simple_steps(path: str) -> tuple[Step, ...] | None:
-    """The steps of a simple path; None for any other.
+def steps_of(path: str) -> tuple[Step, ...]:
+    """The steps of a path.
 
     Raises:
-        InputError: text that is not a JSONPath.
+        InputError: text that is not a JSONPath, or one with a filter, a slice or a union.
     """
     rest = path.strip()
     steps: list[Step] = []
@@ -57,8 +54,12 @@ def simple_steps(path: str) -> tuple[Step, ...] | None:
     while place < len(rest):
         match = _STEP.match(rest, place)
         if match is None or (match.start() == 0 and rest[0] == "."):
-            _parsed(path)
-            return None
+            raise InputError(
+                f"{path!r} is not a supported JSONPath",
+                code="invalid-syntax",
+                found=repr(rest[place:]),
+                expected="members, places, [*] and .., such as $.images[*].id or $.answers[0].text",
+            )
         place = match.end()
         names = (
             match[group] for group in ("name", "single", "double", "bare_single", "bare_double")
@@ -75,35 +76,9 @@ def simple_steps(path: str) -> tuple[Step, ...] | None:
     return tuple(steps)
 
 
-def simple_start(path: str) -> tuple[Step, ...]:
-    """The steps with which any path begins, up to the first that only jsonpath-ng knows."""
-    start = re.match(r"\s*\$(?:\.[^\W\d][\w-]*(?=[.\[]|$))*", path)
-    return (simple_steps(start[0]) or ()) if start else ()
-
-
 def leading(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps before the first that may find several values."""
     return tuple(takewhile(lambda step: isinstance(step, str | int), steps))
-
-
-@lru_cache(maxsize=256)
-def _parsed(path: str) -> Any:
-    from jsonpath_ng.ext.parser import parse
-
-    try:
-        return parse(path)
-    except Exception as error:  # the library raises bare Exceptions
-        raise InputError(
-            f"{path!r} is not a supported JSONPath",
-            code="invalid-syntax",
-            found=str(error).splitlines()[0],
-            expected="a path such as $.images[*].id",
-        ) from error
-
-
-def find(path: str, value: Any) -> list[Any]:
-    """All that a path finds in a parsed JSON value, in the document's order."""
-    return [match.value for match in _parsed(path).find(value)]
 
 
 def duckdb_path(steps: Sequence[Step]) -> str:
@@ -128,18 +103,9 @@ def first_match(column: Column, path: str) -> Column:
     in each element.
 
     Raises:
-        InputError: a path that is none or that only jsonpath-ng follows; a member that the type lacks.
+        InputError: a path that is none; a member that the type lacks.
     """
-    steps = simple_steps(path)
-    if steps is None:
-        raise InputError(
-            f"the JSONPath {path!r} cannot be followed in a transform",
-            code="unsupported",
-            found=path,
-            expected="members, places, [*] and .., such as $.answers[0].text",
-            remedy="take the values out of the file with extract.jsonPath, which follows any JSONPath",
-        )
-    return _follow(column, steps, path)
+    return _follow(column, steps_of(path), path)
 
 
 def every_match(column: Column, path: str) -> Column | None:
@@ -147,8 +113,8 @@ def every_match(column: Column, path: str) -> Column | None:
 
     None where the path can find one thing at most.
     """
-    steps = simple_steps(path)
-    if steps is None or not any(step is None or isinstance(step, Deep) for step in steps):
+    steps = steps_of(path)
+    if not any(step is None or isinstance(step, Deep) for step in steps):
         return None
     x = _json(column)
     if column.type in _TEXTS:
@@ -208,17 +174,11 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
 
 def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
     x = _json(column)
-    path = literal(duckdb_path(steps))
-    many = any(step is None or isinstance(step, Deep) for step in steps)
 
     def found(value: str) -> str:
         if column.type in _TEXTS:
             value = unique(value, [steps])
-        return (
-            f"list_extract(json_extract({value}, {path}), 1)"
-            if many
-            else f"json_extract({value}, {path})"
-        )
+        return f"list_extract({all_matches(value, steps)}, 1)"
 
     if isinstance(steps[0], str):
         each_found = f"list_transform(json_extract({x}, '$[*]'), lambda part: {found('part')})"

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.extracting.names import FileNames, Keys
 from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
 from holdfast.data.records.extracting.values import LABEL, class_of, json_line, json_row
@@ -95,20 +96,9 @@ def extract(
         Damaged: if an image is and `on_fault` is "raise".
         StoreError: if the dataset cannot be read or the folder not written.
     """
-    if format not in ("folder", "webdataset") or on_fault not in ("raise", "skip", "degrade"):
-        raise InputError(
-            "unknown format or on_fault",
-            code="invalid-value",
-            found=f"format {format}, on_fault {on_fault}",
-            expected="format folder or webdataset; on_fault raise, skip or degrade",
-        )
-    if shard_images < 1:
-        raise InputError(
-            "shard_images is out of range",
-            code="out-of-range",
-            found=str(shard_images),
-            expected="1 or more",
-        )
+    check_choice("format", format, ("folder", "webdataset"))
+    check_choice("on_fault", on_fault, ("raise", "skip", "degrade"))
+    check_number("shard_images", shard_images, 1)
     target = local_folder(out)
     with open_records(url, store=store) as records:
         groups = checked_fidelity(fidelity, records.groups, records.url)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
+from holdfast.data.records.arguments import check_choice
 from holdfast.data.records.jpeg.decoding import check_pixels
 from holdfast.errors import InputError
 
@@ -49,14 +50,7 @@ class Sizing:
 
     def __post_init__(self) -> None:
         crop, resize = _pair("crop", self.crop), _pair("resize", self.resize)
-        if self.mode not in ("random", "center"):
-            raise InputError(
-                "invalid crop_mode",
-                code="invalid-value",
-                place="crop_mode",
-                found=repr(self.mode),
-                expected="random or center",
-            )
+        check_choice("crop_mode", self.mode, ("random", "center"))
         if crop and resize and self.mode == "random":
             raise InputError(
                 "a random resized crop has only the size that crop= gives",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.loading import place, resuming
 from holdfast.data.records.loading.cropping import CropMode, Size, Sizing
 from holdfast.data.records.loading.epochs import Epochs
@@ -156,7 +157,12 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                 found=f"decode={decode}, at_least={at_least}",
                 remedy="leave decode and at_least out",
             )
-        _check(threads, prefetch, connections, at_least, on_fault, max_damaged)
+        check_number("threads", threads, 0)
+        check_number("prefetch", prefetch, 0)
+        check_number("connections", connections, 1)
+        check_number("at_least", at_least, 1)
+        check_number("max_damaged", max_damaged, 0, 1)
+        check_choice("on_fault", on_fault, _ON_FAULT)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
         self._rank, self._ranks = place.check_rank(rank, ranks)
         self._deal = Deal(uneven=uneven)
@@ -217,8 +223,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with this epoch; workers that persist see it too."""
-        if epoch < 0:
-            raise InputError("invalid epoch", code="out-of-range", place="epoch", found=str(epoch))
+        check_number("epoch", epoch, 0)
         self._board.epoch = epoch
 
     @property
@@ -458,43 +463,3 @@ def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[l
             held += next(chunks)
         batch, held = held[:size], held[size:]
         yield [item for item in batch if item is not LEFT_OUT]
-
-
-def _check(
-    threads: int | None,
-    prefetch: int,
-    connections: int,
-    at_least: int | None,
-    on_fault: str,
-    max_damaged: float,
-) -> None:
-    for name, value, least in (
-        ("threads", threads, 0),
-        ("prefetch", prefetch, 0),
-        ("connections", connections, 1),
-        ("at_least", at_least, 1),
-    ):
-        if value is not None and value < least:
-            raise InputError(
-                "a number is too small",
-                code="out-of-range",
-                place=name,
-                found=str(value),
-                expected=f"{least} or more",
-            )
-    if not 0 <= max_damaged <= 1:
-        raise InputError(
-            "invalid max_damaged",
-            code="out-of-range",
-            place="max_damaged",
-            found=str(max_damaged),
-            expected="a share from 0 to 1",
-        )
-    if on_fault not in _ON_FAULT:
-        raise InputError(
-            "invalid on_fault",
-            code="invalid-value",
-            place="on_fault",
-            found=repr(on_fault),
-            expected=", ".join(_ON_FAULT),
-        )

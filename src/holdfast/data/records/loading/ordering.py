@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.errors import InputError
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -114,14 +115,7 @@ def epoch_order(
     Raises:
         InputError: if the window is smaller than one image.
     """
-    if window < 1:
-        raise InputError(
-            "window must be at least 1",
-            code="out-of-range",
-            place="window",
-            found=str(window),
-            expected="1 ..",
-        )
+    check_number("window", window, 1)
     counts = np.asarray(counts, np.int64)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     key = (seed & _WORD, epoch & _WORD)
@@ -178,22 +172,8 @@ class Deal:
 
     def __post_init__(self) -> None:
         for name in ("ranks", "workers", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    "ranks, workers and batch_size must be at least 1",
-                    code="out-of-range",
-                    place=name,
-                    found=str(getattr(self, name)),
-                    expected="1 or more",
-                )
-        if self.uneven not in ("keep", "pad", "drop"):
-            raise InputError(
-                "invalid uneven",
-                code="invalid-value",
-                place="uneven",
-                found=repr(self.uneven),
-                expected="keep, pad or drop",
-            )
+            check_number(name, getattr(self, name), 1)
+        check_choice("uneven", self.uneven, ("keep", "pad", "drop"))
 
     def shards(self, count: int) -> tuple[Int64s, Int64s, Int64s]:
         """What each rank has of `count` places.

@@ -46,11 +46,18 @@ def _mean(x: Plane) -> Plane:
 
 
 @njit(nogil=True, cache=True)
-def terms(x: Plane, y: Plane) -> tuple[Plane, Plane]:
-    """The contrast-structure term and SSIM at each window: [H - 10, W - 10] each."""
-    mx, my = _mean(x), _mean(y)
-    variances = _mean(x * x) - mx * mx + _mean(y * y) - my * my
+def moments(x: Plane) -> tuple[Plane, Plane]:
+    """The mean and the variance of each window: [H - 10, W - 10] each."""
+    mean = _mean(x)
+    return mean, _mean(x * x) - mean * mean
+
+
+@njit(nogil=True, cache=True)
+def terms(x: Plane, mx: Plane, vx: Plane, y: Plane) -> tuple[Plane, Plane]:
+    """The contrast-structure term and SSIM at each window of a plane with known moments, and another."""
+    my = _mean(y)
+    variances = vx + _mean(y * y) - my * my
     contrast = (_TWO * (_mean(x * y) - mx * my) + _C2) / (variances + _C2)
-    mx += MIDDLE
+    mx = mx + MIDDLE
     my += MIDDLE
     return contrast, contrast * (_TWO * mx * my + _C1) / (mx * mx + my * my + _C1)

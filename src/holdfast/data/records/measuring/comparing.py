@@ -46,18 +46,16 @@ def compare(pieces: Sequence[Buffer]) -> list[float]:
         MissingExtraError: if only Pillow can decode it, and it is not installed.
     """
     # Compiled code: what only writes or reads records need not wait for it.
-    from holdfast.data.records.measuring.similarity import msssim
+    from holdfast.data.records.measuring.similarity import likenesses
 
     full = _middle(decode(scripts.image(pieces)))
     large = full.shape[0] * full.shape[1] > _SEVERAL_AT_ONCE
-    found: list[float] = []
+    # Without a piece of its own, a fidelity looks like the one below it.
+    own = [bool(piece) or not number for number, piece in enumerate(pieces[:-1])]
     with _alone if large else nullcontext():
-        for fidelity in range(1, len(pieces)):
-            if fidelity > 1 and not pieces[fidelity - 1]:
-                found.append(found[-1])
-                continue
-            found.append(msssim(full, _middle(decode(scripts.image(pieces[:fidelity])))))
-    return [*found, 1.0]
+        shown = [pieces[: n + 1] for n, differs in enumerate(own) if differs]
+        found = likenesses(full, [_middle(decode(scripts.image(some))) for some in shown])
+    return [*(found[place - 1] for place in np.cumsum(own)), 1.0]
 
 
 def measure(images: Iterable[Sequence[Buffer]], *, threads: int = 1) -> Means:

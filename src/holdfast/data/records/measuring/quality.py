@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.answer import Answer
+from holdfast.data.records.arguments import check_number
 from holdfast.data.records.describing import groups_of
 from holdfast.data.records.jpeg.decoding import DECODER, DecodeError
 from holdfast.data.records.measuring import sections
@@ -156,7 +157,8 @@ def quality(
     from holdfast.data.records.reading.records import open_records
     from holdfast.remote import bare
 
-    _check_arguments(images, threshold)
+    check_number("images", images, 1)
+    check_number("threshold", threshold, 0, 1)
     with open_records(url, store=store) as records:
         if not records.manifest.images:
             raise InputError(
@@ -182,21 +184,6 @@ def quality(
             decoder=DECODER,
             frame=_frame(measured),
         )
-
-
-def _check_arguments(images: int, threshold: float) -> None:
-    for name, value, usable, expected in (
-        ("images", images, images >= 1, "1 or more"),
-        ("threshold", threshold, 0 <= threshold <= 1, "0 to 1"),
-    ):
-        if not usable:
-            raise InputError(
-                "invalid argument",
-                code="out-of-range",
-                place=name,
-                found=str(value),
-                expected=expected,
-            )
 
 
 # --- The sample ----------------------------------------------------------------------------------

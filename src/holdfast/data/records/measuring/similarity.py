@@ -14,6 +14,7 @@ library that this one needs anyway has it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from holdfast.data.records.jpeg.decoding import Pixels
+    from holdfast.data.records.measuring._kernels import Plane
 
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Weights of the scales, finest first."""
@@ -40,25 +42,49 @@ def msssim(reference: Pixels, other: Pixels) -> float:
     Raises:
         ValueError: if the images differ in shape.
     """
-    if other.shape != reference.shape:
-        raise ValueError(f"images of {reference.shape} and {other.shape} cannot be compared")
-    x, y = _enlarged(reference), _enlarged(other)
-    found = np.mean([_of_channel(x[..., c], y[..., c]) for c in range(x.shape[2])])
-    return min(float(found), 1.0)  # float32 rounds a little beyond
+    return likenesses(reference, [other])[0]
 
 
-def _of_channel(x: npt.NDArray[np.uint8], y: npt.NDArray[np.uint8]) -> float:
+def likenesses(reference: Pixels, others: Sequence[Pixels]) -> list[float]:
+    """The `msssim` of each of several images with the same one, whose moments are computed once."""
     from holdfast.data.records.measuring import _kernels
 
-    planes = [one.astype(np.float32) - _kernels.MIDDLE for one in (x, y)]  # [H, W] each
-    levels = scales(*x.shape)
+    for other in others:
+        if other.shape != reference.shape:
+            raise ValueError(f"images of {reference.shape} and {other.shape} cannot be compared")
+    x, *enlarged = map(_enlarged, (reference, *others))
+    found = []  # [C, others]
+    for c in range(x.shape[2]):
+        known = [(plane, *_kernels.moments(plane)) for plane in _planes(x[..., c])]
+        found.append([_of_channel(known, y[..., c]) for y in enlarged])
+    return [
+        min(float(one), 1.0) for one in np.mean(found, axis=0)
+    ]  # float32 rounds a little beyond
+
+
+def _planes(channel: npt.NDArray[np.uint8]) -> Iterator[Plane]:
+    """A channel at each scale, [H, W] and smaller."""
+    from holdfast.data.records.measuring import _kernels
+
+    plane = channel.astype(np.float32) - _kernels.MIDDLE
+    for level in range(scales(*channel.shape)):
+        if level:
+            plane = _halved(plane)
+        yield plane
+
+
+def _of_channel(known: Sequence[tuple[Plane, Plane, Plane]], y: npt.NDArray[np.uint8]) -> float:
+    """MS-SSIM of a channel with one whose planes and their moments are known."""
+    from holdfast.data.records.measuring import _kernels
+
+    levels = len(known)
     weights = np.array(WEIGHTS[:levels]) * sum(WEIGHTS) / sum(WEIGHTS[:levels])
     product = 1.0
-    for level, weight in enumerate(weights):
-        if level:
-            planes = [_halved(plane) for plane in planes]
-        contrast, whole = _kernels.terms(*planes)
-        term = whole if level == levels - 1 else contrast
+    for level, (reference, plane, weight) in enumerate(
+        zip(known, _planes(y), weights, strict=True), 1
+    ):
+        contrast, whole = _kernels.terms(*reference, plane)
+        term = whole if level == levels else contrast
         product *= max(float(term.mean(dtype=np.float64)), 0.0) ** weight
     return product
 
@@ -69,11 +95,11 @@ def scales(height: int, width: int) -> int:
     return min(max(room.bit_length(), 1), len(WEIGHTS))
 
 
-def _halved(plane: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _halved(plane: Plane) -> Plane:
     """Means of 2 x 2 pixels; an odd last row or column is left out."""
     height, width = plane.shape[0] // 2, plane.shape[1] // 2
     blocks = plane[: 2 * height, : 2 * width].reshape(height, 2, width, 2)
-    means: npt.NDArray[np.float32] = blocks.mean((1, 3), dtype=np.float32)
+    means: Plane = blocks.mean((1, 3), dtype=np.float32)
     return means
 
 

@@ -1,16 +1,20 @@
-"""A folder of images: the first level of folders names the classes, as torchvision's ImageFolder has it."""
+"""A folder of images: the first level of folders names the classes, as torchvision's ImageFolder has it.
+
+Where all folders of that level are named for splits (`train`, `test`), the level below names them.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.data.croissant.describing.splits import is_split
 from holdfast.data.records.sources.columns import LABEL, is_unicode, named_label
 from holdfast.data.records.sources.example import (
     MAGIC_BYTES,
@@ -39,12 +43,10 @@ class Folder:
         self.ignored = sorted(found.ignored)
         if not self._ids:
             raise nothing_found(root, self.ignored, "JPEGs, PNGs or other images")
-        classes = sorted({_class_of(id_) for id_ in self._ids} - {""})
-        if LABEL in options.drop:
-            classes = []
-        self._labels: dict[str, int | None] = {name: number for number, name in enumerate(classes)}
-        self._labels[""] = None
-        self.schema = pa.schema([named_label(classes)] if classes else [])
+        self._classes = classes_of(self._ids)
+        names = [] if LABEL in options.drop else sorted({*self._classes} - {""})
+        self._labels = {name: number for number, name in enumerate(names)}
+        self.schema = pa.schema([named_label(names)] if names else [])
 
     def __len__(self) -> int:
         """How many images there are."""
@@ -57,7 +59,7 @@ class Folder:
     def read(self, start: int, stop: int) -> Iterator[Example]:
         """The images with the numbers from `start` to before `stop`."""
         check_range(start, stop, len(self))
-        for id_ in self._ids[start:stop]:
+        for id_, name in zip(self._ids[start:stop], self._classes[start:stop], strict=True):
             path = self._root / id_
             try:
                 data = path.read_bytes()
@@ -69,13 +71,18 @@ class Folder:
                     found=error.strerror,
                     remedy="leave the folder as it is while it is read, then start again",
                 ) from error
-            columns = {LABEL: self._labels[_class_of(id_)]} if len(self.schema) else {}
+            columns = {LABEL: self._labels.get(name)} if self._labels else {}
             yield Example(id_, data, columns)
 
 
-def _class_of(id_: str) -> str:
-    """The first folder of a path, empty if there is none."""
-    return id_.partition("/")[0] if "/" in id_ else ""
+def classes_of(ids: Sequence[str]) -> list[str]:
+    """The class of each image by its path: its first folder, or the one below where all name splits.
+
+    "" for an image that has no such folder.
+    """
+    folders = [id_.split("/")[:-1] for id_ in ids]
+    below = int(all(is_split(each[0]) for each in folders if each))
+    return [each[below] if len(each) > below else "" for each in folders]
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from holdfast.numbers import counted
 FILE_NAME = "file_name"
 """The column in which a table of columns says whose image a row is."""
 KEYS = (FILE_NAME, "id")
+TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+"""A folder of images may keep its columns in one of these, as the `datasets` library has it."""
 _READERS = ("csv", "tsv", "jsonl", "ndjson", "parquet")
 _BATCH = 64  # rows made Python values at a time
 
@@ -51,7 +53,7 @@ class Joined:
                 expected="a column `id` or `file_name`",
             )
         columns = Columns(options, table)
-        for name, kind in (given.kinds or {}).items():
+        for name, kind in given.kinds or ():
             if name not in (key, "id"):
                 for final in columns.renamed({name: kind}):
                     columns.declare(final, kind, table, f"column {name}")
@@ -149,8 +151,33 @@ class Table:
 
     path: Path
     rows: list[dict[str, Any]]
-    kinds: Mapping[str, Kind] | None
-    """The columns' types, where the table says them (Parquet) or one was found for all (CSV)."""
+    kinds: Sequence[tuple[str, Kind]] | None
+    """The columns and their types, where the table says them (Parquet) or one was found for all (CSV)."""
+
+
+def own_table(folder: Path) -> Table | None:
+    """The table that a folder of images keeps, else those that the folders in it keep, as one.
+
+    There a `file_name` starts at the folder of its table, as in the `datasets` library.
+    """
+    if own := next((folder / name for name in TABLES if (folder / name).is_file()), None):
+        return read_table(own)
+    for name in TABLES:
+        tables = []
+        for path in sorted(folder.rglob(name)):
+            start, table = path.parent.relative_to(folder).as_posix(), read_table(path)
+            if "/." in f"/{start}" or not any(FILE_NAME in row for row in table.rows):
+                continue  # hidden, or about something else
+            for row in table.rows:
+                row[FILE_NAME] = row.get(FILE_NAME) and f"{start}/{row[FILE_NAME]}"
+            tables.append(table)
+        if tables:
+            rows = [row for table in tables for row in table.rows]
+            kinds = [pair for table in tables for pair in table.kinds or ()]
+            return Table(
+                tables[0].path if len(tables) == 1 else folder / "*" / name, rows, kinds or None
+            )
+    return None
 
 
 def read_table(path: Path) -> Table:
@@ -182,7 +209,7 @@ def read_table(path: Path) -> Table:
     twice = next((name for name, n in Counter(table.column_names).items() if n > 1), None)
     if twice is not None:
         raise InputError("a column is there twice", code="duplicate", path=path, found=twice)
-    kinds = {column.name: Kind(plain_type(column.type)) for column in table.schema}
+    kinds = [(column.name, Kind(plain_type(column.type))) for column in table.schema]
     return Table(path, table.to_pylist(), kinds)
 
 

@@ -12,14 +12,12 @@ from holdfast.data.records.sources.columns import LABEL
 from holdfast.data.records.sources.croissant_fields import description_at
 from holdfast.data.records.sources.example import Options, Source, named_as_image
 from holdfast.data.records.sources.folders import Folder
-from holdfast.data.records.sources.joining import Joined, read_table
+from holdfast.data.records.sources.joining import Joined, own_table, read_table
 from holdfast.data.records.sources.rows import Rows
 from holdfast.data.records.sources.webdataset import WebDataset
 from holdfast.errors import InputError
 
 Format = Literal["auto", "folder", "webdataset", "croissant"]
-TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-"""A folder of images may keep its columns in one of these, as the `datasets` library has it."""
 
 
 def open_source(
@@ -43,7 +41,8 @@ def open_source(
             `croissant.json` or `metadata.json`, for a description if it is a schema.org Dataset that has
             record sets or says that it conforms to Croissant.
         columns: a table (CSV, JSON lines, Parquet) joined by its column `id` or `file_name`. A folder's
-            own `metadata.jsonl`, `.csv` or `.parquet` is taken without being named.
+            own `metadata.jsonl`, `.csv` or `.parquet` is taken without being named; where it has none,
+            those of the folders in it.
         image: the suffix (WebDataset), key (dicts) or field (Croissant) of the image, where several
             could be it.
         label: the column that becomes `label`; texts become classes, numbered in the order of their names.
@@ -75,16 +74,13 @@ def open_source(
             found=f"format {chosen}",
             remedy="leave out --record-set (record_set), or add --format croissant (format=)",
         )
-    table = None if columns is None else Path(columns)
-    if chosen == "folder" and table is None:
-        table = next(
-            (path for path in (Path(name) / own for own in TABLES) if path.is_file()), None
-        )
-    if table is None:
+    read = None if columns is None else read_table(Path(columns))
+    if chosen == "folder" and read is None:
+        read = own_table(Path(name))
+    if read is None:
         if chosen == "folder":
             _check_dropped(options.drop, name)
         return _open(name, chosen, options)
-    read = read_table(table)
     in_table = label is None or any(label in row for row in read.rows)
     of_table = replace(options, id=None, label=label if in_table else None)
     of_source = replace(options, label=None if in_table else label)

@@ -23,6 +23,7 @@ from holdfast.data.records.sources.example import (
     image_kind,
     nothing_found,
 )
+from holdfast.data.records.sources.folders import classes_of
 from holdfast.data.records.sources.shards import shard_files
 from holdfast.data.records.sources.values import (
     PositionedFile,
@@ -79,7 +80,7 @@ class WebDataset:
         if not self._ids:
             raise nothing_found(self._source, self.ignored, "samples such as 000.jpg and 000.cls")
         self._name_by_shard()
-        self._folders = False
+        self._folders: list[str] = []  # classes, where nothing but the images' folders names them
         self.schema = self._settle()
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class WebDataset:
         parts = self._parts(number)
         row = self._row(tar, parts, f"sample {self._ids[number]}")
         if self._folders:
-            row[LABEL] = self._ids[number].partition("/")[0]
+            row[LABEL] = self._folders[number]
         self._columns.take_id(row, tar.path, "")
         return Example(self._ids[number], tar.read(*parts["image"]), self._columns.values(row))
 
@@ -248,10 +249,10 @@ class WebDataset:
     def _settle(self) -> pa.Schema:
         schema = self._columns.settle()
         only_images = not len(schema) and not self._named and len(self._files) == 1
-        if only_images and all("/" in id_ for id_ in self._ids):
-            self._folders = True
-            for id_ in self._ids:
-                self._columns.see({LABEL: id_.partition("/")[0]}, self._source, id_)
+        if only_images and all(classes := classes_of(self._ids)):
+            self._folders = classes
+            for id_, name in zip(self._ids, classes, strict=True):
+                self._columns.see({LABEL: name}, self._source, id_)
             return self._columns.settle()
         return schema
 

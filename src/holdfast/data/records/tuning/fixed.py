@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.data.records.arguments import check_number
 from holdfast.data.records.loading.items import Recipe, Undecodable, check_columns, undecodable
 from holdfast.data.records.reading.prefixes import assemble
 from holdfast.data.records.reading.records import Records, open_records
-from holdfast.errors import InputError, MissingExtraError
+from holdfast.errors import MissingExtraError
 from holdfast.remote import Buffer
 
 try:
@@ -84,13 +85,8 @@ class FixedBatches:
         Raises:
             InputError: if there is no dataset, or a column that it does not have is asked for.
         """
-        if batch_size < 1 or batches < 1:
-            raise InputError(
-                "batches and batch_size must be at least 1",
-                code="out-of-range",
-                found=f"{batches} batches of {batch_size}",
-                expected="1 or more of both",
-            )
+        check_number("batch_size", batch_size, 1)
+        check_number("batches", batches, 1)
         records = url if isinstance(url, Records) else open_records(url, **options)
         names = check_columns(columns, records.manifest.schema.names)
         total = records.manifest.images

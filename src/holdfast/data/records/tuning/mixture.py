@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.data.records.arguments import check_choice
 from holdfast.errors import InputError
 
 Fidelity: TypeAlias = int | Literal["full"]
@@ -42,8 +43,7 @@ class Mixture:
     by: Literal["record", "image"] = "record"
 
     def __post_init__(self) -> None:
-        if self.by not in _DOMAIN:
-            raise InputError("invalid by", code="invalid-value", place="by", found=repr(self.by))
+        check_choice("by", self.by, _DOMAIN)
         for fidelity, weight in self.weights.items():
             if fidelity != "full" and (
                 isinstance(fidelity, bool)

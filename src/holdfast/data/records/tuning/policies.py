@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from holdfast.data.records.arguments import check_number
 from holdfast.data.records.tuning.scores import Score
 from holdfast.errors import InputError
 
@@ -73,7 +74,7 @@ class GradientCosine:
                 found=repr(self.threshold),
                 expected="from -1 to less than 1; 0.8 is usual",
             )
-        _check_margin(self.margin)
+        check_number("margin", self.margin, 0)
 
     def wish(self, evidence: Evidence) -> Wish:
         """The lowest fidelities whose scores pass the threshold, and the threshold with the margin."""
@@ -158,13 +159,9 @@ class LossPlateau:
     probes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.start < 1 or self.patience < 1:
-            raise InputError(
-                "start and patience must be at least 1",
-                code="out-of-range",
-                found=f"start={self.start}, patience={self.patience}",
-            )
-        _check_margin(self.least_gain)
+        check_number("start", self.start, 1)
+        check_number("patience", self.patience, 1)
+        check_number("least_gain", self.least_gain, 0)
 
     def wish(self, evidence: Evidence) -> Wish:
         """The present fidelity, or the next after a plateau; a loss that is not finite asks for full."""
@@ -199,16 +196,5 @@ class Fixed:
 
     def wish(self, evidence: Evidence) -> Wish:
         """The fidelity given."""
-        if not 1 <= self.fidelity <= evidence.groups:
-            raise InputError(
-                "the dataset does not have this fidelity",
-                code="out-of-range",
-                found=str(self.fidelity),
-                expected=f"1 to {evidence.groups}",
-            )
+        check_number("fidelity", self.fidelity, 1, evidence.groups)
         return Wish(self.fidelity, self.fidelity, "it is fixed")
-
-
-def _check_margin(margin: float) -> None:
-    if not 0 <= margin < math.inf:
-        raise InputError("margin must be 0 or more", code="out-of-range", found=repr(margin))

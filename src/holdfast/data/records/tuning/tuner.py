@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.data.records.arguments import check_number
 from holdfast.data.records.tuning import ranks
 from holdfast.data.records.tuning.policies import Evidence, GradientCosine, Policy
 from holdfast.data.records.tuning.scores import Score
@@ -89,14 +90,7 @@ class Tuner:
     def __post_init__(self) -> None:
         least = {"groups": 1, "epochs": 1, "every": 1, "warmup": 0, "last_full": 0, "patience": 1}
         for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise InputError(
-                    "a setting of the tuner is out of range",
-                    code="out-of-range",
-                    place=name,
-                    found=str(getattr(self, name)),
-                    expected=f"{bound} or more",
-                )
+            check_number(name, getattr(self, name), bound)
         if self.policy.probes and self.probe is None:
             raise InputError(
                 "the policy compares gradients, but there is no probe",

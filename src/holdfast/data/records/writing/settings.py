@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
+from holdfast.data.records.arguments import check_choice, check_number
 from holdfast.data.records.format import layout
 from holdfast.data.records.jpeg import scripts
 from holdfast.errors import InputError
@@ -35,16 +36,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scans_end", scripts.check_groups(self.scans_end))
-        if not 1 <= self.record_size <= layout.MAX_IMAGES:
-            raise _unusable("record_size", self.record_size, f"1 to {layout.MAX_IMAGES:,} images")
-        if self.quality_images < 0:
-            raise _unusable("quality_images", self.quality_images, "0 or more images")
-        for name, value, known in (
-            ("orientation", self.orientation, get_args(OrientationPolicy)),
-            ("metadata", self.metadata, get_args(MetadataPolicy)),
-        ):
-            if value not in known:
-                raise _unusable(name, value, " or ".join(known))
+        check_number("record_size", self.record_size, 1, layout.MAX_IMAGES)
+        check_number("quality_images", self.quality_images, 0)
+        check_choice("orientation", self.orientation, get_args(OrientationPolicy))
+        check_choice("metadata", self.metadata, get_args(MetadataPolicy))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -77,9 +72,3 @@ class Settings:
                 found=", ".join(f"{name}={text}" for name, text in texts.items()) or "no settings",
                 expected="the settings of holdfast's writer",
             ) from error
-
-
-def _unusable(name: str, found: object, expected: str) -> InputError:
-    return InputError(
-        f"a {name} that cannot be", code="invalid-value", found=str(found), expected=expected
-    )

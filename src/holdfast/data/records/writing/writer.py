@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.data.records.arguments import check_number
 from holdfast.data.records.describing import Group, groups_of
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Image, Index
@@ -127,7 +128,8 @@ def write(
             is installed.
     """
     settings = Settings(record_size, tuple(groups), orientation, metadata, quality_images)
-    _check_options(max_rejected, threads)
+    check_number("max_rejected", max_rejected, 0, 1)
+    check_number("threads", threads, 1)
     folder = local_folder(out)
     check_target(folder)
     if isinstance(source, (str, Path)):
@@ -391,23 +393,6 @@ def check_apart(source: str | Path, out: str | Path) -> None:
             path=out,
             found=f"source {source}",
             remedy="write the dataset to a folder outside of the source",
-        )
-
-
-def _check_options(max_rejected: float, threads: int | None) -> None:
-    if not 0 <= max_rejected <= 1:
-        raise InputError(
-            "invalid max_rejected",
-            code="out-of-range",
-            found=str(max_rejected),
-            expected="a share, 0 to 1",
-        )
-    if threads is not None and threads < 1:
-        raise InputError(
-            "invalid number of threads",
-            code="out-of-range",
-            found=str(threads),
-            expected="1 or more",
         )
 
 
