@@ -109,8 +109,8 @@ def main() -> None:
         "limits": limits,
         "figures": {"runs": measured},
         "notes": [
-            "Each runs its own sampling and shuffling from the same first weights, so losses agree as far as "
-            "these allow. Flower runs clients in Ray workers, the others in one process."
+            "Each runs its own sampling and shuffling from the same first weights, so losses agree as far "
+            "as these allow. Flower runs clients in Ray workers, the others in one process."
         ],
         "machine": host,
         "versions": {"pfl": "0.6.0", "flwr": "1.41.0", "torch": "2.13.0"},

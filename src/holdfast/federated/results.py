@@ -160,13 +160,13 @@ class FederatedRun(Answer):
         best = max(self.accuracy, key=self.accuracy.__getitem__)
         rows = []
         for row in self.history:
-            by_device = row.accuracy or {}
+            if row.accuracy is None:
+                continue
             # Nine lines could not be told apart: the mean, and the ends.
-            for name in dict.fromkeys([best, worst]) if by_device else ():
-                rows.append({"round": row.number, "device": name, "accuracy": by_device[name]})
-            if len(by_device) > 2:
-                mean = float(np.mean(list(by_device.values())))
-                rows.append({"round": row.number, "device": "mean", "accuracy": mean})
+            shown = {best: row.accuracy[best], worst: row.accuracy[worst]}
+            if len(row.accuracy) > 2:
+                shown["mean"] = float(np.mean(list(row.accuracy.values())))
+            rows += [{"round": row.number, "device": n, "accuracy": a} for n, a in shown.items()]
         sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
         sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
         if len(self.accuracy) > 1:
