@@ -13,6 +13,7 @@ from test_losses import SIZES
 import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.errors import InputError
+from holdfast.fleet.outage_log import outage_failures
 from holdfast.fleet.timeline import failure_trend, rate_over_time
 from holdfast.stats import poisson_interval
 
@@ -108,8 +109,32 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
         ("n1", 9 * day, 10 * day),
     ]
     answer = fleet.mttf(failure_log(tmp_path, rows))
-    assert (answer.source, answer.model.failures_) == ("node_outages", 5)
+    assert (answer.source, answer.model.failures_) == ("node_outages", 4)
     assert answer.model.node_days_ == pytest.approx(3 * 10 - 1 - 2 - 1 - 1)
+
+
+def test_a_node_that_is_down_does_not_fail(tmp_path: Path) -> None:
+    """Reports that overlap are one failure, with its first named cause; the next one begins at its end."""
+    path = tmp_path / "failures.csv"
+    path.write_text(
+        "node,start,end,cause\n"
+        "n1,1767571200,1767830400,\n"  # three days
+        "n1,1767600000,1767607200,memory\n"
+        "n1,1767800000,1767900000,nvlink\n"  # from inside on to a little later
+        "n1,1767850000,1767850000,power\n"
+        "n1,1767900000,1767910000,disk\n"
+        "n2,1767571200,1767571200,power\n"
+        "n2,1767571200,1767571200,power supply\n"
+    )
+    fleet.ingest([path], tmp_path / "store", nodes=5)
+    log = fleet.open(tmp_path / "store")
+    found = log.rows(f"SELECT * FROM {outage_failures(log)} ORDER BY node, stop_s")
+    assert [(row["node"], row["stop_s"], row["label"], row["down_s"]) for row in found] == [
+        ("n1", 1767571200, "memory", 328_800),
+        ("n1", 1767900000, "disk", 10_000),
+        ("n2", 1767571200, "power", 0),
+    ]
+    assert fleet.mttf(log).model.failures_ == 3
 
 
 def test_a_window_on_a_log_of_node_failures(tmp_path: Path) -> None:

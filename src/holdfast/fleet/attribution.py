@@ -302,7 +302,7 @@ def _rank_causes(log: FleetLog) -> str:
 
 
 def infrastructure_failures(log: FleetLog) -> str:
-    """NODE_FAIL attempts, and FAILED attempts with a HIGH check on one of their nodes.
+    """NODE_FAIL attempts, REQUEUED ones whose node Slurm names, and FAILED ones with a HIGH check there.
 
     Columns: key, cluster, job_id, job_id_raw, run, attempt, user, account, state, qos, gpus,
     node_count, start_s, stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause
@@ -322,9 +322,9 @@ def infrastructure_failures(log: FleetLog) -> str:
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
         FROM (
             SELECT * FROM {_failed(log)} AS failed
-            WHERE state = '{NODE_FAIL}' OR key IN (SELECT key FROM {ranked_causes(log)})
+            WHERE by_node OR key IN (SELECT key FROM {ranked_causes(log)})
         ) AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
-        WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'""",
+        WHERE by_node OR severity = 'HIGH'""",
     )
 
 
@@ -373,12 +373,23 @@ def blamed_nodes(log: FleetLog) -> str:
 
 
 def _failed(log: FleetLog) -> str:
-    """The attempts whose end asks for an explanation."""
+    """The attempts whose end asks for an explanation, with `by_node`: whether Slurm says it already."""
     return log.view(
         "failed",
-        f"""SELECT * FROM {log.executions}
-        WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL""",
+        f"""SELECT ended.*, state = '{NODE_FAIL}' OR lost.key IS NOT NULL AS by_node
+        FROM {log.executions} AS ended LEFT JOIN {_requeued_by_node(log)} AS lost ON ended.key = lost.key
+        WHERE (state IN ('{NODE_FAIL}', 'FAILED') OR lost.key IS NOT NULL) AND end_s IS NOT NULL""",
     )
+
+
+def _requeued_by_node(log: FleetLog) -> str:
+    """REQUEUED attempts that the failure of a node ended: key. A user or administrator ends others so."""
+    requeued = log.view(
+        "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
+    )
+    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+    named = _evident_nodes(log, requeued, each_node)
+    return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
 
 
 def _failed_ends(log: FleetLog) -> str:

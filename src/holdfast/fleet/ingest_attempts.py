@@ -2,10 +2,10 @@
 
 Rows stay in their files; DuckDB holds the few columns that decide, and those only of jobs that have
 several rows: most have one, which is their first execution. Several sources, or a source and the
-store, may have rows of one attempt: one is left. Rows of a job and a submission are those of one attempt,
-unless one starts after another has ended (a job that was requeued may keep its Submit). The row that knows most of the end wins: a final state
-over RUNNING or PENDING, then the later end, then the longer runtime, then the row with more columns. What
-it lacks (a column that its source did not print) comes from the others.
+store, may have rows of one attempt: one is left. Rows of a job and a submission are of one attempt unless
+one starts when another is over: a job that was requeued may keep its Submit. The row that knows most of the
+end wins: a final state over RUNNING or PENDING, then the later end, then the longer runtime, then the row
+with more columns. What it lacks (a column that its source did not print) comes from the others.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ _LATE = """SELECT count(*) FROM requeued JOIN (
     ) AS following USING (place) WHERE NOT restarted AND after_s < submit_s"""
 
 
-# The attempts of a job that have one time of submission: a row is of the next one if it starts when the row
-# before it, in order of start, is over. A row that waits is of the last one. The first attempt keeps the key
-# that all rows have from their sources.
+# The attempts of a job that have one time of submission: a row is of the next one if it starts when those
+# before it, in order of start, are over. A row that waits is of the last one. The first attempt keeps the
+# key that all rows have from their sources. (A Start may move while a job runs: its nodes booted first.)
 _REQUEUES = """UPDATE attempt SET key = requeue.key FROM (
         SELECT place, CASE WHEN number = 0 THEN first ELSE
             (hash(first, min(low) OVER (PARTITION BY job, moment, number)) >> 1)::BIGINT END AS key

@@ -93,9 +93,7 @@ def _before(job: Row) -> Row:
     }
 
 
-def explain(
-    lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table
-) -> pa.Table:
+def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table) -> pa.Table:
     """Give recovered attempts what outages and controller events know of them.
 
     Args:
