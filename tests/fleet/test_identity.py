@@ -250,18 +250,6 @@ def test_two_clusters_have_the_same_numbers(tmp_path: Path) -> None:
     assert fleet.ingest([other, local, said], tmp_path / "store").attempts == 2 * len(jobs)
 
 
-def test_a_store_of_before_is_compared(tmp_path: Path) -> None:
-    local = text(busy_days(), tmp_path / "local.psv", "Asia/Kolkata")
-    fleet.ingest([local], tmp_path / "store")
-    manifest = tmp_path / "store" / "store.json"
-    old = json.loads(manifest.read_text())
-    for each in old["sources"]:
-        each["facts"] = {"columns": each["facts"]["columns"]}
-    manifest.write_text(json.dumps(old))
-    said = as_json(busy_days(), tmp_path / "said.json")
-    _refused(lambda: fleet.ingest([said], tmp_path / "store"), "Asia/Kolkata")
-
-
 def test_a_db_index_decides(tmp_path: Path) -> None:
     at = SUMMER
     one = [Job(7, at, at + 1, at + 13, index=1)]

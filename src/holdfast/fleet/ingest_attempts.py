@@ -202,8 +202,7 @@ class Attempts:
 
     def submitted_with(self, rows: pa.Table) -> pa.Table:
         """The rows that stay, whole, that have cluster, job_id_raw and submit_s of one of `rows`."""
-        asked = self._db.from_arrow(rows.select(["cluster", "job_id_raw", "submit_s"]))
-        self._db.register("asked", asked)
+        self._db.register("asked", rows.select(["cluster", "job_id_raw", "submit_s"]))
         return self._whole(
             f"""FROM {self._every} SEMI JOIN asked USING (cluster, job_id_raw, submit_s)
             WHERE NOT recovered AND place NOT IN (SELECT place FROM attempt WHERE NOT keep)"""
