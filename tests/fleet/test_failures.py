@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from counting import incidents_by_loops, node_days
-from logs import Attempt, Log, names, stamp
+from logs import Attempt, Check, Log, names, stamp
 from test_attribution import infrastructure_by_loops
 from test_losses import SIZES
 
@@ -159,3 +159,25 @@ def test_the_trend_takes_the_same_counts(random_fleet: RandomFleet) -> None:
     assert drift.failures == fleet.mttf(log, min_gpus=0).model.clusters_
     assert drift.p_value is not None
     assert 0 <= drift.p_value <= 1
+
+
+def test_a_node_that_does_not_boot_is_a_node_failure(tmp_path: Path) -> None:
+    """Two logs that differ in the state alone have the same figures."""
+    nodes = ("n1", "n2")
+    found = []
+    for state in ("NODE_FAIL", "BOOT_FAIL"):
+        attempts = [Attempt(k, nodes, k * 9000, k * 9000 + 4000, state) for k in range(6)]
+        attempts += [Attempt(90 + k, (nodes[k % 2],), k * 9000, k * 9000, state) for k in range(4)]
+        attempts += [Attempt(99, ("n3",), None, 50_000, state, submit=0, runtime_s=0)]
+        attempts += [Attempt(80, ("n4",), None, None, state, submit=0)]
+        attempts += [Attempt(100 + k, nodes, k * 9000 + 5000, k * 9000 + 8000) for k in range(6)]
+        checks = [Check(4000 - 5, "n1", "xid 79")]
+        log = Log(attempts, checks).open(tmp_path / state)
+        signals = fleet.lemons(log).nodes.to_pydict()
+        loss = fleet.goodput(log).to_dict()
+        status = fleet.status(log)
+        assert f"{state} is" in status.sections()[0].sentence
+        doubts = [each.text for each in fleet.mttf(log).unknowns()]
+        found.append((signals, loss, fleet.mttf(log).to_dict(), status.gpu_hours, doubts))
+    assert found[0] == found[1]
+    assert found[0][1]["failures"] == 11

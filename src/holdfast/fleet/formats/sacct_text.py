@@ -340,6 +340,11 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
     facts = {"local_times": sum(are_local(raw[name]) for name in times)}
+    if "AllocGRES" in raw.column_names:
+        # Whether its counts are of a node or of the job has changed with Slurm: none is taken over.
+        elsewhere = pc.greater(pc.fill_null(parse_gpus(raw["AllocGRES"]), 0), 0)
+        none = pc.equal(pc.fill_null(flat(columns["gpus"]), 0), 0)
+        facts["gpus_in_gres"] = pc.sum(pc.and_(elsewhere, none).take(pa.array(jobs))).as_py() or 0
     places = {"attempts": pa.array(lines[jobs], pa.int64())}
     return Batch({"attempts": attempts, "steps": early}, 0, len(steps), facts, places)
 
