@@ -232,6 +232,32 @@ def test_a_check_on_another_node_explains_nothing(tmp_path: Path) -> None:
     assert [(r["node"], r["blame"]) for r in log.rows(blamed_nodes(log))] == [("n2", 1.0)]
 
 
+def test_requeues_after_which_slurm_names_a_failed_node_are_failures(tmp_path: Path) -> None:
+    """By the controller's log (a task of an array) or by an outage; a user's requeue is none."""
+    ends = [("n1", "n2"), ("n3", "n4"), ("n5", "n6")]
+    log = Log(
+        [Attempt(n, nodes, 0, 4000 * n, "REQUEUED") for n, nodes in enumerate(ends, 1)]
+        + [Attempt(4, ("n7",), 0, 5000, "COMPLETED")],
+        [Check(3999, "n2", "check nvlink"), Check(11_999, "n5", "check nvlink")],
+        [Outage("n3", 8004, 9000), Outage("n7", 5000, 6000)],
+        controller=[
+            (4000.5, "requeue job JobId=77_3(1) due to failure of node n2"),
+            (9000.0, "_slurm_rpc_submit_batch_job: JobId=5 InitPrio=1"),
+        ],
+    ).open(tmp_path)
+    rows = log.rows(f"SELECT * FROM {infrastructure_failures(log)} ORDER BY job_id")
+    assert [(row["job_id"], row["label"]) for row in rows] == [
+        ("1", "NVLink"),
+        ("2", "unattributed"),
+    ]
+    blamed = log.rows(f"SELECT node, blame FROM {blamed_nodes(log)} ORDER BY node")
+    assert [(row["node"], row["blame"]) for row in blamed] == [("n2", 1.0), ("n3", 1.0)]
+    assert [fleet.attribute(log, job).attempts[0]["infrastructure"] for job in "123"] == [
+        *(True, True, False)
+    ]
+    assert fleet.goodput(log).failures == 2
+
+
 def test_co_occurring_checks_are_kept_and_repetitions_are_one(tmp_path: Path) -> None:
     checks = [Check(1000 - s, "n1", "pcie aer errors") for s in (500, 30, 20)]
     checks += [Check(960, "n1", "check iblink"), Check(970, "n1", "link flaps")]

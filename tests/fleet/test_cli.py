@@ -295,6 +295,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         ("ettr", "--nodes", "9", "--rate", "inf", "--checkpoint", "1h"),
         "rate",
     ),
+    "two rates": (("ettr", STORE, "--nodes", "9", "--rate", "1", "--checkpoint", "1h"), "two"),
     "nothing given": (("ettr",), "without --nodes, --rate, --checkpoint"),
     "an impossible target": (
         ("ettr", "--nodes", "9", "--rate", "1", "--solve", "checkpoint", "--target", "2"),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from counting import incidents_by_loops, node_days
-from logs import Attempt, Log, names, stamp
+from logs import Attempt, Check, Log, names, stamp
 from test_attribution import infrastructure_by_loops
 from test_losses import SIZES
 
 import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.errors import InputError
+from holdfast.fleet.outage_log import outage_failures
 from holdfast.fleet.timeline import failure_trend, rate_over_time
 from holdfast.stats import poisson_interval
 
@@ -108,8 +109,32 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
         ("n1", 9 * day, 10 * day),
     ]
     answer = fleet.mttf(failure_log(tmp_path, rows))
-    assert (answer.source, answer.model.failures_) == ("node_outages", 5)
+    assert (answer.source, answer.model.failures_) == ("node_outages", 4)
     assert answer.model.node_days_ == pytest.approx(3 * 10 - 1 - 2 - 1 - 1)
+
+
+def test_a_node_that_is_down_does_not_fail(tmp_path: Path) -> None:
+    """Reports that overlap are one failure, with its first named cause; the next one begins at its end."""
+    path = tmp_path / "failures.csv"
+    path.write_text(
+        "node,start,end,cause\n"
+        "n1,1767571200,1767830400,\n"  # three days
+        "n1,1767600000,1767607200,memory\n"
+        "n1,1767800000,1767900000,nvlink\n"  # from inside on to a little later
+        "n1,1767850000,1767850000,power\n"
+        "n1,1767900000,1767910000,disk\n"
+        "n2,1767571200,1767571200,power\n"
+        "n2,1767571200,1767571200,power supply\n"
+    )
+    fleet.ingest([path], tmp_path / "store", nodes=5)
+    log = fleet.open(tmp_path / "store")
+    found = log.rows(f"SELECT * FROM {outage_failures(log)} ORDER BY node, stop_s")
+    assert [(row["node"], row["stop_s"], row["label"], row["down_s"]) for row in found] == [
+        ("n1", 1767571200, "memory", 328_800),
+        ("n1", 1767900000, "disk", 10_000),
+        ("n2", 1767571200, "power", 0),
+    ]
+    assert fleet.mttf(log).model.failures_ == 3
 
 
 def test_a_window_on_a_log_of_node_failures(tmp_path: Path) -> None:
@@ -134,3 +159,25 @@ def test_the_trend_takes_the_same_counts(random_fleet: RandomFleet) -> None:
     assert drift.failures == fleet.mttf(log, min_gpus=0).model.clusters_
     assert drift.p_value is not None
     assert 0 <= drift.p_value <= 1
+
+
+def test_a_node_that_does_not_boot_is_a_node_failure(tmp_path: Path) -> None:
+    """Two logs that differ in the state alone have the same figures."""
+    nodes = ("n1", "n2")
+    found = []
+    for state in ("NODE_FAIL", "BOOT_FAIL"):
+        attempts = [Attempt(k, nodes, k * 9000, k * 9000 + 4000, state) for k in range(6)]
+        attempts += [Attempt(90 + k, (nodes[k % 2],), k * 9000, k * 9000, state) for k in range(4)]
+        attempts += [Attempt(99, ("n3",), None, 50_000, state, submit=0, runtime_s=0)]
+        attempts += [Attempt(80, ("n4",), None, None, state, submit=0)]
+        attempts += [Attempt(100 + k, nodes, k * 9000 + 5000, k * 9000 + 8000) for k in range(6)]
+        checks = [Check(4000 - 5, "n1", "xid 79")]
+        log = Log(attempts, checks).open(tmp_path / state)
+        signals = fleet.lemons(log).nodes.to_pydict()
+        loss = fleet.goodput(log).to_dict()
+        status = fleet.status(log)
+        assert f"{state} is" in status.sections()[0].sentence
+        doubts = [each.text for each in fleet.mttf(log).unknowns()]
+        found.append((signals, loss, fleet.mttf(log).to_dict(), status.gpu_hours, doubts))
+    assert found[0] == found[1]
+    assert found[0][1]["failures"] == 11

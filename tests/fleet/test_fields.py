@@ -76,6 +76,8 @@ def test_instants_keep_fractions() -> None:
     assert parse_instant(pa.array(["2026-11-20T10:49:15.250"]), UTC_ZONE).to_pylist() == [
         1795171755.25
     ]
+    fine = ["2026-11-20T10:49:15.250000999", "2026-11-20 11:49:15.25000012+01:00", "1795171755.25"]
+    assert parse_instant(pa.array(fine), UTC_ZONE).to_pylist() == [1795171755.25] * 3
 
 
 @given(st.integers(0, 10**7))

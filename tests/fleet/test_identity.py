@@ -35,11 +35,14 @@ def stored(folder: Path, *, but: Sequence[str] = ("db_index",)) -> Rows:
     """The attempts of a store by value, in an order of their own."""
     tables = [pq.read_table(file) for file in Store.open(folder).files("attempts")]
     rows = pa.concat_tables(tables).drop_columns(list(but)).to_pylist()
-    return sorted(rows, key=lambda row: (row["job_id"], row["submit_s"]))
+    return sorted(rows, key=lambda row: (row["job_id"], row["submit_s"], row["start_s"] or 0))
 
 
 def busy_days(begin: int = SUMMER - 40 * HOUR, each_s: int = 3 * HOUR) -> list[Job]:
-    """Plain, array, heterogeneous, requeued, running and waiting jobs, and a job number used again."""
+    """Plain, array, heterogeneous, requeued, running and waiting jobs, and a job number used again.
+
+    Job 401 was requeued without a new Submit.
+    """
     jobs = []
     for i in range(24):
         at = begin + i * each_s + 37 * i * i
@@ -54,6 +57,9 @@ def busy_days(begin: int = SUMMER - 40 * HOUR, each_s: int = 3 * HOUR) -> list[J
         Job(302, at + 7, at + 70, at + 771, index=34, het=(301, 1), nodes=("n3",)),
         Job(400, at, at + 30, at + 1030, "NODE_FAIL", 35, ("n4", "n5")),
         Job(400, at + 1030, at + 1200, at + 9999, "COMPLETED", 36, ("n6", "n7")),
+        Job(401, at, at + 50, at + 2050, "REQUEUED", 40, ("n8", "n9")),
+        Job(401, at, at + 2050, at + 2950, "NODE_FAIL", 41, ("n8", "n9")),
+        Job(401, at, at + 3950, None, "RUNNING", 42, ("n8", "n10")),
         Job(500, at + 86_400, at + 86_500, None, "RUNNING", 37),
         Job(501, at + 86_400, None, None, "PENDING", 38),
         Job(
@@ -89,7 +95,7 @@ _FOLDERS = count()
     zone=st.sampled_from(["UTC", "America/New_York", "Asia/Kolkata", "Europe/London"]),
     files=st.lists(
         st.tuples(
-            st.sampled_from([*_FORMS]), st.integers(0, 12), st.integers(20, 33), st.booleans()
+            st.sampled_from([*_FORMS]), st.integers(0, 12), st.integers(20, 36), st.booleans()
         ),
         min_size=1,
         max_size=3,
@@ -198,6 +204,41 @@ def test_attempts_of_one_job_number_are_no_shift(tmp_path: Path) -> None:
     assert fleet.ingest([one, two], tmp_path / "store").attempts == len(first) + len(second)
 
 
+@pytest.mark.parametrize("one_call", [True, False])
+def test_attempts_that_keep_their_submit(tmp_path: Path, one_call: bool) -> None:
+    """Hourly attempts in the logs of three days, read in any order; each is in two of the logs."""
+    each = [
+        Job(7, SUMMER, SUMMER + i * HOUR, SUMMER + (i + 1) * HOUR, "NODE_FAIL") for i in range(3)
+    ]
+    waiting = Job(7, SUMMER, None, None, "PENDING")
+    left = Job(7, SUMMER, None, SUMMER + 9 * HOUR, "CANCELLED")
+    going = replace(each[2], end=None, state="RUNNING", elapsed=60)
+    logs = [[each[1], going], [waiting, *each], [each[0], each[2], left]]
+    paths = [
+        text(jobs, tmp_path / str(place), without=["DBIndex"]) for place, jobs in enumerate(logs)
+    ]
+    for call in [paths] if one_call else [[path] for path in paths]:
+        found = fleet.ingest(call, tmp_path / "store")
+    rows = stored(tmp_path / "store", but=["db_index"])
+    assert [(row["state"], row["start_s"], row["attempt"]) for row in rows if row["start_s"]] == [
+        ("NODE_FAIL", job.start, number) for number, job in enumerate(each, 1)
+    ]
+    assert (len(rows), len({row["key"] for row in rows})) == (4, 4)
+    assert (found.duplicates_flag, found.state_conflicts) == ("present", 0)
+
+
+def test_a_start_that_moves_and_an_attempt_in_the_hour_that_comes_twice(tmp_path: Path) -> None:
+    booting = Job(8, SUMMER, SUMMER + 60, None, "RUNNING")
+    booted = Job(8, SUMMER, SUMMER + 360, SUMMER + 4000)  # its nodes were powered up first
+    late = Job(9, WINTER - HOUR, WINTER + HOUR + 60, WINTER + HOUR + 1200)
+    local = text([booting, late], tmp_path / "local", "Europe/Berlin", without=["DBIndex"])
+    said = as_json([booted, late], tmp_path / "said", index=False)
+    for path in (local, said):
+        fleet.ingest([path], tmp_path / "store", timezone="Europe/Berlin")
+    found = [(row["start_s"], row["end_s"]) for row in stored(tmp_path / "store")]
+    assert found == [(job.start, job.end) for job in (booted, late)]
+
+
 def test_two_clusters_have_the_same_numbers(tmp_path: Path) -> None:
     jobs = busy_days()
     other = text(
@@ -207,18 +248,6 @@ def test_two_clusters_have_the_same_numbers(tmp_path: Path) -> None:
     local = text(jobs[:5], tmp_path / "local.psv", "Asia/Kolkata")
     said = as_json(jobs, tmp_path / "said.json")
     assert fleet.ingest([other, local, said], tmp_path / "store").attempts == 2 * len(jobs)
-
-
-def test_a_store_of_before_is_compared(tmp_path: Path) -> None:
-    local = text(busy_days(), tmp_path / "local.psv", "Asia/Kolkata")
-    fleet.ingest([local], tmp_path / "store")
-    manifest = tmp_path / "store" / "store.json"
-    old = json.loads(manifest.read_text())
-    for each in old["sources"]:
-        each["facts"] = {"columns": each["facts"]["columns"]}
-    manifest.write_text(json.dumps(old))
-    said = as_json(busy_days(), tmp_path / "said.json")
-    _refused(lambda: fleet.ingest([said], tmp_path / "store"), "Asia/Kolkata")
 
 
 def test_a_db_index_decides(tmp_path: Path) -> None:

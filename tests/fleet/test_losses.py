@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import Attempt, Check, Log, names, random_log
+from logs import Attempt, Check, Log, names, random_log, stamp
 from test_attribution import identities, infrastructure_by_loops
 
 import holdfast.fleet as fleet
@@ -270,3 +270,34 @@ def test_the_window_cuts_the_hours(tmp_path: Path) -> None:
     assert answer.failures == sum(
         attempt.stop >= since for attempt, _, _ in infrastructure_by_loops(rows)
     )
+
+
+def test_failures_without_gpus_are_not_in_the_figure(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(1, ("n1",), 0, 7200, "NODE_FAIL"),
+        Attempt(2, ("n2", "n3", "n4"), 0, 1200, "NODE_FAIL", gpus=0),
+        Attempt(3, ("n5",), 0, 40_000, "NODE_FAIL", gpus=0),
+    ]
+    found = fleet.goodput(Log(attempts).open(tmp_path))
+    assert (found.unit, found.lost_hours, found.failures) == ("GPU-hours", 8 * 0.5, 3)
+    assert found.without_gpus == {"attempts": 2, "node_hours": 3 / 3 + 0.5}
+    assert "2 without GPUs" in found.sections()[0].sentence
+    alone = fleet.goodput(Log(attempts[1:]).open(tmp_path / "alone"))
+    assert (alone.unit, alone.without_gpus["attempts"]) == ("node-hours", 0)
+
+
+@pytest.mark.parametrize(("held", "doubtful"), [("gpu:a100:4", 3), ("", 0), ("bandwidth:2", 0)])
+def test_gpus_that_stand_in_an_older_column_alone(tmp_path: Path, held: str, doubtful: int) -> None:
+    rows = [
+        f"{k}|{state}|{stamp(k)}|{stamp(k)}|{stamp(k + 7200)}|2|n[1-2]|cpu=8,node=2|{held}"
+        for k, state in enumerate(["NODE_FAIL", "COMPLETED", "COMPLETED"], 1)
+    ]
+    rows.insert(1, f"1.0|COMPLETED|{stamp(1)}|{stamp(1)}|{stamp(90)}|2|n[1-2]|cpu=8|{held}")
+    header = "JobID|State|Submit|Start|End|NNodes|NodeList|AllocTRES|AllocGRES"
+    (tmp_path / "log.psv").write_text("\n".join([header, *rows]) + "\n")
+    log = fleet.open(tmp_path / "log.psv")
+    for answer in (fleet.goodput(log), fleet.mttf(log), fleet.lemons(log), fleet.report(log)):
+        doubts = [
+            each.text for each in answer.unknowns() if each.doubt and "AllocGRES" in each.text
+        ]
+        assert [str(doubtful) in each for each in doubts] == [True] * bool(doubtful)

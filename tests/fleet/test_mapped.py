@@ -168,7 +168,7 @@ def test_times_since_the_start_of_a_trace(tmp_path: Path, origin: str) -> None:
         ("other = 1", "other", "unknown-key"),
         ("[columns]\nstate = 'a'", "columns.job_id", "invalid-value"),
         ("[columns]\njob = 'a'", "columns.job", "unknown-key"),
-        ("[columns]\njob_id = 3", "columns", "invalid-value"),
+        ("[columns]\njob_id = 3", "columns.job_id", "invalid-value"),
         (
             "[columns]\nstate='b'\nstart_s='c'\njob_id='a'\n[values.node]\na='b'",
             "values.node",

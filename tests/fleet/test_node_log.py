@@ -59,6 +59,32 @@ def test_in_the_style_of_the_lanl_release(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("dates", "found"),
+    [
+        (["03/01/25 06:00", "03/14/25 06:00"], [(3, 1), (3, 14)]),
+        (["03/01/2025 06:00", "14/01/2025 06:00"], [(1, 3), (1, 14)]),
+        (["2025-01-03T06:00:00", "31/12/25 06:00"], [(1, 3), (12, 31)]),
+        (["2025-01-03T06:00:00", "12/11/2025 06:00"], None),
+        (["03/01/2025 06:00", "01/12/2025 06:00"], None),
+    ],
+)
+def test_the_order_of_day_and_month(
+    tmp_path: Path, dates: list[str], found: list[tuple[int, int]] | None
+) -> None:
+    """A day over 12 tells it for the whole column; without one it is asked for."""
+    path = tmp_path / "failures.csv"
+    path.write_text("node,failed,cause\n" + "".join(f"n1,{date},disk\n" for date in dates))
+    if found is None:
+        with pytest.raises(InputError) as caught:
+            read(NODE_LOG, path)
+        assert (caught.value.code, caught.value.place) == ("ambiguous", "columns failed")
+        return
+    starts = read(NODE_LOG, path)["node_outages"]["start_s"].to_pylist()
+    days = [datetime.fromtimestamp(start, UTC) for start in starts]
+    assert [(day.month, day.day) for day in days] == found
+
+
 def test_another_file(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("time,node,check\n")

@@ -280,6 +280,11 @@ def test_the_hour_that_occurs_twice_is_told_by_the_elapsed_time(tmp_path: Path) 
     )
     for row in attempts(path, timezone=ZoneInfo("Europe/Berlin")):
         assert row["end_s"] - row["start_s"] == row["runtime_s"]
+    rows = "1|TIMEOUT|2025-11-02T01:50:00|2025-11-02T01:05:00|00:15:00\n"  # and without Elapsed
+    rows += "2|TIMEOUT|2025-11-02T01:50:00|2025-11-02T01:05:00|\n"
+    path = write(tmp_path, "JobID|State|Start|End|Elapsed\n" + rows)
+    for row in attempts(path, timezone=ZoneInfo("America/New_York")):
+        assert (row["start_s"], row["end_s"]) == (1762062600, 1762063500)
 
 
 def test_gpus_are_counted_from_whatever_column_has_them(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from logs import Attempt, Check, Log, names, stamp
 
 import holdfast.fleet as fleet
 from holdfast.fleet import Assumptions
+from holdfast.fleet.gaps import watched_failures
 
 HOUR, DAY = 3600, 86_400
 
@@ -31,7 +33,9 @@ def busy(states: Sequence[str] = (), **fields: Any) -> list[Attempt]:
     return work + ended
 
 
-HEALTHY = [Check(DAY * d, "n003", "check iblink", result="ok") for d in range(30)]
+HEALTHY = [
+    Check(DAY * d, node, "check iblink", result="ok") for node in names(10) for d in (0, 7, 15, 30)
+]
 
 
 def verdicts(path: Path) -> dict[str, Any]:
@@ -71,6 +75,51 @@ def test_failed_attempts_beside_healthy_checks_are_clear(tmp_path: Path) -> None
 
 def test_failed_attempts_that_nothing_could_explain(tmp_path: Path) -> None:
     assert verdicts(Log(busy(["FAILED"] * 20)).store(tmp_path)) == BLIND
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        [Check(3 * DAY, "n002", "check iblink", result="ok")],  # one event spans nothing
+        [Check(DAY * d, "login1", "link flaps") for d in range(-800, -700, 20)],  # another year
+        [each for each in HEALTHY if each.node != "n004"],
+        [  # what a node said long ago
+            replace(each, time=each.time - 400 * DAY) if each.node == "n004" else each
+            for each in HEALTHY
+        ],
+        [Check(DAY * d, "login1", "check iblink", result="ok") for d in range(30)],
+    ],
+)
+def test_checks_that_could_not_have_seen_it(tmp_path: Path, checks: list[Check]) -> None:
+    log = Log(busy(["FAILED"] * 5), checks).open(tmp_path)
+    assert fleet.goodput(log).verdict == "unknown"
+
+
+def test_checks_that_report_failures_alone_see_what_they_span(tmp_path: Path) -> None:
+    checks = [Check(DAY * d + HOUR, "n009", "link flaps") for d in range(12)]
+    fleet.ingest(Log(busy(["FAILED"] * 5), checks).write(tmp_path), tmp_path / "s", timezone="UTC")
+    assert fleet.goodput(tmp_path / "s").verdict == "none"
+
+
+def test_the_number_that_nothing_could_have_seen(tmp_path: Path) -> None:
+    checks = [each for each in HEALTHY if each.node not in ("n002", "n004")]
+    log = Log(busy(["FAILED"] * 15), checks).open(tmp_path)
+    assert log.ended("FAILED") - watched_failures(log) == 4
+
+
+@pytest.mark.parametrize("nodes", [(), ("n0[1-",)])
+def test_failures_that_name_no_node(tmp_path: Path, nodes: tuple[str, ...]) -> None:
+    """Beside attempts whose nodes are known."""
+    ended = [Attempt(k, nodes, k * DAY, k * DAY + 60, "NODE_FAIL", gpus=8) for k in range(1, 5)]
+    log = Log([*busy(), *ended]).open(tmp_path)
+    found = fleet.lemons(log)
+    assert (fleet.goodput(log).failures, found.verdict) == (4, "unknown")
+    assert found.blind.startswith("4 failures")
+    for answer in (found, fleet.goodput(log), fleet.mttf(log), fleet.report(log)):
+        assert [each.doubt for each in answer.unknowns()].count(True) == 1
+    named = Attempt(9, ("n003",), 0, 60, "NODE_FAIL")
+    few = fleet.lemons(Log([*busy(), *ended, named]).open(tmp_path / "more"))
+    assert few.verdict == "unknown"
 
 
 def test_checks_without_nodes_to_join_them_by(tmp_path: Path) -> None:
@@ -159,7 +208,7 @@ def test_doubts_come_first_everywhere(tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize(("zone", "sure"), [(None, False), ("UTC", True)])
 def test_a_zone_that_nothing_confirms(tmp_path: Path, zone: str | None, sure: bool) -> None:
     """FAILED attempts, and failed checks at other times: one clock, or two?"""
-    checks = [Check(DAY * d + 7 * HOUR, "n003", "check iblink") for d in range(3)]
+    checks = [Check(DAY * d + 7 * HOUR, "n003", "check iblink") for d in range(8)]
     sources = Log(busy(["FAILED"] * 5), checks).write(tmp_path / "logs")
     fleet.ingest(sources, tmp_path / "s", timezone=zone)
     assert (fleet.goodput(tmp_path / "s").verdict == "none") == sure

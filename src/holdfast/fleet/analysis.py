@@ -7,12 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.fleet.attribution import (
-    ClockLag,
-    clock_lag,
-    failed_runs,
-    infrastructure_failures,
-)
+from holdfast.fleet.attribution import failed_runs, infrastructure_failures
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failures import Mttf, mttf
@@ -98,23 +93,13 @@ class Analysis:
 
     @cached_property
     def lemons(self) -> Lemons:
-        """The nodes, ranked; without any where the log does not know them (`nodes_known`)."""
-        return lemons(self.log) if self.nodes_known else no_nodes(self.log)
-
-    @property
-    def nodes_known(self) -> bool:
-        """Whether attempts say on which nodes they ran."""
-        return self.log.nodes_known
+        """The nodes, ranked; without any where the log does not know them."""
+        return lemons(self.log) if self.log.nodes_known else no_nodes(self.log)
 
     @cached_property
     def measured(self) -> MeasuredEttr:
         """ETTR as it was."""
         return measured_ettr(self.log)
-
-    @cached_property
-    def clock_lag(self) -> ClockLag | None:
-        """Whether health checks fit failures better hours away."""
-        return clock_lag(self.log)
 
     @property
     def unattributed(self) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Why attempts failed: health checks near their end, and which failures are the infrastructure's.
 
-A FAILED or NODE_FAIL attempt is explained by check c if c fired on one of its nodes in
+A FAILED, NODE_FAIL or BOOT_FAIL attempt is explained by check c if c fired on one of its nodes in
 [end - before, end + after] (Kokolis et al., arXiv 2410.21680v2, section on attribution). Checks
 overlap, so the answer is a ranked set. Where Slurm's own events name the node that went down, checks
 on other nodes of the attempt rank below those on it and do not become the cause.
@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
+from holdfast.fleet.log import BY_NODE, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso, moment
+from holdfast.fleet.schema import NODE_FAILURES
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
 from holdfast.report import figures
@@ -45,7 +46,7 @@ SLURM_MATCH_S = 10
 STATE_COLOURS = {
     "COMPLETED": "good",
     "FAILED": "user",
-    "NODE_FAIL": "hardware",
+    **dict.fromkeys(NODE_FAILURES, "hardware"),
     "PREEMPTED": "sky",
     "REQUEUED": "purple",
     "TIMEOUT": "yellow",
@@ -221,9 +222,7 @@ def classified_health(log: FleetLog) -> str:
     """
     if "classified_health" in log.named:
         return "classified_health"
-    kinds = log.rows(
-        f'SELECT DISTINCT "check", xid FROM {log.table("health")} ORDER BY "check", xid'
-    )
+    kinds = log.rows(f'SELECT DISTINCT "check", xid FROM {log.health} ORDER BY "check", xid')
     xids = [kind["xid"] for kind in kinds]
     known = log.taxonomy.classify([kind["check"] for kind in kinds], xids)
     columns = {
@@ -242,13 +241,13 @@ def classified_health(log: FleetLog) -> str:
         f"""SELECT time_s, node, "check",
             CASE WHEN severity IN ('HIGH', 'LOW') THEN severity ELSE usual_severity END AS severity,
             result, xid, message, symptom, label, domains
-        FROM {log.table("health")}
+        FROM {log.health}
         JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid""",
     )
 
 
 def ranked_causes(log: FleetLog) -> str:
-    """Failed checks near the ends of FAILED and NODE_FAIL attempts, ranked within each attempt.
+    """Failed checks near the ends of attempts that a node ended or that FAILED, ranked within each.
 
     A check explains an end if its event has the result "fail"; a warning does not.
 
@@ -302,7 +301,7 @@ def _rank_causes(log: FleetLog) -> str:
 
 
 def infrastructure_failures(log: FleetLog) -> str:
-    """NODE_FAIL attempts, and FAILED attempts with a HIGH check on one of their nodes.
+    """What a node ended (NODE_FAIL, BOOT_FAIL, REQUEUED where Slurm names it), FAILED with a HIGH check.
 
     Columns: key, cluster, job_id, job_id_raw, run, attempt, user, account, state, qos, gpus,
     node_count, start_s, stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause
@@ -322,9 +321,9 @@ def infrastructure_failures(log: FleetLog) -> str:
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
         FROM (
             SELECT * FROM {_failed(log)} AS failed
-            WHERE state = '{NODE_FAIL}' OR key IN (SELECT key FROM {ranked_causes(log)})
+            WHERE by_node OR key IN (SELECT key FROM {ranked_causes(log)})
         ) AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
-        WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'""",
+        WHERE by_node OR severity = 'HIGH'""",
     )
 
 
@@ -373,12 +372,23 @@ def blamed_nodes(log: FleetLog) -> str:
 
 
 def _failed(log: FleetLog) -> str:
-    """The attempts whose end asks for an explanation."""
+    """The attempts whose end asks for an explanation, with `by_node`: whether Slurm says it already."""
     return log.view(
         "failed",
-        f"""SELECT * FROM {log.executions}
-        WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL""",
+        f"""SELECT ended.*, {BY_NODE} OR lost.key IS NOT NULL AS by_node
+        FROM {log.executions} AS ended LEFT JOIN {_requeued_by_node(log)} AS lost ON ended.key = lost.key
+        WHERE ({BY_NODE} OR state = 'FAILED' OR lost.key IS NOT NULL) AND end_s IS NOT NULL""",
     )
+
+
+def _requeued_by_node(log: FleetLog) -> str:
+    """REQUEUED attempts that the failure of a node ended: key. A user or administrator ends others so."""
+    requeued = log.view(
+        "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
+    )
+    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+    named = _evident_nodes(log, requeued, each_node)
+    return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
 
 
 def _failed_ends(log: FleetLog) -> str:
@@ -446,16 +456,16 @@ def _clock_lag(log: FleetLog) -> ClockLag | None:
     """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
 
     `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to
-    14 hours, the range of the world's zones, on NODE_FAIL attempts (which always have a reason).
+    14 hours, the range of the world's zones, on attempts that a node ended (which always have a reason).
 
     Returns:
         the best lag; None if no lag fits clearly better than none.
     """
-    ends = log.arrow(f"SELECT * FROM {_failed_ends(log)} WHERE state = '{NODE_FAIL}'")
+    ends = log.arrow(f"SELECT * FROM {_failed_ends(log)} WHERE {BY_NODE}")
     if not len(ends):
         ends = log.arrow(_failed_ends(log))
     events = log.arrow(
-        f"SELECT node, time_s FROM {log.table('health')} "
+        f"SELECT node, time_s FROM {log.health} "
         f"WHERE result = 'fail' AND node IN (SELECT node FROM {_failed_ends(log)})"
     )
     if not len(ends) or not len(events):

@@ -291,6 +291,10 @@ def ettr(
 
     interval = None
     if store is not None:
+        if rate is not None:
+            problem, found = "two failure rates", f"{store} and --rate {rate}"
+            remedy = "leave out --rate, or the store"
+            raise InputError(problem, code="conflict", found=found, expected="one", remedy=remedy)
         from holdfast.fleet.failures import mttf as fitted
 
         model = fitted(store).model

@@ -1,10 +1,10 @@
 """The failure rate and the MTTF of a log: what `FailureModel` needs, counted in the store.
 
-r_f = incidents behind NODE_FAIL, and FAILED with a HIGH check, / node-days in use, over attempts above a
-size (Kokolis et al., arXiv 2410.21680v2, which counts attempts). An incident counts for the largest
-attempt that it ended, as a node's time does for the largest job on it: `holdfast.fleet.incidents`,
-`holdfast.fleet.node_time`. A store of a node-failure log has no attempts: there the outages marked as
-failures are the incidents, and the exposure is the time that the nodes were up.
+r_f = incidents behind NODE_FAIL, BOOT_FAIL, and FAILED with a HIGH check, / node-days in use, over
+attempts above a size (Kokolis et al., arXiv 2410.21680v2, which counts attempts). An incident counts
+for the largest attempt that it ended, as a node's time does for the largest job on it:
+`holdfast.fleet.incidents`, `holdfast.fleet.node_time`. A store of a node-failure log has no attempts:
+there the outages marked as failures are the incidents, and the exposure is the time that the nodes were up.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.answer import Answer, Finding, Page, Section, Tile, Unknown, Value
 from holdfast.fleet import ettr_outlook, gaps, timeline
 from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.attribution import clock_lag
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failures import BEYOND, Mttf
 from holdfast.fleet.gaps import gap
@@ -59,7 +60,7 @@ class FleetReport(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet report``."""
-        analysis = self.analysis
+        analysis, lag = self.analysis, clock_lag(self.analysis.log)
         return {
             "since": iso(analysis.log.begin_s),
             "until": iso(analysis.log.end_s),
@@ -68,9 +69,9 @@ class FleetReport(Answer):
             "goodput": analysis.goodput.to_dict(),
             "mttf": None if analysis.mttf is None else analysis.mttf.to_dict(),
             "trend": analysis.trend.to_dict(),
-            "nodes_known": analysis.nodes_known,
-            "lemons": analysis.lemons.lemons if analysis.nodes_known else None,
-            "clock_lag_s": None if analysis.clock_lag is None else analysis.clock_lag.lag_s,
+            "nodes_known": analysis.log.nodes_known,
+            "lemons": analysis.lemons.lemons if analysis.log.nodes_known else None,
+            "clock_lag_s": lag and lag.lag_s,
             "unknown": [" ".join((u.text, u.remedy)).strip() for u in self.unknowns()],
             "ettr": {
                 "expected": analysis.expected_ettr,
@@ -93,7 +94,7 @@ class FleetReport(Answer):
         return [
             *analysis.goodput.values(),
             *([] if analysis.mttf is None else analysis.mttf.values()),
-            *(analysis.lemons.values() if analysis.nodes_known else []),
+            *(analysis.lemons.values() if analysis.log.nodes_known else []),
             Value("unattributed_share", share, better="lower", how=how),
             *analysis.measured.values(),
         ]

@@ -1,8 +1,8 @@
 """What a log cannot tell: what makes every figure of it doubtful, and whether it could show a failure.
 
-"No failure" has three outcomes. Failures are seen through the state NODE_FAIL, which only Slurm has, and
-through health events on the nodes of FAILED attempts. A log that could show neither says nothing about
-failures, and no answer may turn its silence into an all-clear.
+"No failure" has three outcomes. Failures are seen through the states NODE_FAIL and BOOT_FAIL, which only
+Slurm has, and through health events on the nodes of FAILED attempts. A log that could show neither says
+nothing about failures, and no answer may turn its silence into an all-clear.
 """
 
 from __future__ import annotations
@@ -13,13 +13,24 @@ from pathlib import Path
 
 from holdfast.answer import Unknown
 from holdfast.config import parse_config
-from holdfast.fleet.attribution import clock_lag, ranked_causes
-from holdfast.fleet.log import KNOWABLE, NODE_FAIL, FleetLog
+from holdfast.fleet.attribution import (
+    blamed_nodes,
+    clock_lag,
+    infrastructure_failures,
+    ranked_causes,
+)
+from holdfast.fleet.log import DAY_S, KNOWABLE, FleetLog
 from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known, only_outages, outage_failures
+from holdfast.fleet.schema import NODE_FAILURES
+from holdfast.fleet.wording import listed
 from holdfast.numbers import counted
 
 UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
-SLURM = ("sacct", "sacct-json", "slurmctld")  # Formats with the states NODE_FAIL and PREEMPTED
+SLURM = (
+    "sacct",
+    "sacct-json",
+    "slurmctld",
+)  # Formats with the states NODE_FAIL, BOOT_FAIL and PREEMPTED
 
 
 def gap(kind: str, /, **words: str) -> Unknown:
@@ -48,6 +59,14 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("unplaced", attempts=unplaced(log))
     if log.timeless:
         yield gap("timeless", attempts=counted(log.timeless, "failed attempt"))
+    if events := log.strange_checks:
+        yield strangers(events, log.strangers)
+    if n := sum(
+        each.get("facts", {}).get("gpus_in_gres", 0) for each in log.store.facts["sources"]
+    ):
+        yield gap("gres", attempts=counted(n, "attempt"))
+    if n := nameless_failures(log):
+        yield gap("nameless", failures=counted(n, "failure"))
     if conflicts := log.store.facts.get("state_conflicts"):
         yield gap("conflicts", attempts=counted(conflicts, "attempt"))
     if not log.nodes_known:
@@ -56,6 +75,11 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         )
     if only_outages(log) and not all_nodes_known(log):
         yield NODES_UNKNOWN
+
+
+def strangers(events: int, nodes: list[str]) -> Unknown:
+    """Failed checks on nodes that the log does not know."""
+    return gap("strangers", events=counted(events, "failed check"), nodes=listed(nodes, 3))
 
 
 def missing_columns(log: FleetLog) -> Iterator[Unknown]:
@@ -81,15 +105,72 @@ def why_blind(log: FleetLog) -> str:
         return f"{unplaced(log)} at an unknown time"
     if clock_lag(log) is not None or unsure_zone(log):
         return "the clocks of jobs and health events differ, or may"
-    watched = log.nodes_known and log.count("health") > 0
-    if not watched:
-        lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
-        if not names_ends(log):
-            return f"its scheduler has no state for a failed node, and there are {lacks}"
-        failed = log.ended("FAILED")
-        if failed:
-            return f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
-    return ""
+    failed = log.ended("FAILED")
+    if failed and log.strange_checks:
+        return f"{counted(log.strange_checks, 'failed check')} fired on nodes that no attempt names"
+    if log.nodes_known and log.count("health"):
+        if unseen := failed - watched_failures(log):
+            of = f"{unseen:,} of {counted(failed, 'attempt')} that ended FAILED"
+            return f"health events could show nothing of {of}: not that time, or not those nodes"
+        return ""
+    lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
+    if not names_ends(log):
+        return f"its scheduler has no state for a failed node, and there are {lacks}"
+    return (
+        f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
+        if failed
+        else ""
+    )
+
+
+def watched_failures(log: FleetLog) -> int:
+    """FAILED attempts of which the health events could have shown something.
+
+    Their ends are in the time that the events of the cluster span: one event spans nothing. Where checks
+    report healthy nodes too, each node of the attempt has to be among those reported then: silence about
+    another says nothing. A span reaches one mean gap between its events beyond them, at most a day.
+    """
+    step = f"least((high - low) / (times - 1), {DAY_S})"
+    return int(
+        log.value(
+            f"""WITH seen AS (
+                SELECT coalesce(cluster, '') AS cluster, node, min(time_s) AS low, max(time_s) AS high,
+                    count(DISTINCT time_s) AS times, bool_or(result = 'ok') AS healthy
+                FROM {log.health} GROUP BY 1, node
+            ), spans AS (
+                SELECT cluster, node, healthy, low, high, times FROM seen
+                UNION ALL SELECT cluster, NULL, bool_or(healthy), min(low), max(high), sum(times)
+                FROM seen GROUP BY cluster
+            ), reach AS (
+                SELECT cluster, node, healthy, low - {step} AS low, high + {step} AS high
+                FROM spans WHERE times > 1
+            ), ends AS (
+                SELECT key, coalesce(cluster, '') AS cluster, stop_s, unnest(nodes) AS node
+                FROM {log.executions} WHERE state = 'FAILED'
+            ), looked AS (
+                SELECT key, coalesce(
+                    CASE WHEN whole.healthy THEN stop_s BETWEEN own.low AND own.high
+                        ELSE stop_s BETWEEN whole.low AND whole.high END, FALSE) AS covered
+                FROM ends
+                LEFT JOIN (SELECT * FROM reach WHERE node IS NULL) AS whole USING (cluster)
+                LEFT JOIN reach AS own ON ends.cluster = own.cluster AND ends.node = own.node
+            )
+            SELECT count(*) FROM (
+                SELECT key FROM looked GROUP BY key HAVING bool_and(covered)) AS watched"""
+        )
+    )
+
+
+def nameless_failures(log: FleetLog) -> int:
+    """Attempts that the infrastructure ended and that name no node, so that none can be blamed."""
+    if only_outages(log) or not log.nodes_known:
+        return 0
+    return int(
+        log.value(
+            f"SELECT count(*) FROM {infrastructure_failures(log)} "
+            f"WHERE key NOT IN (SELECT key FROM {blamed_nodes(log)})"
+        )
+    )
 
 
 def unsure_zone(log: FleetLog) -> bool:
@@ -98,8 +179,8 @@ def unsure_zone(log: FleetLog) -> bool:
     assumed = any(each.get("zone") and not each.get("zone_stated") for each in facts)
     if not assumed or all(each.get("zone", "") for each in facts):
         return False
-    fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
-    failed = log.ended(NODE_FAIL, "FAILED")
+    fired = log.value(f"SELECT count(*) FROM {log.health} WHERE result = 'fail'")
+    failed = log.ended(*NODE_FAILURES, "FAILED")
     return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 
 
@@ -114,6 +195,8 @@ def hides_attempts(log: FleetLog) -> bool:
 
 
 def unplaced(log: FleetLog) -> str:
-    """What cannot be placed in time: ``3 attempts failed (2 of them NODE_FAIL)``."""
-    every, nodes = sum(log.unplaced.values()), log.unplaced.get(NODE_FAIL, 0)
-    return f"{counted(every, 'attempt')} failed ({nodes:,} of them NODE_FAIL)"
+    """What cannot be placed in time: ``3 attempts failed (2 of them by their node)``."""
+    nodes = sum(log.unplaced.get(state, 0) for state in NODE_FAILURES)
+    return (
+        f"{counted(sum(log.unplaced.values()), 'attempt')} failed ({nodes:,} of them by their node)"
+    )

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from holdfast.fleet.attribution import UNATTRIBUTED, blamed_nodes, infrastructure_failures
 from holdfast.fleet.job_sizes import bucket_top
-from holdfast.fleet.log import DAY_S, NODE_FAIL, FleetLog, bucket
+from holdfast.fleet.log import BY_NODE, DAY_S, NODE_FAIL, FleetLog, bucket
 from holdfast.fleet.outage_log import only_outages, outage_failures
 from holdfast.tables import literal
 
@@ -284,7 +284,7 @@ def _blamed(log: FleetLog) -> str:
         FROM (
             SELECT *, max(votes) OVER (PARTITION BY incident) AS most FROM (
                 SELECT node, incident, count(*) + CASE WHEN bool_or(alone) THEN 1e9 ELSE 0 END AS votes,
-                    max(node_count) AS node_count, bool_or(state = '{NODE_FAIL}') AS node_fail
+                    max(node_count) AS node_count, bool_or({BY_NODE}) AS node_fail
                 FROM {_failures(log)} AS failed JOIN {ended_attempts(log)} AS ended USING (key)
                 WHERE node IS NOT NULL GROUP BY node, incident
             ) AS counted

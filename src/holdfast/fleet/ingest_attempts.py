@@ -2,9 +2,10 @@
 
 Rows stay in their files; DuckDB holds the few columns that decide, and those only of jobs that have
 several rows: most have one, which is their first execution. Several sources, or a source and the
-store, may have rows of one attempt: one is left. The row that knows most of the end wins: a final state
-over RUNNING or PENDING, then the later end, then the longer runtime, then the row with more columns. What
-it lacks (a column that its source did not print) comes from the others.
+store, may have rows of one attempt: one is left. Rows of a job and a submission are of one attempt unless
+one starts when another is over: a job that was requeued may keep its Submit. The row that knows most of the
+end wins: a final state over RUNNING or PENDING, then the later end, then the longer runtime, then the row
+with more columns. What it lacks (a column that its source did not print) comes from the others.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ _JOB = "hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END)"
 _END = f"coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END)"
 # `place` is the number of the file and that of the row
 _INDEX = f"""SELECT place, key, attempt, submit_s, start_s, {_END} AS end_s, runtime_s, job_runtime_s,
-    {_JOB} AS job, recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep FROM """
+    key AS old_key, {_JOB} AS job, recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep,
+    {_OVER} AS is_over, CASE WHEN is_over THEN coalesce(start_s, end_s - 1)
+        WHEN state <> 'PENDING' THEN start_s END AS low FROM """
 
 # The executions of each job that has several. A job that was resized has a row per size, all with the
 # same start: each counts from the end of the row before.
 _CHAINS = """CREATE OR REPLACE TABLE chain AS
     SELECT *, CAST(sum(coalesce(own_s, runtime_s, 0)) OVER (PARTITION BY job ORDER BY number) AS BIGINT)
         AS job_s FROM (
-    SELECT place, job, runtime_s, row_number() OVER w AS number,
+    SELECT place, job, key, runtime_s, row_number() OVER w AS number,
         CASE WHEN lag(resizing) OVER w AND lag(start_s) OVER w = start_s
             AND end_s IS NOT NULL AND lag(end_s) OVER w IS NOT NULL
         THEN greatest(end_s - lag(end_s) OVER w, 0) END AS own_s
@@ -68,6 +71,29 @@ _LATE = """SELECT count(*) FROM requeued JOIN (
     ) AS following USING (place) WHERE NOT restarted AND after_s < submit_s"""
 
 
+# The attempts of a job that have one time of submission: a row is of the next one if it starts when those
+# before it, in order of start, are over. A row that waits is of the last one. The first attempt keeps the
+# key that all rows have from their sources. (A Start may move while a job runs: its nodes booted first.)
+_REQUEUES = """UPDATE attempt SET key = requeue.key FROM (
+        SELECT place, CASE WHEN number = 0 THEN first ELSE
+            (hash(first, min(low) OVER (PARTITION BY job, moment, number)) >> 1)::BIGINT END AS key
+        FROM (
+            SELECT *, sum(is_next::INTEGER) OVER w AS number, first_value(key) OVER w AS first FROM (
+                SELECT *, coalesce(lag(is_over) OVER w AND low > lag(low) OVER w AND NOT {other_hour}
+                    AND low >= lag(over_s) OVER w, false) AS is_next
+                FROM (
+                    SELECT *, max(CASE WHEN is_over THEN coalesce(end_s, low) END) OVER w AS over_s
+                    FROM (SELECT *, coalesce(submit_s, start_s, end_s) AS moment FROM attempt
+                        WHERE keep AND NOT recovered AND job IN (FROM several))
+                    WINDOW w AS (PARTITION BY job, moment ORDER BY low, is_over, place)
+                ) WINDOW w AS (PARTITION BY job, moment ORDER BY low, is_over, place)
+            ) WINDOW w AS (PARTITION BY job, moment ORDER BY low, is_over, place)
+        )
+    ) AS requeue WHERE attempt.place = requeue.place"""
+# The attempt of another source, that knows which of the two hours is meant
+_OTHER_HOUR = """(low - lag(low) OVER w = 3600 AND coalesce(end_s - lag(end_s) OVER w = 3600, true)
+    AND place >> 40 <> lag(place >> 40) OVER w)"""
+
 # Local times do not tell which of the two hours is meant that a change of clocks makes alike: rows of one
 # start and end that were submitted an hour apart are one attempt, and the earlier submission was a guess.
 _REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
@@ -79,7 +105,7 @@ _REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
 
 # What becomes of the rows of each file: how many go, and whether each of the others stays as it is.
 _FILES = """SELECT place >> 40 AS file, count(*) FILTER (NOT keep), bool_or(recovered AND keep),
-        bool_and(keep AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
+        bool_and(keep AND attempt.key = old_key AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
             AND attempt.runtime_s IS NOT DISTINCT FROM coalesce(own_s, attempt.runtime_s)
             AND job_runtime_s IS NOT DISTINCT FROM coalesce(job_s, attempt.runtime_s, 0))
     FROM attempt LEFT JOIN chain USING (place) GROUP BY file"""
@@ -174,11 +200,13 @@ class Attempts:
         ((count,),) = self._db.sql(f"SELECT count(*) FROM {rows}").fetchall()
         return int(count)
 
-    def with_keys(self, keys: Sequence[int]) -> pa.Table:
-        """The rows that stay of some attempts, whole."""
-        dropped = "SELECT place FROM attempt WHERE NOT keep"
-        query = f"FROM {self._every} WHERE key IN {literal(keys)} AND place NOT IN ({dropped})"
-        return self._whole(query)
+    def submitted_with(self, rows: pa.Table) -> pa.Table:
+        """The rows that stay, whole, that have cluster, job_id_raw and submit_s of one of `rows`."""
+        self._db.register("asked", rows.select(["cluster", "job_id_raw", "submit_s"]))
+        return self._whole(
+            f"""FROM {self._every} SEMI JOIN asked USING (cluster, job_id_raw, submit_s)
+            WHERE NOT recovered AND place NOT IN (SELECT place FROM attempt WHERE NOT keep)"""
+        )
 
     def _whole(self, query: str) -> pa.Table:
         """Rows in order, in the columns of the store."""
@@ -193,15 +221,19 @@ class Attempts:
         self._db.execute("UPDATE attempt SET keep = false WHERE recovered")
         return found
 
-    def merge_duplicates(self) -> int:
+    def merge_duplicates(self, *, hours_repeat: bool) -> int:
         """Leave one row of each attempt that has several.
 
         Where the best row has all that the others have, as in two logs of the same days, they are
         dropped and it stays in its file. Otherwise one row made of all goes to a new file.
 
+        Args:
+            hours_repeat: whether the times of some source are of a zone that may put clocks back.
+
         Returns:
             attempts of which two rows are over in different states.
         """
+        self._db.execute(_REQUEUES.format(other_hour=_OTHER_HOUR if hours_repeat else "false"))
         self._db.execute(_REPEATED_HOUR)
         self._db.execute(
             """CREATE TABLE twice AS SELECT key FROM attempt WHERE keep AND job IN (FROM several)
@@ -287,6 +319,7 @@ class Attempts:
         for numbers, file in zip(chunks, new, strict=False):
             rows = self._db.sql(
                 f"""SELECT wide.* EXCLUDE (place) REPLACE (
+                    coalesce(chain.key, wide.key) AS key,
                     nullif(coalesce(number, 1), 0)::INTEGER AS attempt,
                     coalesce(own_s, wide.runtime_s) AS runtime_s,
                     coalesce(job_s, wide.runtime_s, 0) AS job_runtime_s)

@@ -94,7 +94,9 @@ def commit(
     work.owners.update(cluster_nodes(work))
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
-    attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
+    zones = {source["facts"].get("zone") or "UTC" for source in facts["sources"]}
+    events = small["node_outages"][1](), small["controller_events"][1]()
+    attempts = _attempts(work, *events, hours_repeat=zones != {"UTC"})
     tables["attempts"] = attempts.pop("files")
     tables["nodes"], nodes, inferred = merge_nodes(work)
     counts = {
@@ -129,7 +131,9 @@ def _count(folder: Path, files: Sequence[str]) -> int:
 # --- Attempts ------------------------------------------------------------------------------------
 
 
-def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, Any]:
+def _attempts(
+    work: Commit, outages: pa.Table, events: pa.Table, *, hours_repeat: bool
+) -> dict[str, Any]:
     """Deduplicate, recover, number and write the attempts; gives what `store.json` says of them."""
     cluster = next(iter(work.owners)) if len(work.owners) == 1 else ""
     scratch = work.folder / STAGING / "commit"
@@ -137,7 +141,7 @@ def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> dict[str, An
         before = attempts.drop_recovered()
         # A log that is read again disagrees again: the larger count is a bound.
         known = work.old.facts.get("state_conflicts", 0) if work.old else 0
-        conflicts = max(attempts.merge_duplicates(), known)
+        conflicts = max(attempts.merge_duplicates(hours_repeat=hours_repeat), known)
         recovered = _recover(work, attempts, before, outages, events)
         inferred = []
         if len(recovered):
@@ -181,30 +185,12 @@ def _recover(
     if not len(found):
         return found
     found = found.take(pa.array(last_of_each(found.drop_columns("end_s"), found["key"])))
-    owners = _owners(attempts, found)
-    start_of = dict(zip(_job_keys(owners), owners["start_s"].to_pylist(), strict=True))
-    starts = {
-        key: start_of[job]
-        for key, job in zip(found["key"].to_pylist(), _job_keys(found), strict=True)
-        if start_of.get(job) is not None
-    }
-    return explain(found, starts, outages, events)
-
-
-def _job_keys(rows: pa.Table) -> list[int]:
-    """The keys of the rows of the same job and submission that accounting has."""
-    plain = pa.array(np.zeros(len(rows), bool))
-    keys: list[int] = row_key(
-        flat(rows["cluster"]), flat(rows["job_id_raw"]), flat(rows["submit_s"]), plain
-    ).to_pylist()
-    return keys
+    return explain(found, _owners(attempts, found), outages, events)
 
 
 def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
     """The attempts, whole, of the same job and submission as `rows`."""
-    if not len(rows):
-        return ATTEMPTS.empty_table()
-    return attempts.with_keys(_job_keys(rows))
+    return attempts.submitted_with(rows) if len(rows) else ATTEMPTS.empty_table()
 
 
 def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:

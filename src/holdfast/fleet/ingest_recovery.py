@@ -14,6 +14,8 @@ was requeued for another reason and counts as REQUEUED.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.schema import ATTEMPTS
 
 Row = dict[str, Any]
+Submission = tuple[str | None, int | None, int | None]  # Cluster, number of the job, time
 
 _SLACK_S = 2  # an outage is noted a moment after the restart that it causes
 _DOWN = ("DOWN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "REBOOT")
@@ -37,18 +40,39 @@ def lost_attempts(early_steps: pa.Table, jobs: pa.Table) -> pa.Table:
     Returns:
         attempts with `recovered`, one for each such row; nodes empty, end at the row's start.
     """
-    rows = {(r["cluster"], r["job_id_raw"], r["submit_s"]): r for r in jobs.to_pylist()}
-    found: dict[tuple[Any, ...], Row] = {}
+    owners = _by_submission(jobs)
+    found: dict[Submission, Row] = {}
     for step in early_steps.to_pylist():
-        identity = (step["cluster"], step["job_id_raw"], step["submit_s"])
-        job = rows.get(identity)
-        if job is None or job["start_s"] is None or step["start_s"] >= job["start_s"]:
+        identity = _submission(step)
+        job = _next(owners[identity], step["start_s"])
+        if job is None:
             continue
         lost = found.setdefault(identity, _before(job))
         lost["start_s"] = min(lost["start_s"], step["start_s"])
         if set(step["nodes"]) - set(job["nodes"]):  # not merely the row's own nodes
             lost["nodes"] = sorted({*lost["nodes"], *step["nodes"]})
     return _table(list(found.values()))
+
+
+def _submission(row: Row) -> Submission:
+    return row["cluster"], row["job_id_raw"], row["submit_s"]
+
+
+def _by_submission(jobs: pa.Table) -> Mapping[Submission, list[Row]]:
+    """The attempts of each submission of a job: several, if it was requeued and kept its Submit."""
+    owners = defaultdict(list)
+    for row in jobs.to_pylist():
+        if row["start_s"] is not None:
+            owners[_submission(row)].append(row)
+    return owners
+
+
+def _next(owners: Iterable[Row], time_s: int) -> Row | None:
+    """The first attempt that starts after a time; None if there is none, or one runs at that time."""
+    if any(row["start_s"] <= time_s < (row["end_s"] or time_s) for row in owners):
+        return None
+    later = [row for row in owners if row["start_s"] > time_s]
+    return min(later, key=lambda row: row["start_s"], default=None)
 
 
 def _before(job: Row) -> Row:
@@ -69,21 +93,19 @@ def _before(job: Row) -> Row:
     }
 
 
-def explain(
-    lost: pa.Table, starts: dict[int, int], outages: pa.Table, events: pa.Table
-) -> pa.Table:
+def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table) -> pa.Table:
     """Give recovered attempts what outages and controller events know of them.
 
     Args:
         lost: recovered attempts.
-        starts: key of a recovered attempt -> start of the row that overwrote it.
+        jobs: attempts, the rows that overwrote them among them.
         outages: in the schema NODE_OUTAGES.
         events: in the schema CONTROLLER_EVENTS.
 
     Returns:
         the attempts with state, nodes, failed node and end by the evidence.
     """
-    rows = lost.to_pylist()
+    rows, owners = lost.to_pylist(), _by_submission(jobs)
     down = [
         row
         for row in outages.select(["cluster", "node", "start_s", "state"]).to_pylist()
@@ -91,7 +113,8 @@ def explain(
     ]
     failed = [row for row in events.to_pylist() if row["event"] == "node_fail" and row["node"]]
     for row in rows:
-        last = starts.get(row["key"], row["end_s"])
+        owner = _next(owners[_submission(row)], row["start_s"])
+        last = row["end_s"] if owner is None else owner["start_s"]
         window = range(row["start_s"], last + _SLACK_S + 1)
         blamed = {
             event["node"]: int(event["time_s"])

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.batch import Batch
 from holdfast.fleet.formats.columns import coded, flat, replaced, row_key, whole, with_codes
-from holdfast.fleet.schema import ATTEMPTS, STEPS, TABLES
+from holdfast.fleet.schema import ATTEMPTS, NODE_FAILURES, STEPS, TABLES
 from holdfast.fleet.store import STAGING
 
 _SAMPLE_BYTES = 1 << 20
@@ -200,7 +200,7 @@ def with_ran(attempts: pa.Table) -> pa.Table:
     A node cannot fail under an attempt that neither started nor was given nodes: it did not run.
     """
     lost = pc.and_(
-        pc.equal(flat(attempts["state"]), "NODE_FAIL"),
+        pc.is_in(flat(attempts["state"]), value_set=pa.array(NODE_FAILURES)),
         pc.greater(pc.list_value_length(attempts["nodes"]), 0),
     )
     spent = pc.or_kleene(pc.greater(attempts["runtime_s"], 0), lost)

@@ -175,7 +175,8 @@ def zones_to_read_in(old: Store | None, read: Sequence[tuple[str, Stage]]) -> di
         InputError: if two sources have the same jobs in two zones and nothing settles which is right, or
             a source was read in another zone before (``conflict``).
     """
-    before = [] if old is None else [_noted(old, entry) for entry in old.facts["sources"]]
+    entries = [] if old is None else old.facts["sources"]
+    before = [{**entry["facts"], "path": entry["path"]} for entry in entries]
     for path, stage in read:
         for known in before:
             _refuse_second_zone(path, stage.facts, known)
@@ -197,12 +198,6 @@ def zones_to_read_in(old: Store | None, read: Sequence[tuple[str, Stage]]) -> di
         ):
             raise shift.refused()
     return settled
-
-
-def _noted(old: Store, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the zone of a source of the store; an older store does not say."""
-    assumed = {"zone": old.facts["timezone"], "zone_stated": False, "content": None, "attempts": 1}
-    return {**assumed, **entry["facts"], "path": entry["path"]}
 
 
 def _refuse_second_zone(path: str, facts: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
+from holdfast.fleet.log import FleetLog
 from holdfast.fleet.moments import iso_time
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, writing
@@ -64,6 +65,8 @@ class IngestResult(Answer):
     # What the store holds that no source says, in sentences
     inferred: list[str] = field(default_factory=list)
     state_conflicts: int = 0  # Attempts on whose State logs disagree, at least
+    strange_checks: int = 0  # Failed checks on nodes that no attempt and no inventory names
+    strangers: list[str] = field(default_factory=list)  # Those nodes
 
     def written(self) -> Mapping[str, Path]:
         """The store."""
@@ -81,12 +84,15 @@ class IngestResult(Answer):
         return [Section("store", "What is in the store?", f"{text}.", [], [shown])]
 
     def unknowns(self) -> Sequence[Unknown]:
-        """Whether logs disagree."""
-        if not self.state_conflicts:
-            return []
-        from holdfast.fleet.gaps import gap
+        """Whether logs disagree, and whether events name nodes that no attempt has."""
+        from holdfast.fleet.gaps import gap, strangers
 
-        return [gap("conflicts", attempts=counted(self.state_conflicts, "attempt"))]
+        found = []
+        if self.strange_checks:
+            found.append(strangers(self.strange_checks, self.strangers))
+        if self.state_conflicts:
+            found.append(gap("conflicts", attempts=counted(self.state_conflicts, "attempt")))
+        return found
 
     def findings(self) -> Sequence[Finding]:
         """What is in the store, what was skipped, and what the logs hide."""
@@ -360,6 +366,7 @@ def _result(
 ) -> IngestResult:
     facts, span = store.facts, store.facts["time_range"]
     entries = facts["sources"]
+    log = FleetLog(store)
     return IngestResult(
         store=str(store.path),
         **facts["counts"],
@@ -373,4 +380,6 @@ def _result(
         unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],
         inferred=list(facts["inferred"]),
         state_conflicts=facts["state_conflicts"],
+        strange_checks=log.strange_checks,
+        strangers=log.strangers,
     )

@@ -18,7 +18,8 @@ from weakref import finalize
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
-from holdfast.fleet.schema import NOT_OVER, TABLES
+from holdfast.fleet.node_names import own_names
+from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER, TABLES
 from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
@@ -37,6 +38,7 @@ USUAL_INIT_S = 300.0
 SHORT_SHARE = 0.05
 
 NODE_FAIL, PREEMPTED = "NODE_FAIL", "PREEMPTED"
+BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 # What tells one group of attempts from another in `FleetLog.tallies`
 TALLIED = ("state", "user", "account", "qos", "partition", "gpus", "node_count")
@@ -110,6 +112,47 @@ class FleetLog:
                 )
             columns.append(value)
         return self.view(f"named_{name}", f"SELECT {', '.join(columns)} FROM {stored}")
+
+    @property
+    def health(self) -> str:
+        """The health events, under the names that attempts give their nodes."""
+        events = self.table("health")
+        called = {said: own for said, own in self.event_nodes.items() if own not in (None, said)}
+        if not called:
+            return events
+        if "called" not in self.named:
+            import pyarrow as pa
+
+            self.engine.load("called", pa.table({"said": [*called], "own": [*called.values()]}))
+            self.named.add("called")
+        names = (f'"{name}"' for name in TABLES["health"].names)
+        columns = ("coalesce(own, node) AS node" if name == '"node"' else name for name in names)
+        return self.view(
+            "health", f"SELECT {', '.join(columns)} FROM {events} LEFT JOIN called ON node = said"
+        )
+
+    @cached_property
+    def event_nodes(self) -> dict[str, str | None]:
+        """Node of health events -> its name in attempts, or in an inventory; None if neither has it."""
+        nodes = self.rows(f"SELECT node, inferred FROM {self.table('nodes')}")
+        said = self.rows(f"SELECT DISTINCT node FROM {self.table('health')} WHERE node IS NOT NULL")
+        # Those that only attempts name come first: an inventory may write names as monitors do.
+        known = [{row["node"] for row in nodes if row["inferred"] is of} for of in (True, False)]
+        return own_names([row["node"] for row in said], known)
+
+    @property
+    def strangers(self) -> list[str]:
+        """Nodes of health events that no attempt and no inventory names."""
+        return sorted(said for said, own in self.event_nodes.items() if own is None)
+
+    @cached_property
+    def strange_checks(self) -> int:
+        """Failed checks on them; 0 if no attempt says on which nodes it ran."""
+        if not self.strangers or not self.nodes_known or not self.ended():
+            return 0
+        of_strangers = f"node IN {literal(self.strangers)}"
+        events = f"FROM {self.table('health')} WHERE result = 'fail' AND {of_strangers}"
+        return int(self.value(f"SELECT count(*) {events}"))
 
     def _stored(self, name: str) -> str:
         """A table of the store as it is."""
@@ -278,7 +321,7 @@ class FleetLog:
         """Failed attempts of which the log does not say how long they ran: state, runtime_s, n."""
         return self.rows(
             f"""SELECT state, start_s + runtime_s - start_s AS runtime_s, count(*) AS n
-            FROM {self.table("attempts")} WHERE end_s IS NULL AND state IN ('{NODE_FAIL}', 'FAILED')
+            FROM {self.table("attempts")} WHERE end_s IS NULL AND ({BY_NODE} OR state = 'FAILED')
                 AND coalesce(start_s + runtime_s, start_s) IS NOT DISTINCT FROM start_s
             GROUP BY 1, 2 ORDER BY 1"""
         )

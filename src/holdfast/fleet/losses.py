@@ -98,7 +98,18 @@ class Goodput(Answer):
         tables = {k: getattr(self, k).to_pylist() for k in BY}
         every = {"total": self.total_hours, **fields, **tables, "crash_loops": loops}
         looped = crash_loops.verdict(self.log, self.crash_loops)
-        return {**every, "verdict": self.verdict, "loops_verdict": looped}
+        said = {"without_gpus": self.without_gpus, "verdict": self.verdict, "loops_verdict": looped}
+        return {**every, **said}
+
+    @cached_property
+    def without_gpus(self) -> dict[str, Any]:
+        """Failures without GPUs beside some with GPUs: attempts, node_hours (that they lost)."""
+        failures, _ = losses(self.log)
+        where = f"coalesce(gpus, 0) = 0 AND {self.unit == GPU_HOURS}"
+        lost = f"coalesce(node_count, 0) * {lost_s(self.log, preempted=False)} / {literal(float(HOUR_S))}"
+        sums = f"count(*) AS attempts, coalesce(sum({lost}), 0) AS node_hours"
+        [row] = self.log.rows(f"SELECT {sums} FROM {failures} WHERE {where}")
+        return row
 
     def unknowns(self) -> Sequence[Unknown]:
         """What makes the losses doubtful."""
@@ -178,6 +189,11 @@ class Goodput(Answer):
             text += f" The largest share ({share}) is due to {cause}{where}."
         if self.log.unplaced:
             text += f" Beside these {unplaced(self.log)} at a time that the log does not tell."
+        if self.without_gpus["attempts"]:
+            text += " Not in this figure: {attempts:,} without GPUs, which lost".format(
+                **self.without_gpus
+            )
+            text += f" {brief(self.without_gpus['node_hours'])} node-hours."
         if self.lost_second_order:
             share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from holdfast.answer import Answer, Finding, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
-from holdfast.fleet.gaps import doubts, why_blind
+from holdfast.fleet.gaps import doubts, nameless_failures, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
@@ -81,6 +81,10 @@ class Lemons(Answer):
         if not self.log.nodes_known:
             return "the log does not say on which nodes attempts ran; export NodeList too"
         failures, nodes = sum(self.nodes["failures"].to_pylist()), len(self.nodes)
+        nameless = nameless_failures(self.log)
+        if nameless > failures:
+            name = "names" if nameless == 1 else "name"
+            return f"{counted(nameless, 'failure')} {name} no node"
         if not failures:
             return why_blind(self.log)
         # If all failures were those of one node that is in use as much as the others

@@ -31,8 +31,8 @@ class NodeSignals:
     # nodes failed), known_failures (those with blame 1); jobs (that blame it);
     # and the seven signals over the last `lemon_window_s`: excl_jobid_count (jobs that exclude it),
     # xid_cnt (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
-    # single_node_node_fails (incidents of state NODE_FAIL, by the largest attempt that they ended) and
-    # single_node_node_failure_rate (the latter per single-node attempt).
+    # single_node_node_fails (incidents of state NODE_FAIL or BOOT_FAIL, by the largest attempt that they
+    # ended) and single_node_node_failure_rate (the latter per single-node attempt).
     table: pa.Table
     days: pa.Table  # Exposure: node, node_count (of the attempts), node_days, attempt_days
     incidents: pa.Table  # Of `node_incidents`
@@ -131,7 +131,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
 def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
     fails = f"FROM {node_incidents(log)} WHERE node_fail AND stop_s >= {since}"
-    health = f"FROM {log.table('health')} WHERE time_s >= {since}"
+    health = f"FROM {log.health} WHERE time_s >= {since}"
     return {
         "excl_jobid_count": f"""SELECT node, 1 AS n FROM (
                 SELECT DISTINCT run, unnest(excluded_nodes) AS node

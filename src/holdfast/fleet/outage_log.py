@@ -74,16 +74,28 @@ def outages_of(log: FleetLog) -> Outages | None:
 
 
 def outage_failures(log: FleetLog) -> str:
-    """The outages of the window that the log marks as failures: node, stop_s, label, down_s.
+    """The failures of the window: node, stop_s, label, down_s.
 
-    `down_s` is null where nothing says how long: the node failed again, or the log states no end at all.
+    They are the outages that the log marks so. A node that is down does not fail: outages that overlap are
+    one failure, with the first cause that is named. `down_s` is null where nothing says how long: the node
+    failed again, or the log states no end at all.
     """
+    order = "PARTITION BY node ORDER BY start_s, end_s DESC NULLS LAST, cause"
+    before = f"({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     return log.view(
         "outage_failures",
-        f"""SELECT node, start_s AS stop_s, coalesce(nullif(cause, ''), '{UNATTRIBUTED}') AS label,
-            CAST(end_s - start_s AS DOUBLE) AS down_s
-        FROM ({_ended(log)}) AS outages
-        WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)}""",
+        f"""SELECT node, min(start_s) AS stop_s,
+            coalesce(min_by(cause, place) FILTER (WHERE cause <> ''), '{UNATTRIBUTED}') AS label,
+            CAST(max(end_s) - min(start_s) AS DOUBLE) AS down_s
+        FROM (
+            SELECT *, row_number() OVER ({order}) AS place, sum(
+                CASE WHEN start_s = last_s OR start_s < over_s THEN 0 ELSE 1 END
+            ) OVER ({order} ROWS UNBOUNDED PRECEDING) AS number
+            FROM (
+                SELECT *, max(start_s) OVER {before} AS last_s, max(end_s) OVER {before} AS over_s
+                FROM ({_ended(log)}) AS outages WHERE state = '{FAILURE}'
+            ) AS marked
+        ) AS numbered GROUP BY node, number HAVING min(start_s) >= {int(log.begin_s)}""",
     )
 
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 STORE_VERSION = 3
 # States of attempts that are not over; every other one is final
 NOT_OVER = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD")
+# States in which a node ended an attempt: it failed under it, or could not boot for it
+NODE_FAILURES = ("NODE_FAIL", "BOOT_FAIL")
 
 ATTEMPTS = pa.schema(
     [

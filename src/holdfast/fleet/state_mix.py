@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Value
 from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.schema import NODE_FAILURES
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
@@ -57,8 +58,8 @@ class Status(Answer):
         if not total:
             sentence += " The log records no GPU time."
         for row in self.table.to_pylist():
-            if row["state"] == "NODE_FAIL":
-                sentence += f" NODE_FAIL is {percent(row['share_by_count'])} of the attempts"
+            if row["state"] in NODE_FAILURES:
+                sentence += f" {row['state']} is {percent(row['share_by_count'])} of the attempts"
                 sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
         caption = "One row per state, most attempts first. Attempts that never started count."
         shown = f"state attempts share_by_count {hours} {share}"

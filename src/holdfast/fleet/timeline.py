@@ -125,7 +125,7 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
     """
     seen = log.rows(
         'SELECT "check", min(time_s) AS first_s, count(*) AS events '
-        f'FROM {log.table("health")} GROUP BY "check" ORDER BY first_s, "check"'
+        f'FROM {log.health} GROUP BY "check" ORDER BY first_s, "check"'
     )
     span = max(log.end_s - log.begin_s, 1.0)
 

@@ -114,6 +114,12 @@ def test_ends_at_one_time_have_no_spread() -> None:
     assert found.mean == pytest.approx(600, rel=0.01)
 
 
+def test_an_interval_of_a_wide_sample_has_no_bound() -> None:
+    """The mean of a lognormal that spreads over all of time is not known to a power of ten."""
+    found = fit("lognormal", [30.0, 40_000.0, 9e6], [True, False, False])
+    assert found.mean_ci95 == (0.0, math.inf)
+
+
 def test_bad_samples() -> None:
     with pytest.raises(InputError, match="no end was seen"):
         fit("weibull", [5.0, 6.0], [False, False])

@@ -18,6 +18,7 @@ from threading import Event, Thread
 from holdfast.errors import HoldfastError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.moments import moment
+from holdfast.fleet.wording import listed
 
 MOST_PROBLEMS_TOLD = 3
 
@@ -89,9 +90,7 @@ class Watcher:
         when = f"{moment(status.last_poll_s):%H:%M:%S} UTC"
         text = f"Watching {names}: last read {when}, {status.rows:,} rows since the start."
         if status.problems:
-            more = len(status.problems) - MOST_PROBLEMS_TOLD
-            told = "; ".join(status.problems[:MOST_PROBLEMS_TOLD])
-            text += f" Trouble: {told}{f'; and {more} more' if more > 0 else ''}."
+            text += f" Trouble: {listed([*status.problems], MOST_PROBLEMS_TOLD)}."
         return text
 
     def look(self) -> None:

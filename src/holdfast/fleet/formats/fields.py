@@ -35,8 +35,8 @@ _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted i
 
 _LOOK = 256  # rows that tell how times are written
 
-_LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?$"
-_ZONED_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?$"
+_ZONED_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EPOCH_TIME = r"^-?\d{1,12}(\.\d+)?$"
 
 _DURATION = re.compile(
@@ -101,6 +101,7 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     array = pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array.cast(pa.string()))
     result = _at_once(array, zone, ambiguous)
     if result is None:
+        array = pc.replace_substring_regex(array, r"(:\d\d\.\d{6})\d+", r"\1")  # nanoseconds
         local = _stamps(_only(array, _LOCAL_TIME), pa.timestamp("us"))
         zoned = _stamps(_only(array, _ZONED_TIME), pa.timestamp("us", "UTC")).cast(pa.int64())
         seconds = _only(array, _EPOCH_TIME).cast(pa.float64())

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.formats.source import Block, Records, Rejects, blocks
 
 Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
+_LOOK = 20  # Lines that tell the format
 _ANYTHING = msgspec.json.Decoder()
 
 
@@ -63,18 +64,18 @@ def json_objects(
             yield from zip(rows, [line] * len(rows), own, strict=True)
 
 
-def first_objects(head: bytes, limit: int = 20) -> list[dict[str, object]]:
+def first_objects(head: bytes) -> list[dict[str, object]]:
     """The JSON objects on the first lines, as far as they are complete; [] if a line is none."""
     found: list[dict[str, object]] = []
     lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
-    for line in lines[:limit]:
+    for line in lines[:_LOOK]:
         try:
             value = json.loads(line)
         except ValueError:
             continue
         if isinstance(value, dict):
             found.append(value)
-    return found if 2 * len(found) >= min(len(lines), limit) else []
+    return found if 2 * len(found) >= min(len(lines), _LOOK) else []
 
 
 def _parsed(text: str) -> Any:

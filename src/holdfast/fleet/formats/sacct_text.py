@@ -340,6 +340,11 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
     facts = {"local_times": sum(are_local(raw[name]) for name in times)}
+    if "AllocGRES" in raw.column_names:
+        # Whether its counts are of a node or of the job has changed with Slurm: none is taken over.
+        elsewhere = pc.greater(pc.fill_null(parse_gpus(raw["AllocGRES"]), 0), 0)
+        none = pc.equal(pc.fill_null(flat(columns["gpus"]), 0), 0)
+        facts["gpus_in_gres"] = pc.sum(pc.and_(elsewhere, none).take(pa.array(jobs))).as_py() or 0
     places = {"attempts": pa.array(lines[jobs], pa.int64())}
     return Batch({"attempts": attempts, "steps": early}, 0, len(steps), facts, places)
 
@@ -347,11 +352,13 @@ def converted(raw: pa.Table, lines: Indices, options: ReadOptions) -> Batch:
 def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
     names = [name for name in TIMES if name in raw.column_names]
     times = {name: parse_time(flat(raw[name]), zone) for name in names}
-    if zone.key != "UTC" and "ElapsedRaw" in raw.column_names and {"Start", "End"} <= set(names):
+    if zone.key != "UTC" and {"Start", "End"} <= set(names):
         late = {name: parse_time(flat(raw[name]), zone, ambiguous="latest") for name in names}
-        elapsed = parse_integer(raw["ElapsedRaw"])
-        # In the hour that occurs twice, the elapsed time says which of the two is meant.
+        elapsed = _runtime(raw)
+        # In the hour that occurs twice, the elapsed time says which of the two is meant, and no end is
+        # before its start.
         fits = pc.equal(pc.subtract(late["End"], times["Start"]), elapsed)
+        fits = pc.coalesce(fits, pc.less(times["End"], times["Start"]))
         times["End"] = pc.if_else(pc.fill_null(fits, False), late["End"], times["End"])
         fits = pc.equal(pc.subtract(times["End"], late["Start"]), elapsed)
         times["Start"] = pc.if_else(pc.fill_null(fits, False), late["Start"], times["Start"])

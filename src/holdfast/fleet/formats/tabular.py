@@ -15,7 +15,8 @@ A map (``--map FILE.toml``, format ``mapped``)::
     "Failed (node)" = "NODE_FAIL"
 
     [time]                             # left out: ISO 8601 or seconds to nanoseconds since 1970
-    format = "%d.%m.%Y %H:%M"          # as in strptime; of a list ("iso": as above) the first that fits
+    format = "%d.%m.%Y %H:%M"          # as in strptime; of a list ("iso": as above) the first that fits;
+                                       # of month and day first, that of a date with a day over 12
     zone = "Europe/Berlin"             # left out: --timezone
     origin = 2023-01-01T00:00:00Z      # numbers are seconds since then: the start of a trace
 
@@ -81,6 +82,8 @@ _OUTAGE_STATES = ("FAILURE", "DOWN", "DRAIN", "FAIL", "MAINT")
 _FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
 _TRUE = pa.array(["true", "1", "yes", "t", "y"])
 _NOTHING = pa.scalar(None, pa.string())
+_ORDERS = ("%d/%m", "%m/%d")
+_DATE = r"^\s*(?P<date>(?P<first>\d\d?)/(?P<second>\d\d?)/\d+)"
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,7 @@ def _batches(
 ) -> Iterator[Batch]:
     """The usable rows of records; the others are rejects with their lines."""
     for piece in records:
+        layout = _ordered(layout, piece.columns, path)
         local = layout.time.zone is None and _are_local(piece.columns, layout)
         table, reasons, ours_at_all = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
@@ -307,6 +311,40 @@ def _batches(
             facts={"local_times": int(local)},
             lines={layout.table: piece.lines.filter(good)},
         )
+
+
+def _ordered(layout: Layout, piece: pa.Table, path: Path) -> Layout:
+    """The layout with one order of month and day in dates such as 01/03/2025, if it allows for both.
+
+    Raises:
+        InputError: if no date has a day over 12, and the name of no column says the order.
+    """
+    if len({order for order in _ORDERS for form in layout.time.format if order in form}) < 2:
+        return layout
+    there = tuple(piece.column_names)
+    names = [name for field in sorted(_TIMES) for name in layout.found(field, there)]
+    columns = [texts(piece.column(there.index(name))) for name in names]
+    dates = pc.extract_regex(pa.chunked_array(columns, pa.string()), _DATE).drop_null()
+    if not len(dates):
+        return layout
+    day_first, month_first = (
+        pc.max(flat(pc.struct_field(dates, part)).cast(pa.int32())).as_py() > 12
+        for part in ("first", "second")
+    )
+    month_first |= any("mm/dd" in name.lower() for name in names)
+    if not (day_first or month_first):
+        raise InputError(
+            "the dates may have the month or the day first",
+            code="ambiguous",
+            path=path,
+            place=f"columns {', '.join(names)}",
+            found=f"{dates[0]['date'].as_py()}, and no day over 12",
+            expected="ISO 8601, for example 2025-03-01T00:00:00Z",
+            remedy='write the dates so, or say how they are written with --map ([time] format = "...")',
+        )
+    wrong = _ORDERS[not month_first]
+    formats = tuple(form for form in layout.time.format if wrong not in form)
+    return dataclasses.replace(layout, time=dataclasses.replace(layout.time, format=formats))
 
 
 def _are_local(piece: pa.Table, layout: Layout) -> bool:

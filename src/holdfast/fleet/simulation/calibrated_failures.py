@@ -11,7 +11,7 @@ from holdfast.fleet import attribution
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.node_ranking import lemons, no_nodes
+from holdfast.fleet.node_ranking import Lemons as LemonRanking
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
@@ -44,7 +44,8 @@ def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings
         outages: of `outage_times`.
         findings: where estimates and assumptions are recorded.
     """
-    fitted = Analysis(log).mttf
+    analysis = Analysis(log)
+    fitted = analysis.mttf
     if fitted is None or not fitted.model.failures_:
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
@@ -55,7 +56,7 @@ def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings
     rate = findings.found(key, rounded(rate), model.failures_, interval)
     components = _components(log, outages, findings)
     nodes = set(hosts_of(names) or ()) if names else set()
-    return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
+    return Failures(rate, lemons=_lemons(analysis.lemons, nodes, findings), components=components)
 
 
 # --- Components ----------------------------------------------------------------------------------
@@ -115,9 +116,8 @@ def _permanent(key: str, outages: OutageTimes, findings: Findings) -> float:
 # --- Lemon nodes ---------------------------------------------------------------------------------
 
 
-def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
+def _lemons(ranking: LemonRanking, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
-    ranking = lemons(log) if log.nodes_known else no_nodes(log)
     table, worse = ranking.nodes.to_pylist(), set(ranking.lemons)
     lemon_rows = [row for row in table if row["node"] in worse & nodes]
     if not lemon_rows:

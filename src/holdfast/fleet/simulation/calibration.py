@@ -22,7 +22,6 @@ from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_failures import detection, failures, outage_times
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import cohort, workload
-from holdfast.fleet.simulation.changes import leaves
 from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, rounded, wrapped
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
@@ -45,13 +44,6 @@ class Calibration(Answer):
     def title(self) -> str:
         """With the store."""
         return f"Calibrated from {self.source}"
-
-    @property
-    def _assumed(self) -> list[Estimate]:
-        """In the order of the scenario."""
-        order = {path: place for place, path in enumerate(leaves())}
-        assumed = [each for each in self.estimates if not each.estimated]
-        return sorted(assumed, key=lambda each: order.get(each.key, order["checkpoint.interval"]))
 
     def to_toml(self) -> str:
         """The scenario as TOML with each estimate, its interval and its base as a comment."""
@@ -78,11 +70,12 @@ class Calibration(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet calibrate``."""
+        every = self.estimates
         return {
             "scenario": self.scenario.to_toml(),
             "days": self.days,
-            "estimates": [each.to_dict() for each in self.estimates if each.estimated],
-            "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
+            "estimates": [each.to_dict() for each in every if each.estimated],
+            "assumed": [{"key": each.key, "why": each.how} for each in every if not each.estimated],
             "notes": self.remarks,
             "output": self.output,
             "html": None,

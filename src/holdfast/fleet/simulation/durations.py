@@ -32,6 +32,7 @@ Family = Literal["lognormal", "weibull"]
 LEAST = 5.0  # Ends within this many seconds are only known to be so early: logs keep whole seconds
 # Larger samples are gathered into bins of log t, each a ratio of at most 1.01 wide for 9 decades.
 MOST_POINTS = 2_000
+UNBOUNDED = math.log(1e6)  # An interval whose ends are such a factor from the estimate says nothing
 # Bounds: the likelihood has no maximum where all ends fall on one time.
 LOG_SIGMA = (math.log(1e-3), math.log(1e2))
 
@@ -179,8 +180,8 @@ def _hessian(loss: Callable[[FloatArray], float], at: FloatArray, step: float = 
 
 
 def _around(center: float, variance: float) -> Interval:
-    """The exponential of a normal interval; an unknown variance gives no bound."""
-    if not variance >= 0:
+    """The exponential of a normal interval; a variance that is unknown, or so large, gives no bound."""
+    half = NORMAL_95 * math.sqrt(variance) if variance >= 0 else math.inf
+    if half > UNBOUNDED:
         return 0.0, math.inf
-    half = NORMAL_95 * math.sqrt(variance)
     return math.exp(center - half), math.exp(min(center + half, 700.0))

@@ -16,6 +16,7 @@ import numpy as np
 
 from holdfast.config import parse_config
 from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.wording import brief_interval, duration_interval
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
@@ -58,8 +59,8 @@ class Estimate:
         value = f"{self.value:,}" if isinstance(self.value, int) else text(self.value)
         if self.interval is None:
             return f"{value}{unit}"
-        low, high = self.interval
-        return f"{value}{unit} [{text(low)}, {'∞)' if math.isinf(high) else text(high) + ']'}"
+        interval = duration_interval if self.unit == "s" else brief_interval
+        return f"{value}{unit} {interval(*self.interval)}"
 
     def comment(self) -> str:
         """The estimate in one line: ``0.0065 [0.0061, 0.0069] at 95 %, n = 812: ...``."""
