@@ -103,11 +103,11 @@ def why_blind(log: FleetLog) -> str:
         return "earlier attempts of requeued jobs are hidden"
     if log.unplaced:
         return f"{unplaced(log)} at an unknown time"
-    if clock_lag(log) is not None or unsure_zone(log):
-        return "the clocks of jobs and health events differ, or may"
     failed = log.ended("FAILED")
     if failed and log.strange_checks:
         return f"{counted(log.strange_checks, 'failed check')} fired on nodes that no attempt names"
+    if clock_lag(log) is not None or unsure_zone(log):
+        return "the clocks of jobs and health events differ, or may"
     if log.nodes_known and log.count("health"):
         if unseen := failed - watched_failures(log):
             of = f"{unseen:,} of {counted(failed, 'attempt')} that ended FAILED"
@@ -116,11 +116,8 @@ def why_blind(log: FleetLog) -> str:
     lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
     if not names_ends(log):
         return f"its scheduler has no state for a failed node, and there are {lacks}"
-    return (
-        f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
-        if failed
-        else ""
-    )
+    silent = f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
+    return silent if failed else ""
 
 
 def watched_failures(log: FleetLog) -> int:

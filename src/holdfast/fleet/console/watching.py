@@ -18,7 +18,6 @@ from threading import Event, Thread
 from holdfast.errors import HoldfastError
 from holdfast.fleet.ingest_following import Follower
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import listed
 
 MOST_PROBLEMS_TOLD = 3
 
@@ -90,7 +89,9 @@ class Watcher:
         when = f"{moment(status.last_poll_s):%H:%M:%S} UTC"
         text = f"Watching {names}: last read {when}, {status.rows:,} rows since the start."
         if status.problems:
-            text += f" Trouble: {listed([*status.problems], MOST_PROBLEMS_TOLD)}."
+            more = len(status.problems) - MOST_PROBLEMS_TOLD
+            told = "; ".join(status.problems[:MOST_PROBLEMS_TOLD])
+            text += f" Trouble: {told}{f'; and {more} more' if more > 0 else ''}."
         return text
 
     def look(self) -> None:
