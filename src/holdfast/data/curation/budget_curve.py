@@ -131,7 +131,9 @@ class AugmentationChoice(Answer):
             "point and calibrated together with a rate of wrong labels.",
         )
         if not self.labels_checked:
-            sentence += " Wrong labels: cannot tell, the features predict labels no better than chance."
+            sentence += (
+                " Wrong labels: cannot tell, the features predict labels no better than chance."
+            )
         tables = [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)]
         if self.suspects:
             sentence += (

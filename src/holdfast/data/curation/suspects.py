@@ -27,7 +27,7 @@ def label_suspects(
     """Points whose label is more probably wrong than right, by a model that was fitted without them.
 
     The model's probabilities are calibrated on points held out, together with a rate of wrong labels:
-    P(label i | x) = (1 - e) q_i + e (1 - q_i) / (K - 1), where q is proportional to share times (p / share)^a.
+    P(label i | x) = (1 - e) q_i + e (1 - q_i) / (K - 1), with q proportional to share (p / share)^a.
     Where the features say nothing, a is 0 and no label is suspect; where classes overlap, e is 0 as long
     as the overlap explains every odd label.
 
@@ -47,11 +47,11 @@ def label_suspects(
 def doubtful_labels(
     x: FloatArray, y: npt.NDArray[np.generic], c: float, seed: int
 ) -> tuple[Indices, Indices, bool]:
-    """The suspects, all points that a model fitted without them puts into another class, and whether
-    the features predict labels at all: without that, there are none of either.
+    """The suspects; all points that a model fitted without them contradicts; whether there is a signal.
 
-    Some of the second are rightly labelled points near the boundary, but most wrong labels are among them:
-    a choice of training points that leaves them out takes next to no wrong label.
+    Without one there are none of either. Some of the second are rightly labelled points near the boundary,
+    but most wrong labels are among them: a choice of training points that leaves them out takes next to no
+    wrong label.
     """
     from sklearn.model_selection import StratifiedKFold
 

@@ -169,9 +169,18 @@ class Listing:
                 found.setdefault((place, member.inside) if member.inside else place, member)
         if part.contained_in:
             return list(found.values())
+        for one in self._metadata.file_objects:
+            url = one.content_url or ""
+            if not one.contained_in and not is_remote(url):
+                names = spellings(url)
+                places = [self._origins.folder.root / name for name in names]
+                # Not there, though a FileObject lists it: whoever reads it is told so.
+                if any(map(patterns, names)) and not any(place in found for place in places):
+                    place = self._origins.mapping.get(one.id, places[-1])
+                    found[place] = Member(part.id, names[-1], place, owner=one.id)
         return [
             member
-            for member in found.values()
+            for member in sorted(found.values(), key=lambda member: member.fullpath)
             if patterns.names(member.fullpath)
             or "/" in member.fullpath
             or not is_description(Path(member.location))

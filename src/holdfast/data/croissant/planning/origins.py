@@ -197,8 +197,10 @@ def field_leaves(
 
 def _in_list(field: Field) -> Field:
     if not field.is_list:
-        return replace(field, repeated=True)
-    return replace(field, is_array=True, array_shape=(-1, *(field.array_shape or (-1,))))
+        return replace(field, repeated=True, listed=True)
+    return replace(
+        field, listed=True, is_array=True, array_shape=(-1, *(field.array_shape or (-1,)))
+    )
 
 
 def _listed_like(field: Field, target: Field, source: Source) -> Field:
