@@ -234,7 +234,7 @@ def test_a_listed_file_that_is_not_there(tmp_path: Path) -> None:
         pq.write_table(table, folder / f"part-{number}.parquet")
     made = describe(tmp_path)
     made.write()
-    [name] = [each["@id"] for each in made.metadata["recordSet"]]
+    name = made.metadata["recordSet"][-1]["@id"]
     assert len(list(Dataset(made.path).records(name).rows())) == 6
     gone = next(tmp_path.glob("*/part-1.parquet"))
     gone.rename(tmp_path / "elsewhere")

@@ -169,15 +169,14 @@ class Listing:
                 found.setdefault((place, member.inside) if member.inside else place, member)
         if part.contained_in:
             return list(found.values())
-        for one in self._metadata.file_objects:
-            url = one.content_url or ""
-            if not one.contained_in and not is_remote(url):
-                names = spellings(url)
-                places = [self._origins.folder.root / name for name in names]
-                # Not there, though a FileObject lists it: whoever reads it is told so.
-                if any(map(patterns, names)) and not any(place in found for place in places):
-                    place = self._origins.mapping.get(one.id, places[-1])
-                    found[place] = Member(part.id, names[-1], place, owner=one.id)
+        # A file that a FileObject lists and that is not there: whoever reads it is told so.
+        root, there = self._origins.folder.root, set(map(self._owners.get, found))
+        for place, owner in self._owners.items():
+            name = str(PurePosixPath(place).relative_to(root)) if root in place.parents else ""
+            if owner not in there and name and patterns(name):
+                there.add(owner)
+                location = self._origins.mapping.get(owner, place)
+                found[location] = Member(part.id, name, location, owner=owner)
         return [
             member
             for member in sorted(found.values(), key=lambda member: member.fullpath)

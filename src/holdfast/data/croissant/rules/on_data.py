@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -319,7 +319,9 @@ def media_are_not_text(at_hand: AtHand) -> Iterator[Breach]:
                 if found := no_media(data):
                     wrong.append(f"{quoted(member.fullpath)} is {found}")
         if wrong:
-            message = f"{len(wrong):,} of {counted(len(members), 'file')}: {_some(wrong, str)}"
+            message = (
+                f"{len(wrong):,} of {counted(len(members), 'file')}: {', '.join(wrong[:SHOWN])}"
+            )
             yield Breach(part.where("sc:encodingFormat"), message)
 
 
@@ -358,11 +360,11 @@ def _has(columns: Mapping[str, str], name: str) -> bool:
     )
 
 
-def _some(names: Iterable[str], shown: Callable[[str], str] = quoted) -> str:
+def _some(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
-    return ", ".join(map(shown, listed[:8])) + more
+    return ", ".join(map(quoted, listed[:8])) + more
 
 
 def _rows(table: LazyTable) -> list[dict[str, Any]]:
