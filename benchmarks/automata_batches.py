@@ -2,8 +2,8 @@
 
     python benchmarks/automata_batches.py [--install] [--speech DIR]
 
-One transducer is composed with 1,000 acceptors, by `compose_batch` on one thread and on two, and by a loop
-over OpenFST; and L o G is determinized in pairs of labels. States and arcs must be OpenFST's. The speech is
+One transducer is composed with 1,000 acceptors, by `compose_batch` and by a loop over OpenFST; and
+L o G is determinized in pairs of labels. States and arcs must be OpenFST's. The speech is
 that of `automata_compose`. Writes `benchmarks/results/automata_batches.json`.
 """
 
@@ -31,7 +31,7 @@ from measuring import compared, machine
 RESULT = Path(__file__).resolve().parent / "results" / "automata_batches.json"
 REPEATS = 7
 COUNT = 1_000
-BATCH_TARGET, THREADS_TARGET, DETERMINIZE_TARGET = 10, 1.8, 1
+BATCH_TARGET, DETERMINIZE_TARGET = 10, 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,13 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     host = machine()
     model = sphinx_model.folder(options.speech)
     comparisons: list[dict[str, Any]] = []
-    limits: list[dict[str, Any]] = []
     figures: dict[str, Any] = {}
     cases = random_batches()
     if model:
         cases |= spoken_batch(read_speech(model))
     for name, (one, others) in cases.items():
-        _measure_batch(name, one, others, comparisons, limits, figures)
+        _measure_batch(name, one, others, comparisons, figures)
     for words in (1_000, 10_000) if model else ():
         _measure_determinize(read_speech(model), words, comparisons, figures)
     told = {
@@ -63,16 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "pocketsphinx-en-us, and its L o G"
         ),
         "comparisons": comparisons,
-        "limits": limits,
+        "limits": [],
         "figures": figures,
         "machine": host,
         "versions": {name: version(name) for name in ("holdfast", "numba", "pynini")},
         "notes": [
-            f"Processor time of one thread, the best of {REPEATS} runs in turn; two threads by wall time. "
+            f"Processor time of one thread, the best of {REPEATS} runs in turn. "
             "Inputs of OpenFST are sorted before; ours sort the acceptors within the call. Results are "
             "connected; all together have as many states and arcs.",
             "Determinization is in pairs of labels; OpenFST's time holds its encoding and decoding, as "
             "ours does.",
+            "A batch takes one thread: two that shared it, by wall time on two cores that other programs "
+            "also used, were 1.0 to 1.1 times as fast as one (the goal was 1.8: missed) and are gone.",
             *([] if model else [f"Left out: speech; {sphinx_model.PACKAGE} is not there."]),
         ],
     }
@@ -138,7 +139,6 @@ def _measure_batch(
     one: Fst,
     others: list[Fst],
     comparisons: list[dict[str, Any]],
-    limits: list[dict[str, Any]],
     figures: dict[str, Any],
 ) -> None:
     first = name.startswith("random")  # else the acceptors come first
@@ -150,30 +150,17 @@ def _measure_batch(
         pairs = ((theirs, peer) if first else (peer, theirs) for peer in peers)
         return [pywrapfst.compose(a, b, connect=True) for a, b in pairs]
 
-    cpu, wall, made = _timed(
-        [lambda: compose_batch(*pair), loop, lambda: compose_batch(*pair, threads=2)]
-    )
-    sizes = [[(f.num_states, f.num_arcs) for f in made[k]] for k in (0, 2)]
+    cpu, made = _timed([lambda: compose_batch(*pair), loop])
+    sizes = [(f.num_states, f.num_arcs) for f in made[0]]
     states = [f.num_states() for f in made[1]]
     arcs = [sum(map(f.num_arcs, range(f.num_states()))) for f in made[1]]
-    if sizes != [list(zip(states, arcs, strict=True))] * 2:
+    if sizes != list(zip(states, arcs, strict=True)):
         raise SystemExit(f"{name}: the results are not those of OpenFST")
     what = f"{name}, {sum(arcs):,} arcs"
     ratio = min(cpu[1]) / min(cpu[0])
     comparisons.append(compared(what, min(cpu[0]), "OpenFST, a loop", min(cpu[1]), BATCH_TARGET))
-    gain = min(wall[0]) / min(wall[2])
-    limits.append(
-        {
-            "what": f"{name}, 2 threads over 1",
-            "value": round(gain, 3),
-            "unit": "times",
-            "limit": THREADS_TARGET,
-            "least": True,
-        }
-    )
     figures[name] = _steps(cpu[0])
     _told(what, ratio, BATCH_TARGET)
-    _told(f"{name}, 2 threads over 1", gain, THREADS_TARGET)
 
 
 def _measure_determinize(
@@ -187,7 +174,7 @@ def _measure_determinize(
         made = pywrapfst.determinize(peer.copy().encode(coder))
         return made.decode(coder)
 
-    cpu, _, made = _timed([lambda: determinize(machine, encode_labels=True), theirs])
+    cpu, made = _timed([lambda: determinize(machine, encode_labels=True), theirs])
     if made[0].num_states != made[1].num_states():
         raise SystemExit(f"L o G of {words} words: OpenFST finds {made[1].num_states()} states")
     what = f"determinize L o G, {words:,} words, {machine.num_arcs:,} arcs"
@@ -196,21 +183,17 @@ def _measure_determinize(
     _told(what, min(cpu[1]) / min(cpu[0]), DETERMINIZE_TARGET)
 
 
-def _timed(
-    calls: list[Callable[[], Any]],
-) -> tuple[list[list[float]], list[list[float]], list[Any]]:
-    """Processor and wall time of each call, run in turn, and what it returned; the first is not timed."""
+def _timed(calls: list[Callable[[], Any]]) -> tuple[list[list[float]], list[Any]]:
+    """Processor time of each call, run in turn, and what it returned; the first is not timed."""
     cpu: list[list[float]] = [[] for _ in calls]
-    wall: list[list[float]] = [[] for _ in calls]
     made: list[Any] = [call() for call in calls]
     for _ in range(REPEATS):
         for k, call in enumerate(calls):
             made[k] = None
-            begin, busy = time.perf_counter(), time.process_time()
+            begin = time.process_time()
             made[k] = call()
-            wall[k].append(time.perf_counter() - begin)
-            cpu[k].append(time.process_time() - busy)
-    return cpu, wall, made
+            cpu[k].append(time.process_time() - begin)
+    return cpu, made
 
 
 def _steps(seconds: list[float]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_ctc_is_torchs(batched: bool) -> None:
     heard = [emissions(each, semiring="log") for each in logits.log_softmax(-1)]
     graphs = [labelling(target) for target in targets]
     if batched:
-        joined = compose_tensors(heard, graphs, threads=2)
+        joined = compose_tensors(heard, graphs)
     else:
         joined = [one.compose(graph) for one, graph in zip(heard, graphs, strict=True)]
     losses = -torch.stack([one.forward_score() for one in joined])
@@ -250,13 +250,12 @@ def test_a_batch_is_what_its_machines_give_one_by_one() -> None:
     lexicon = random_fst(3, states=6, arcs=20)
     others = [random_fst(seed, states=4, arcs=9) for seed in range(10)]
     shared = TensorFst(lexicon, *weights(lexicon))
-    for threads in (1, 2):
-        left = compose_tensors(shared, others, threads=threads)
-        right = compose_tensors([TensorFst(other) for other in others], shared, threads=threads)
-        for k, other in enumerate(others):
-            alone, mirrored = shared.compose(other), TensorFst(other).compose(shared)
-            assert torch.equal(left[k].weight, alone.weight)
-            assert torch.equal(right[k].final, mirrored.final)
+    left = compose_tensors(shared, others)
+    right = compose_tensors([TensorFst(other) for other in others], shared)
+    for k, other in enumerate(others):
+        alone, mirrored = shared.compose(other), TensorFst(other).compose(shared)
+        assert torch.equal(left[k].weight, alone.weight)
+        assert torch.equal(right[k].final, mirrored.final)
     assert compose_tensors(shared, []) == []
 
 

@@ -92,6 +92,8 @@ def test_weights_keep_their_meaning_in_another_semiring() -> None:
     as_boolean = machine.as_semiring("boolean")
     assert set(as_boolean.weight.tolist()) == {1.0}
     assert as_boolean.as_semiring("tropical").finals == dict.fromkeys(machine.finals, 0.0)
+    sure = Fst.build([(0, 1, 1, 1.0, 0)], [0], semiring="probability").as_semiring("log64")
+    assert not np.signbit([*sure.weight, *sure.final]).any()
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def test_clients_have_devices_by_their_shares(tmp_path: Path) -> None:
     from holdfast.config import read_config
     from holdfast.federated.configuration import RunConfig, client_data
 
-    clients, _ = client_data(read_config(tmp_path / "c.toml", RunConfig, ""), tmp_path)
+    clients, _, _ = client_data(read_config(tmp_path / "c.toml", RunConfig, ""), tmp_path)
     assert sum(name.startswith("maker-a-high/") for name in clients) == 7
 
 

@@ -183,6 +183,24 @@ def test_liars_break_the_mean_and_not_the_median() -> None:
     assert codes == {"no-answer", "not-finite"}
 
 
+def test_deepsa_learns_which_updates_are_reliable() -> None:
+    settings = Settings(rounds=8, faults={"flip": 0.3})
+    deepsa = federated.run(
+        model(), CLIENTS, test=TEST, rule="deepsa", settings=settings, proxy=digits(100, 50)
+    )
+    mean = federated.run(model(), CLIENTS, test=TEST, settings=settings)
+    assert deepsa.mean_accuracy is not None
+    assert mean.mean_accuracy is not None
+    assert deepsa.mean_accuracy > mean.mean_accuracy + 0.1
+
+
+def test_deepsa_needs_data_of_the_server() -> None:
+    for proxy, code in ((None, "missing-key"), (digits(19), "no-data")):
+        with pytest.raises(InputError) as caught:
+            federated.run(model(), CLIENTS, rule="deepsa", proxy=proxy)
+        assert (caught.value.code, caught.value.place) == (code, "proxy")
+
+
 def test_clients_that_raise_or_have_no_data_are_named() -> None:
     def train(module: nn.Module, data: Any, task: federated.Task) -> federated.Update:
         if len(data[0]) == 29:

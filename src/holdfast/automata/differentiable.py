@@ -185,7 +185,6 @@ def compose_tensors(
     a: TensorFst | Sequence[TensorFst],
     b: TensorFst | Fst | Sequence[TensorFst | Fst],
     connect: bool = True,
-    threads: int = 1,
     *,
     filter: FilterName = "auto",
 ) -> list[TensorFst]:
@@ -195,7 +194,6 @@ def compose_tensors(
         a: one machine, or as many as there are in `b`.
         b: one machine, or as many as there are in `a`; the weights of an `Fst` are constants.
         connect: see `compose`.
-        threads: machines composed at the same time.
         filter: see `compose`.
 
     Raises:
@@ -206,12 +204,9 @@ def compose_tensors(
     lefts, rights = paired(a, b)
     wrapped = [left._joined_by(right) for left, right in zip(lefts, rights, strict=True)]
     made = compose_batch(
-        a.structure if isinstance(a, TensorFst) else [left.structure for left in lefts],
-        wrapped[0].structure
-        if wrapped and isinstance(b, (TensorFst, Fst))
-        else [right.structure for right in wrapped],
+        [left.structure for left in lefts],
+        [right.structure for right in wrapped],
         connect,
-        threads,
         filter=filter,
         return_arc_map=True,
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.arguments import invalid
-from holdfast.automata.semirings import Semiring, check_weights, semiring_of
+from holdfast.automata.semirings import Semiring, check_weights, converted, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError, LimitError
 
@@ -339,8 +339,8 @@ class Fst:
         if ring == self.semiring:
             return self
         return self.with_trusted(
-            weight=_converted(self.weight, self.semiring, ring),
-            final=_converted(self.final, self.semiring, ring),
+            weight=converted(self.weight, self.semiring, ring),
+            final=converted(self.final, self.semiring, ring),
             semiring=ring,
         )
 
@@ -451,15 +451,3 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
             column = column.astype(np.int64)
         columns.append(column)
     return columns
-
-
-def _converted(weights: Weights, given: Semiring, wanted: Semiring) -> Weights:
-    changed: npt.NDArray[Any] = weights.astype(np.float64)
-    if wanted.name == "boolean":
-        changed = weights != given.zero
-    elif given.is_negative_log and not wanted.is_negative_log:
-        changed = np.exp(-changed)
-    elif wanted.is_negative_log and not given.is_negative_log:
-        with np.errstate(divide="ignore"):
-            changed = -np.log(changed)
-    return np.asarray(changed, wanted.dtype)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import useful_sums
-from holdfast.automata.semirings import LOG, check_weights
+from holdfast.automata.semirings import LOG, SEMIRINGS, check_weights, converted
 from holdfast.errors import MissingExtraError
 
 try:
@@ -119,9 +119,9 @@ def _sums(structure: Fst, weight: Tensor, final: Tensor) -> _Sums:
     arcs, finals = _array(weight), _array(final)
     check_weights(arcs, structure.semiring, "arc")
     check_weights(finals, structure.semiring, "final weight of state")
-    if not structure.semiring.is_negative_log:
-        with np.errstate(divide="ignore"):
-            arcs, finals = -np.log(arcs), -np.log(finals)
+    arcs, finals = (
+        converted(part, structure.semiring, SEMIRINGS["log64"]) for part in (arcs, finals)
+    )
     if not structure.num_states:
         return _Sums(arcs, finals, np.zeros(0), np.zeros(0), np.inf)
     ahead, behind = (

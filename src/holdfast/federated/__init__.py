@@ -14,33 +14,34 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.federated.aggregation import RULES, aggregate
     from holdfast.federated.configuration import run_config
-    from holdfast.federated.contribution_ledger import Audit, verify_ledger
+    from holdfast.federated.contribution_ledger import verify_ledger
     from holdfast.federated.datasets import read_examples, split_examples
-    from holdfast.federated.device_gap import Characterization, characterize
+    from holdfast.federated.device_gap import characterize
+    from holdfast.federated.diffusion import dif_maml
     from holdfast.federated.engine import run
     from holdfast.federated.processing import capture
     from holdfast.federated.results import FederatedRun
-    from holdfast.federated.rule_study import Study, study
+    from holdfast.federated.rule_study import study
+    from holdfast.federated.secure_aggregation import Privacy
     from holdfast.federated.sensor import Profile, read_profiles
     from holdfast.federated.training import Settings, Task
     from holdfast.federated.update_files import aggregate_files
     from holdfast.federated.updates import Failure, Update
 
 _HOMES = {
-    "Audit": "contribution_ledger",
-    "Characterization": "device_gap",
     "RULES": "aggregation",
     "Failure": "updates",
     "FederatedRun": "results",
+    "Privacy": "secure_aggregation",
     "Profile": "sensor",
     "Settings": "training",
-    "Study": "rule_study",
     "Task": "training",
     "Update": "updates",
     "aggregate": "aggregation",
     "aggregate_files": "update_files",
     "capture": "processing",
     "characterize": "device_gap",
+    "dif_maml": "diffusion",
     "read_examples": "datasets",
     "read_profiles": "sensor",
     "run": "engine",
@@ -52,19 +53,18 @@ _HOMES = {
 
 __all__ = [
     "RULES",
-    "Audit",
-    "Characterization",
     "Failure",
     "FederatedRun",
+    "Privacy",
     "Profile",
     "Settings",
-    "Study",
     "Task",
     "Update",
     "aggregate",
     "aggregate_files",
     "capture",
     "characterize",
+    "dif_maml",
     "read_examples",
     "read_profiles",
     "run",

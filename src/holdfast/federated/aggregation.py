@@ -120,6 +120,26 @@ def heteroswitch(
     return weights, {**state, "loss_ema": np.array(ema * loss + (1 - ema) * before)}
 
 
+def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
+    """FedAvg of the updates that the server's classifier takes for reliable; see `deepsa`.
+
+    Raises:
+        InputError: ``missing-key`` without a classifier in the state; ``too-few-updates`` if none is left.
+    """
+    from holdfast.federated.deepsa import features, reliable
+
+    if "deepsa.0.weight" not in state:
+        problem, remedy = "deepsa needs the server's own data", "pass proxy="
+        raise InputError(problem, code="missing-key", place="proxy", remedy=remedy)
+    good = reliable(features(current, updates), state)
+    left = [update for update, kept in zip(updates, good, strict=True) if kept]
+    if not left:
+        found, expected = "0 reliable updates", "at least 1"
+        problem = "no update is reliable"
+        raise InputError(problem, code="too-few-updates", found=found, expected=expected)
+    return fedavg(current, left, state)
+
+
 # --- The table of rules --------------------------------------------------------------------------
 
 
@@ -156,6 +176,7 @@ RULES: dict[str, Rule] = {
     "heteroswitch": Rule(
         heteroswitch, {"ema": 0.9}, {"switch": "measured", "gain": 0.001, "gamma": 0.9}
     ),
+    "deepsa": Rule(deepsa),
     "median": _robust(robust.median, lambda f: 2 * f + 1),
     "trimmed-mean": _robust(robust.trimmed_mean, lambda f: 2 * f + 1),
     "krum": _robust(robust.krum, lambda f: 2 * f + 3),
@@ -163,8 +184,6 @@ RULES: dict[str, Rule] = {
     "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3),
 }
 """Name -> rule."""
-FROM_WEIGHTS_ALONE = ("fedavg", "median", "trimmed-mean", "krum", "multi-krum", "bulyan")
-"""Rules that need neither earlier rounds nor more from the client than weights and examples."""
 
 
 def rule_named(
@@ -289,10 +308,10 @@ def combine(
     if RULES[rule].adapts:
         statistics = {name: current[name] for name in buffers}
         weights = {**weights, **fedavg(statistics, usable, {})[0]}
-    return {name: _as(weights[name], array) for name, array in current.items()}, after
+    return {name: like(weights[name], array) for name, array in current.items()}, after
 
 
-def _as(values: Array, like: Array) -> Array:
+def like(values: Array, model: Array) -> Array:
     """Values in the type of another array; counters (integers) are rounded."""
-    rounded = np.rint(values) if like.dtype.kind in "iub" else values
-    return np.asarray(rounded).astype(like.dtype, copy=False)
+    rounded = np.rint(values) if model.dtype.kind in "iub" else values
+    return np.asarray(rounded).astype(model.dtype, copy=False)

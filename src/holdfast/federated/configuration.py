@@ -16,11 +16,13 @@ from holdfast.federated.engine import run
 from holdfast.federated.models import model_named
 from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
+from holdfast.federated.secure_aggregation import Privacy
 from holdfast.federated.sensor import PROFILES, Profile, read_profiles
 from holdfast.federated.training import Settings
 from holdfast.federated.updates import Array, write_weights
 
 Examples = tuple[Array, Array]
+ByName = dict[str, Examples]
 _TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
 """What random numbers are for."""
 
@@ -39,6 +41,8 @@ class DataSettings:
     """Of the Dirichlet distribution; smaller: clients differ more."""
     test_share: float = 0.2
     """Share of the examples held out to measure accuracy."""
+    proxy_share: float = 0.0
+    """Share of the other examples that the server itself has (rule deepsa)."""
     size: int = 32
     """Pixels to which images of a folder are resized."""
 
@@ -67,6 +71,8 @@ class RunConfig:
     """Simulated devices; none: clients have the examples as they are."""
     compare: Sequence[Mapping[str, Any]] = ()
     """Rules that `study` compares, each like `rule`; the first is the baseline."""
+    privacy: Privacy | None = None
+    """Secure aggregation and differential privacy; none: updates are in the clear."""
     ledger: bool = False
     """Whether to write a contribution ledger in the folder of the run."""
     output: str = "run"
@@ -87,7 +93,7 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     """
     config = read_config(path, RunConfig, "the configuration")
     folder = Path(path).resolve().parent
-    clients, test = client_data(config, folder)
+    clients, test, proxy = client_data(config, folder)
     (x, y), seed = next(iter(test.values())), config.training.seed
     model = model_named(config.model, x.shape[1:], int(y.max()) + 1, seed, folder)
     output = folder / config.output
@@ -101,6 +107,8 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
         folder=output,
         resume=resume,
         ledger=config.ledger,
+        privacy=config.privacy,
+        proxy=proxy,
         **parameters,
     )
     write_weights(output / "weights.safetensors", result.weights)
@@ -119,15 +127,22 @@ def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(parameters.pop("name")), parameters
 
 
-def client_data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], dict[str, Examples]]:
-    """Data of the clients, named ``device/client-7`` where devices take it, and device -> held-out data."""
+def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Examples | None]:
+    """Data of the clients, device -> held-out data, and the server's own data.
+
+    A client whose photos a device takes is named ``device/client-7``.
+    """
     settings, seed = config.data, config.training.seed
     learned, test = train_and_test(config, folder)
     rng = np.random.default_rng([seed, _CLIENTS])
+    proxy = None
+    if settings.proxy_share:
+        left, own = held_out(len(learned[0]), settings.proxy_share, rng)
+        learned, proxy = chosen(learned, left), chosen(learned, own)
     parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
     clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
     if config.devices is None:
-        return clients, {"all": test}
+        return clients, {"all": test}, proxy
     profiles = device_profiles(config.devices, folder)
     shares = config.devices.shares or dict.fromkeys(profiles, 1.0)
     # Client k of n has the device in whose part of the shares (k + 1/2) / n lies.
@@ -139,7 +154,8 @@ def client_data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], d
         name = names[place]
         photos = capture(data[0], profiles[name], [seed, _NOISE, number])
         taken[f"{name}/{client}"] = photos, data[1]
-    return taken, {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
+    tests = {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
+    return taken, tests, proxy
 
 
 def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
@@ -193,6 +209,7 @@ def check_data(settings: DataSettings) -> None:
         "clients": (settings.clients >= 1, "1 or more"),
         "alpha": (0 < settings.alpha < np.inf, "above 0"),
         "test_share": (0 < settings.test_share < 1, "above 0 and below 1"),
+        "proxy_share": (0 <= settings.proxy_share < 1, "0 or more and below 1"),
         "size": (settings.size >= 8, "8 or more"),
     }
     for name, (valid, expected) in limits.items():

@@ -1,7 +1,7 @@
 """Who contributed what: an append-only ledger of deposits, updates, refunds and forfeits.
 
 After arXiv 2209.05017, without a blockchain: each line is JSON, with the SHA-256 of the line before it and
-the Ed25519 signature of whom it binds. Every client puts down a deposit before it trains; the server
+the Ed25519 signature of whom it binds. Every client puts down a deposit before it trains. The server
 refunds it where the update was used, and takes it where it was not. Each round ends with a seal.
 
     server: open, join (a client and its key), refund, take, seal

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import check_enough, combine, rule_named
+from holdfast.federated.aggregation import check_enough, combine, like, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
 from holdfast.federated.results import FederatedRun
@@ -38,15 +38,16 @@ from holdfast.federated.training import (
     score,
     train_client,
 )
-from holdfast.federated.updates import Failure, Update, screen
+from holdfast.federated.updates import Array, Failure, Update, Weights, screen
 
 if TYPE_CHECKING:
     from holdfast.federated.contribution_ledger import Ledger
+    from holdfast.federated.secure_aggregation import Privacy
 
 STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 """Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
-_SAMPLING, _TRAINING, _FAULTS = range(3)
+_SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
 
 Train = Callable[[nn.Module, Data, Task], Update]
 
@@ -61,6 +62,8 @@ def run(
     folder: str | Path | None = None,
     resume: bool = False,
     ledger: bool = False,
+    privacy: Privacy | None = None,
+    proxy: Any = None,
     train: Train | None = None,
     loss: Loss = cross_entropy,
     metric: Loss = accuracy,
@@ -77,6 +80,9 @@ def run(
         folder: where the state is kept after each round; None: nowhere.
         resume: continue the run in the folder.
         ledger: write a contribution ledger in the folder, with keys that follow from the seed.
+        privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox; clients
+            then count alike, whatever their examples.
+        proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`. None: SGD with what the rule adds.
         loss: mean loss of a batch, from outputs and targets.
@@ -91,6 +97,7 @@ def run(
     settings = settings or Settings()
     folder = None if folder is None else Path(folder)
     engine = _Engine(model, clients, test, rule, settings, train, loss, metric, parameters)
+    engine.use(privacy, proxy)
     # A module's dropout draws from torch's generator: the caller's stays as it was.
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
@@ -110,6 +117,7 @@ def run(
         failures=state.failures,
         weights=state.weights,
         folder=folder,
+        privacy=engine.spent(len(state.history)),
     )
 
 
@@ -141,9 +149,27 @@ class _Engine:
         self.rule, self.settings, self.train = rule, settings, train
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
+        self.privacy: Privacy | None = None
+        self.proxy: Data | None = None
         check_settings(settings)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
+
+    def use(self, privacy: Privacy | None, proxy: Any) -> None:
+        """Aggregate securely; have data of the server."""
+        if proxy is not None:
+            self.proxy = as_tensors(proxy, self.model.vector, "proxy")
+        if privacy is not None:
+            privacy.check(self.rule)
+        self.privacy = privacy
+
+    def spent(self, rounds: int) -> dict[str, Any] | None:
+        """Privacy settings, and the loss after some rounds."""
+        if self.privacy is None:
+            return None
+        from holdfast.federated.secure_aggregation import privacy_loss
+
+        return {**asdict(self.privacy), "epsilon": privacy_loss(self.privacy, rounds)}
 
     def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
         """All rounds that the folder does not have yet."""
@@ -156,6 +182,11 @@ class _Engine:
                 state = self._resumed(path, plan, resume)
             if ledger:
                 self._open_ledger(folder / LEDGER, len(state.history))
+        if self.rule == "deepsa" and self.proxy is not None and not state.rule:
+            from holdfast.federated.deepsa import train_classifier
+
+            task = self._task(state, 0, 0, "")
+            state.rule = {**train_classifier(self.model, self.proxy, task)}
         total = self.settings.rounds
         with progress.track("training", total, "rounds") as bar:
             bar.advance(len(state.history))
@@ -196,7 +227,14 @@ class _Engine:
     def _plan(self, state: RunState) -> str:
         """Hash of all that determines a run; only the number of rounds may change."""
         settings = asdict(replace(self.settings, rounds=0))
-        said = [settings, self.rule, self.parameters, self.local, list(self.clients)]
+        said = [
+            settings,
+            self.privacy and asdict(self.privacy),
+            self.rule,
+            self.parameters,
+            self.local,
+            list(self.clients),
+        ]
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         for array in state.weights.values():
             digest.update(array.tobytes())
@@ -220,9 +258,12 @@ class _Engine:
         usable, excluded = screen(state.weights, updates, self.settings.largest_norm)
         before, skipped = state.weights, ""
         try:
-            state.weights, state.rule = combine(
-                self.rule, before, usable, state.rule, self.parameters, self.model.others
-            )
+            if self.privacy is None:
+                state.weights, state.rule = combine(
+                    self.rule, before, usable, state.rule, self.parameters, self.model.others
+                )
+            else:
+                state.weights = self._secure(self.privacy, before, usable, number)
         except InputError as error:
             if error.code != "too-few-updates":
                 raise
@@ -245,7 +286,7 @@ class _Engine:
             number=number,
             loss=_mean(usable, "loss"),
             used=0 if skipped else len(usable),
-            bytes_up=sum(update.nbytes for update in updates),
+            bytes_up=sum(self._bytes_up(update) for update in updates),
             bytes_down=sent * len(asked),
             transform=_mean(usable, "transform", weighted=False),
             averaging=_mean(usable, "averaging", weighted=False),
@@ -253,6 +294,28 @@ class _Engine:
             accuracy=self._accuracy(state) if due or last else None,
         )
         state.history.append(row)
+
+    def _bytes_up(self, update: Update) -> int:
+        """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
+        if self.privacy is None:
+            return update.nbytes
+        return 8 * self.privacy.servers * sum(array.size for array in update.weights.values())
+
+    def _secure(
+        self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
+    ) -> dict[str, Array]:
+        """The global weights moved by the mean step, of which servers see nothing but the sum."""
+        from holdfast.federated.secure_aggregation import secure_mean
+
+        def flat(weights: Weights) -> Array:
+            return np.concatenate([weights[name].ravel() for name in before]).astype(np.float64)
+
+        start = flat(before)
+        steps = {update.client: flat(update.weights) - start for update in usable}
+        mean, _ = secure_mean(steps, privacy, (self.settings.seed, _PRIVACY, number))
+        ends = np.cumsum([array.size for array in before.values()])[:-1]
+        parts = zip(before.items(), np.split(start + mean, ends), strict=True)
+        return {name: like(part.reshape(array.shape), array) for (name, array), part in parts}
 
     def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
         """The update of one client, or why there is none."""

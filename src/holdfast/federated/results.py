@@ -14,7 +14,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.federated.state import Round
 from holdfast.federated.updates import Array
-from holdfast.numbers import counted, percent, size
+from holdfast.numbers import brief, counted, percent, size
 from holdfast.report import figures
 
 MOST_ROWS = 500
@@ -38,6 +38,8 @@ class FederatedRun(Answer):
     """Rows ``{"round", "client", "code", "reason"}``: each update that was not used."""
     weights: Mapping[str, Array]
     """Global weights after the last round."""
+    privacy: Mapping[str, Any] | None = None
+    """Settings of secure aggregation, and ``epsilon``, the privacy loss; None: no update was hidden."""
     folder: Path | None = None
     """Where the state is; None: nowhere."""
 
@@ -87,6 +89,7 @@ class FederatedRun(Answer):
             "failed_clients": list(self.failures),
             "skipped_rounds": [row.number for row in self.history if row.skipped],
             "switch_rates": rates,
+            "privacy": self.privacy and dict(self.privacy),
         }
 
     def values(self) -> Sequence[Value]:
@@ -106,6 +109,20 @@ class FederatedRun(Answer):
         traffic = f"{size(data['bytes_up'])} up, {size(data['bytes_down'])} down"
         rule = f"{self.rule} ({said})" if said else self.rule
         return [("Rule", rule), ("Clients", f"{self.clients:,}"), ("Traffic", traffic)]
+
+    def _privacy(self) -> Section:
+        """What the servers saw."""
+        facts = self.privacy or {}
+        loss = "without noise, so that the sum itself may tell about a client"
+        if facts["epsilon"] is not None:
+            loss = f"at a privacy loss of epsilon {brief(facts['epsilon'])} at delta {facts['delta']:g}"
+        sentence = f"{facts['servers']} servers saw the sum of each round alone, {loss}."
+        how = How(
+            "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
+            dict(facts),
+            notes="Neighbors differ in one client's updates being zero; no amplification by sampling.",
+        )
+        return Section("privacy", "What did the servers see?", sentence, how=how)
 
     def written(self) -> Mapping[str, Path]:
         """The folder of the run."""
@@ -134,15 +151,22 @@ class FederatedRun(Answer):
         found.append(self._failures())
         if any(row.transform is not None for row in self.history):
             found.append(self._switches())
+        if self.privacy is not None:
+            found.append(self._privacy())
         return found
 
     def _accuracy(self) -> Section:
-        rows = [
-            {"round": row.number, "device": device, "accuracy": value}
-            for row in self.history
-            for device, value in (row.accuracy or {}).items()
-        ]
         worst = self.worst_device or ""
+        best = max(self.accuracy, key=self.accuracy.__getitem__)
+        rows = []
+        for row in self.history:
+            if row.accuracy is None:
+                continue
+            # Nine lines could not be told apart: the mean, and the ends.
+            shown = {best: row.accuracy[best], worst: row.accuracy[worst]}
+            if len(row.accuracy) > 2:
+                shown["mean"] = float(np.mean(list(row.accuracy.values())))
+            rows += [{"round": row.number, "device": n, "accuracy": a} for n, a in shown.items()]
         sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
         sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
         if len(self.accuracy) > 1:

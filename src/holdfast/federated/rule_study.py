@@ -15,7 +15,7 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
-from holdfast.federated.configuration import Examples, RunConfig, client_data, rule_settings
+from holdfast.federated.configuration import ByName, Examples, RunConfig, client_data, rule_settings
 from holdfast.federated.engine import run
 from holdfast.federated.models import model_named
 from holdfast.report import figures
@@ -170,14 +170,22 @@ def study(
 
 def _run_job(job: _Job) -> dict[str, float]:
     """Metrics of one run."""
-    clients, test = _data(job.config, job.folder)
+    clients, test, proxy = _data(job.config, job.folder)
     if job.left_out is not None:
         clients = {n: d for n, d in clients.items() if not n.startswith(f"{job.left_out}/")}
         test = {job.left_out: test[job.left_out]}
     (x, y), seed = next(iter(test.values())), job.config.training.seed
     model = model_named(job.config.model, x.shape[1:], int(y.max()) + 1, seed, job.folder)
     rule, parameters = rule_settings(job.rule)
-    result = run(model, clients, test=test, rule=rule, settings=job.config.training, **parameters)
+    result = run(
+        model,
+        clients,
+        test=test,
+        rule=rule,
+        settings=job.config.training,
+        proxy=proxy,
+        **parameters,
+    )
     accuracy = list(result.accuracy.values())
     failed = {"failed_clients": float(len(result.failures))}
     if job.left_out is not None:
@@ -186,7 +194,7 @@ def _run_job(job: _Job) -> dict[str, float]:
     return {"mean_accuracy": float(np.mean(accuracy)), **spread, **failed}
 
 
-def _data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], dict[str, Examples]]:
+def _data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Examples | None]:
     """`client_data`, kept for the next rule: simulating devices takes longer than a short training."""
     key = repr((config.data, config.devices, config.training.seed, folder))
     if key not in _KEPT:
@@ -195,7 +203,7 @@ def _data(config: RunConfig, folder: Path) -> tuple[dict[str, Examples], dict[st
     return _KEPT[key]
 
 
-_KEPT: dict[str, tuple[dict[str, Examples], dict[str, Examples]]] = {}
+_KEPT: dict[str, tuple[ByName, ByName, Examples | None]] = {}
 
 
 def _label(rule: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Batches: each composition is the one that its machines give alone, whatever the number of threads."""
+"""Batches: each composition is the one that its machines give alone."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def machines(first: int, count: int) -> list[Fst]:
 
 
 @pytest.mark.quick(3)
-@pytest.mark.parametrize("threads", [1, 2, 100])
 @pytest.mark.parametrize("name", ["auto", "match", "trivial"])
-def test_a_batch_is_composed_one_by_one(threads: int, name: FilterName) -> None:
+def test_a_batch_is_composed_one_by_one(name: FilterName) -> None:
     one, others = random_fst(7, states=20, arcs=70, semiring="log"), machines(100, 20)
     for connect in (True, False):
-        left = compose_batch(one, others, connect, threads, filter=name)
-        right = compose_batch(others, one, connect, threads, filter=name)
-        both = compose_batch(others, others[::-1], connect, threads, filter=name)
+        left = compose_batch(one, others, connect, filter=name)
+        right = compose_batch(others, one, connect, filter=name)
+        both = compose_batch(others, others[::-1], connect, filter=name)
         for k, other in enumerate(others):
             mirrored = others[-1 - k]
             assert same_bytes(left[k], compose_plainly(one, other, connect, name).machine)
@@ -59,7 +58,7 @@ def test_arrays_and_tables_grow_within_a_batch(
 
 def test_where_the_arcs_come_from() -> None:
     one, others = random_fst(7, states=20, arcs=70, semiring="log"), machines(200, 10)
-    made = compose_batch(one, others, threads=2, return_arc_map=True)
+    made = compose_batch(one, others, return_arc_map=True)
     for other, (machine, arcs) in zip(others, made, strict=True):
         expected, expected_arcs = compose(one, other, return_arc_map=True)
         assert same_bytes(machine, expected)
@@ -70,7 +69,7 @@ def test_where_the_arcs_come_from() -> None:
 def test_where_the_arcs_of_pairs_come_from() -> None:
     lefts, rights = machines(1, 12), machines(300, 12)
     lefts[3] = rights[0] = rights[11] = Fst.empty("log")
-    made = compose_batch(lefts, rights, threads=2, return_arc_map=True)
+    made = compose_batch(lefts, rights, return_arc_map=True)
     for a, b, (machine, arcs) in zip(lefts, rights, made, strict=True):
         expected, expected_arcs = compose(a, b, return_arc_map=True)
         assert same_bytes(machine, expected)
@@ -78,13 +77,12 @@ def test_where_the_arcs_of_pairs_come_from() -> None:
         assert np.array_equal(arcs.b, expected_arcs.b)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.full)])
-def test_a_batch_has_the_states_and_arcs_of_openfst(count: int, threads: int) -> None:
+def test_a_batch_has_the_states_and_arcs_of_openfst(count: int) -> None:
     one = random_fst(7, states=12, arcs=40)
     others = [random_fst(seed, states=3 + seed % 5, arcs=12) for seed in range(count)]
     left = to_openfst(one).arcsort("olabel")
-    for other, found in zip(others, compose_batch(one, others, threads=threads), strict=True):
+    for other, found in zip(others, compose_batch(one, others), strict=True):
         wanted = pywrapfst.compose(left, to_openfst(other).arcsort("ilabel"))
         arcs = sum(map(wanted.num_arcs, range(wanted.num_states())))
         assert (found.num_states, found.num_arcs) == (wanted.num_states(), arcs)
@@ -92,10 +90,10 @@ def test_a_batch_has_the_states_and_arcs_of_openfst(count: int, threads: int) ->
 
 def test_nothing_and_one() -> None:
     one = random_fst(1, semiring="log")
-    assert compose_batch(one, [], threads=2) == []
+    assert compose_batch(one, []) == []
     assert compose_batch([], one) == []
     assert same_bytes(compose_batch(one, one)[0], compose(one, one))
-    assert same_bytes(compose_batch(one, [one], threads=2)[0], compose(one, one))
+    assert same_bytes(compose_batch(one, [one])[0], compose(one, one))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -103,13 +101,10 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="2 and 3 machines"):
         compose_batch([one] * 2, [one] * 3)
     with pytest.raises(InputError, match="semirings"):
-        compose_batch(one, [one, one, one.as_semiring("tropical")], threads=2)
-    with pytest.raises(InputError, match="number of threads") as refused:
-        compose_batch(one, [one], threads=0)
-    assert refused.value.code == "out-of-range"
+        compose_batch(one, [one, one, one.as_semiring("tropical")])
 
 
-def test_a_limit_is_told_from_the_thread_that_meets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_ends_where_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.automata.composition.batches.available_bytes", lambda: 2)
     with pytest.raises(LimitError):
-        compose_batch(random_fst(7, states=20, arcs=70, semiring="log"), machines(1, 5), threads=2)
+        compose_batch(random_fst(7, states=20, arcs=70, semiring="log"), machines(1, 5))

@@ -28,7 +28,7 @@ def pair(seed: int) -> tuple[Fst, Fst]:
     return made[0], made[1]
 
 
-def test_all_of_it_is_composition_bit_for_bit() -> None:
+def test_each_state_and_all_of_it_are_those_of_composition() -> None:
     for seed in range(300):
         a, b = pair(seed)
         name = FILTERS[seed // 5 % 5]
@@ -40,14 +40,7 @@ def test_all_of_it_is_composition_bit_for_bit() -> None:
             list(lazy.arcs(chance.randrange(lazy.known)))
         assert same_bytes(lazy.to_fst(), wanted.machine), seed
         assert lazy.start == wanted.machine.start
-
-
-def test_each_state_by_itself() -> None:
-    for seed in range(0, 300, 3):
-        a, b = pair(seed)
-        wanted = compose_plainly(a, b, connect=False)
-        lazy = ComposedOnDemand(a, b, cached_arcs=5)
-        ours = {lazy.pair(0): 0} if lazy.known else {}
+        ours = {lazy.pair(state): state for state in range(lazy.known)}
         for state, parts in enumerate(wanted.states):  # each is met before it is asked about
             mine = ours[parts]
             found = list(lazy.arcs(mine))
@@ -82,5 +75,11 @@ def test_bad_input_and_limits() -> None:
         list(ComposedOnDemand(b, Fst.empty(semiring="log")).arcs(0))
     with pytest.raises(InputError, match="semirings"):
         ComposedOnDemand(b, b.as_semiring("tropical"))
+    small = ComposedOnDemand(b, b, max_states=5)
     with pytest.raises(LimitError, match="max_states"):
-        ComposedOnDemand(b, b, max_states=5).to_fst()
+        small.to_fst()
+    for state in range(4):
+        small.expansion(state)
+    with pytest.raises(LimitError, match="max_states"):
+        small.expansion(4)
+    assert small.known == 5

@@ -37,22 +37,9 @@ def string_fst(
         InputError: if a symbol is not in the table, or a label is below 1.
     """
     ring = semiring_of(semiring)
-    label = _labels(string, symbols).astype(np.int32)
-    length = len(label)
-    final = np.full(length + 1, ring.zero, ring.dtype)
-    final[length] = ring.one if weight is None else weight
-    return Fst(
-        np.minimum(np.arange(length + 2), length),
-        label,
-        label,
-        np.arange(1, length + 1, dtype=np.int32),
-        np.full(length, ring.one, ring.dtype),
-        final,
-        0,
-        ring,
-        symbols,
-        symbols,
-    )
+    label = _labels(string, symbols)
+    last = ring.one if weight is None else weight
+    return _row(label.reshape(-1, 1), np.full(len(label), ring.one), last, ring, symbols)
 
 
 def trie(
@@ -181,15 +168,23 @@ def linear_emissions(
     costs = -score if ring.is_negative_log else np.exp(score)
     if ring.name == "boolean":
         costs = (score > -np.inf).astype(np.float64)
-    final = np.full(frames + 1, ring.zero, ring.dtype)
-    final[frames] = ring.one
-    label = np.tile(columns, frames).astype(np.int32)
+    return _row(np.tile(columns, (frames, 1)), costs, ring.one, ring, symbols)
+
+
+def _row(
+    labels: I64, weights: Any, last: float, ring: Semiring, symbols: SymbolTable | None
+) -> Fst:
+    """States 0 to T in a row, with one arc to the next state for each of labels [T, L]."""
+    length, width = labels.shape
+    label = labels.ravel().astype(np.int32)
+    final = np.full(length + 1, ring.zero, ring.dtype)
+    final[length] = last
     return Fst(
-        np.minimum(np.arange(frames + 2), frames) * width,
+        np.minimum(np.arange(length + 2), length) * width,
         label,
         label,
-        np.repeat(np.arange(1, frames + 1, dtype=np.int32), width),
-        costs.ravel().astype(ring.dtype),
+        np.repeat(np.arange(1, length + 1, dtype=np.int32), width),
+        weights.ravel(),
         final,
         0,
         ring,

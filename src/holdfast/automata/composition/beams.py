@@ -128,7 +128,9 @@ def compose_pruned(
     )
     arc_map = ArcMap(arcs.arc_a, arcs.arc_b)
     if connect:
-        machine, arc_map = _connected(machine, arc_map)
+        # The start reaches all of it.
+        machine, arc = with_states(machine, coaccessible(machine))
+        arc_map = ArcMap(arc_map.a[arc], arc_map.b[arc])
     return (machine, arc_map) if return_arc_map else machine
 
 
@@ -168,12 +170,3 @@ def _searched(
             expected="cycles of epsilons whose weights cost 0 or more",
         )
     return keys, kept, slots
-
-
-def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:
-    """The same without states from which no final state can be reached; the start reaches all."""
-    keep = coaccessible(f)
-    if not keep[0]:
-        return Fst.empty(f.semiring, f.isymbols, f.osymbols), ArcMap(arc_map.a[:0], arc_map.b[:0])
-    machine, arc = with_states(f, keep)
-    return machine, ArcMap(arc_map.a[arc], arc_map.b[arc])

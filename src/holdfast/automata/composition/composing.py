@@ -87,9 +87,8 @@ def compose(
     """
     check_composable(a, b)
     memory = available_bytes() if memory_bytes is None else memory_bytes
-    left, right = (Row([one], shared=True) for one in (a, b))
     ((machine, arc_map),) = composed(
-        left, right, connect, filter, return_arc_map, max_states, memory
+        Row([a]), Row([b]), connect, filter, return_arc_map, max_states, memory
     )
     return (machine, arc_map) if return_arc_map else machine
 

@@ -25,7 +25,7 @@ MOST_RESULT = (1 << 31) - 2
 
 
 class Row:
-    """Machines side by side as one; a single machine that takes part in every composition is itself.
+    """Machines side by side as one; the same machine in every composition is itself.
 
     Attributes:
         machines: the machine of each composition.
@@ -35,11 +35,11 @@ class Row:
         widest: the most states of one.
     """
 
-    def __init__(self, machines: Sequence[Fst], *, shared: bool) -> None:
+    def __init__(self, machines: Sequence[Fst]) -> None:
         self.machines = machines
         self.first_state = self.first_arc = np.zeros(len(machines), np.int64)
         self.whole, self.widest = machines[0], machines[0].num_states
-        if shared or len(machines) == 1:
+        if all(one is machines[0] for one in machines):
             return
         states, arcs = (
             np.array([getattr(one, name) for one in machines])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.automata.composition import frontiers
-from holdfast.automata.composition.composing import check_composable
+from holdfast.automata.composition.composing import check_composable, compose
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.stepping import (
     StepArcs,
@@ -66,7 +66,7 @@ class ComposedOnDemand:
             InputError: if the semirings or the symbols in between differ.
         """
         check_composable(a, b)
-        self._a, self._b = a, b
+        self._a, self._b, self._filter = a, b, filter
         self._empty = a.num_states == 0 or b.num_states == 0
         self._most_arcs, self._most_states = cached_arcs, max_states
         self._cache: OrderedDict[int, Expansion] = OrderedDict()
@@ -145,39 +145,12 @@ class ComposedOnDemand:
         return made
 
     def to_fst(self) -> Fst:
-        """All of it: `compose(a, b, connect=False)`, bit for bit, whatever was asked before.
+        """All of it, made at once: `compose(a, b, connect=False)`; nothing more is numbered or kept.
 
         Raises:
             LimitError: if it has more states than `max_states`.
         """
-        a, b = self._a, self._b
-        if self._empty:
-            return Fst.empty(a.semiring, a.isymbols, b.osymbols)
-        order = [self.start]
-        position = {self.start: 0}
-        made = []
-        for state in order:  # grows while it is walked
-            arcs, nextstate = self.expansion(state)
-            made.append((arcs, nextstate))
-            for target in nextstate.tolist():
-                if target not in position:
-                    position[target] = len(order)
-                    order.append(target)
-        number = np.full(self.known, NO_STATE, np.int32)
-        number[order] = np.arange(len(order))
-        keys = np.array(self._keys)[order]
-        return Fst.trusted(
-            np.cumsum([0, *(len(nextstate) for _, nextstate in made)]),
-            np.concatenate([arcs.ilabel for arcs, _ in made]),
-            np.concatenate([arcs.olabel for arcs, _ in made]),
-            number[np.concatenate([nextstate for _, nextstate in made])],
-            np.concatenate([arcs.weight for arcs, _ in made]),
-            final_weights(self._steps, keys, a.semiring.is_negative_log),
-            0,
-            a.semiring,
-            a.isymbols,
-            b.osymbols,
-        )
+        return compose(self._a, self._b, False, filter=self._filter, max_states=self._most_states)
 
     def _keep(self, state: int, made: Expansion) -> None:
         self._cache[state] = made

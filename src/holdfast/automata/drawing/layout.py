@@ -105,11 +105,7 @@ class _Sheet:
 
     def _thread(self, number: int, one: Bundle) -> list[int]:
         """The nodes of a bundle: its two states, a label between, points where it passes layers."""
-        left, right = one.source, one.target
-        if self.layer[left] > self.layer[right] or (
-            self.layer[left] == self.layer[right] and left > right
-        ):
-            left, right = right, left
+        left, right = sorted((one.source, one.target), key=lambda state: (self.layer[state], state))
         begin, end = self.layer[left], self.layer[right]
         middle = (begin + end) // 2
         middle += 1 - middle % 2
@@ -226,37 +222,29 @@ def _layers(count: int, start: int, drawn: Sequence[Bundle]) -> list[int]:
     for one in drawn:
         if one.source != one.target:
             after[one.source].append(one.target)
-    done, open_ = [False] * count, [False] * count
-    turned: set[tuple[int, int]] = set()
     finished: list[int] = []
+    seen: set[int] = set()
+
+    def visit(state: int) -> None:
+        seen.add(state)
+        for target in after[state]:
+            if target not in seen:
+                visit(target)
+        finished.append(state)
+
     for root in [start, *range(count)] if count else []:
-        if done[root]:
-            continue
-        stack = [(root, iter(after[root]))]
-        done[root] = open_[root] = True
-        while stack:
-            state, rest = stack[-1]
-            target = next(rest, None)
-            if target is None:
-                open_[state] = False
-                finished.append(state)
-                stack.pop()
-            elif not done[target]:
-                done[target] = open_[target] = True
-                stack.append((target, iter(after[target])))
-            elif open_[target] or target == start:
-                turned.add((state, target))
+        if root not in seen:
+            visit(root)
+    # Arcs against this order close cycles, or enter the start: turned round, they follow it.
+    order = [start, *(state for state in reversed(finished) if state != start)] if count else []
+    place_of = {state: place for place, state in enumerate(order)}
+    onward: list[set[int]] = [set() for _ in range(count)]
+    for source in range(count):
+        for target in after[source]:
+            first, second = sorted((source, target), key=place_of.__getitem__)
+            onward[first].add(second)
     depth = [0] * count
-    place_of = {state: place for place, state in enumerate(reversed(finished))}
-    place_of[start] = -1  # nothing leads into it any more
-    edges = sorted(
-        {
-            (target, source) if (source, target) in turned else (source, target)
-            for source in range(count)
-            for target in after[source]
-        },
-        key=lambda edge: place_of[edge[0]],
-    )
-    for source, target in edges:
-        depth[target] = max(depth[target], depth[source] + 1)
+    for source in order:
+        for target in onward[source]:
+            depth[target] = max(depth[target], depth[source] + 1)
     return depth

@@ -20,7 +20,7 @@ from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import _kernels as kernels
 from holdfast.automata.path_sums.systems import _kernels as systems
 from holdfast.automata.path_sums.systems.sparse_lu import solve
-from holdfast.automata.semirings import BOOLEAN, PROBABILITY, TROPICAL
+from holdfast.automata.semirings import BOOLEAN, PROBABILITY, SEMIRINGS, TROPICAL, converted
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.connecting import with_arcs
 from holdfast.automata.structure.reachability import Bools, accessible, coaccessible, incoming
@@ -116,16 +116,10 @@ def costs_of(f: Fst) -> tuple[F64, F64]:
 
     A probability's cost is its negated logarithm; what the boolean semiring allows costs nothing.
     """
-    made = []
-    for weights in (f.weight, f.final):
-        if f.semiring.code == BOOLEAN:
-            made.append(np.where(weights != 0, 0.0, np.inf))
-        elif f.semiring.code == PROBABILITY:
-            with np.errstate(divide="ignore"):
-                made.append(-np.log(weights))
-        else:
-            made.append(weights.astype(np.float64))
-    return made[0], made[1]
+    weight, final = (
+        converted(part, f.semiring, SEMIRINGS["log64"]) for part in (f.weight, f.final)
+    )
+    return weight, final
 
 
 def shortest_distance(f: Fst) -> float:

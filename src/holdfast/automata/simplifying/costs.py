@@ -7,15 +7,12 @@ them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from holdfast.automata.fst import Fst, Weights
 from holdfast.automata.path_sums import distances
 from holdfast.automata.path_sums.distances import F64
-from holdfast.automata.semirings import LOG, TROPICAL, Semiring
+from holdfast.automata.semirings import LOG, SEMIRINGS, TROPICAL, Semiring, converted
 
 
 class Costs(NamedTuple):
@@ -36,8 +33,4 @@ def costs_of(f: Fst) -> Costs:
 
 def weights_of(costs: Weights, semiring: Semiring) -> Weights:
     """Costs as weights of a semiring."""
-    weights: npt.NDArray[Any] = costs
-    if not semiring.is_negative_log:
-        weights = costs != np.inf if semiring.is_idempotent else np.exp(-costs)
-    made: Weights = weights.astype(semiring.dtype)
-    return made
+    return converted(costs, SEMIRINGS["log64"], semiring)

@@ -10,9 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from holdfast.automata.algebra.assembling import with_epsilons, with_state
 from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import F64, state_distances, without_zero_arcs
+from holdfast.automata.semirings import SEMIRINGS, converted
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.structure.connecting import connect
 
@@ -61,12 +63,7 @@ def push(
 
 def _potential(f: Fst, reverse: bool) -> F64:
     """[V] the sum of the paths to the finals, or from the start, as a cost."""
-    sums = state_distances(f, reverse=reverse)
-    if f.semiring.is_negative_log:
-        return sums
-    with np.errstate(divide="ignore"):
-        made: F64 = -np.log(sums)
-    return made
+    return converted(state_distances(f, reverse=reverse), f.semiring, SEMIRINGS["log64"])
 
 
 def _reweighted(f: Fst, potential: F64, ends: F64) -> Fst:
@@ -89,13 +86,6 @@ def _with_total_at_start(f: Fst, total: float) -> Fst:
         return f.with_trusted(
             weight=weights_of(costs.arc, f.semiring), final=weights_of(costs.final, f.semiring)
         )
-    epsilon = np.zeros(1, np.int32)
-    return f.with_trusted(
-        offsets=np.append(f.offsets, f.num_arcs + 1),
-        ilabel=np.append(f.ilabel, epsilon),
-        olabel=np.append(f.olabel, epsilon),
-        nextstate=np.append(f.nextstate, np.int32(f.start)),
-        weight=np.append(f.weight, weights_of(np.array([total]), f.semiring)),
-        final=np.append(f.final, np.array(f.semiring.zero, f.final.dtype)),
-        start=f.num_states,
-    )
+    left = weights_of(np.array([total]), f.semiring)
+    made = with_epsilons(with_state(f, f.semiring.zero), [f.num_states], f.start, left)
+    return made.with_trusted(start=f.num_states)

@@ -16,15 +16,11 @@ def connect(f: Fst) -> Fst:
     one if nothing is left.
     """
     keep = _on_paths(f)
-    if keep.all():
-        return f
-    if not keep.any():
-        return Fst.empty(f.semiring, f.isymbols, f.osymbols)
-    return with_states(f, keep)[0]
+    return f if keep.all() else with_states(f, keep)[0]
 
 
 def with_states(f: Fst, keep: Bools) -> tuple[Fst, I64]:
-    """The machine of some of its states, the start among them, and the arcs of `f` that are left."""
+    """The machine of some states, none or the start among them, and the arcs of `f` that are left."""
     offsets, arc, number = kernels.kept_arcs(f.offsets, f.nextstate, keep)
     machine = f.with_trusted(
         offsets=offsets,

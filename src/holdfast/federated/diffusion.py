@@ -1,0 +1,235 @@
+"""Meta-learning without a server: Dif-MAML (Kayaalp, Vlaski and Sayed, arXiv 2010.02870).
+
+Agent k adapts with a step through its own inner step, and combines with its neighbors in a graph:
+
+    phi_k = w_k - mu grad J_k(w_k - alpha grad J_k(w_k));    w_k <- sum over l of a_lk phi_l
+
+The inner gradient is on one half of a task's examples, the outer one on the other. The graph is doubly
+stochastic and connected, so that what agents disagree about shrinks by its second eigenvalue per step.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from holdfast.errors import InputError
+from holdfast.federated.datasets import as_tensors
+from holdfast.federated.training import Data, Loss
+from holdfast.federated.updates import Array
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """Agents after their last step."""
+
+    weights: list[dict[str, Array]]
+    """Trained parameters of each agent."""
+    disagreement: list[float]
+    """Root mean squared distance of the agents from their mean, at first and after each step."""
+    loss: list[float]
+    """Mean over agents of the loss after the inner step, per step."""
+    second_eigenvalue: float
+    """Of the graph: the factor by which disagreement shrinks per step where agents do not adapt."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What every process knows."""
+
+    model: nn.Module
+    agents: list[list[Data]]
+    graph: Array
+    steps: int
+    inner_rate: float
+    outer_rate: float
+    spread: float
+    seed: int
+    loss: Loss
+
+
+def dif_maml(
+    model: nn.Module,
+    agents: Sequence[Sequence[Any]],
+    graph: Array,
+    *,
+    steps: int = 100,
+    inner_rate: float = 0.01,
+    outer_rate: float = 0.01,
+    spread: float = 0.0,
+    seed: int = 0,
+    processes: bool = False,
+    loss: Loss = cross_entropy,
+) -> Diffusion:
+    """Meta-learn by diffusion.
+
+    Args:
+        model: first weights of all agents; it is not changed.
+        agents: tasks of each agent, each (inputs, targets) of two examples or more.
+        graph: [agents, agents] weights a_lk, doubly stochastic.
+        steps: number of steps.
+        inner_rate: alpha.
+        outer_rate: mu.
+        spread: standard deviation of what is added to each agent's first weights.
+        seed: of tasks, their halves and the spread.
+        processes: run each agent in a process of its own, which sends its weights by torch.distributed; the
+            result is the same.
+        loss: mean loss of a batch.
+
+    Raises:
+        InputError: ``invalid-value`` for a graph that is not doubly stochastic or not connected;
+            ``no-data`` for a task with fewer than two examples.
+    """
+    eigenvalue = check_graph(graph, len(agents))
+    like = next(model.parameters())
+    tasks = [[as_tensors(task, like, f"{k}") for task in own] for k, own in enumerate(agents)]
+    for k, own in enumerate(tasks):
+        if min((len(x) for x, _ in own), default=0) < 2:
+            raise InputError(
+                "an agent without tasks, or a task with fewer than two examples",
+                code="no-data",
+                place=f"agents[{k}]",
+            )
+    plan = _Plan(model, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
+    vectors, disagreement, losses = _by_processes(plan) if processes else _here(plan)
+    shapes = {name: part.shape for name, part in model.named_parameters()}
+    ends = np.cumsum([shape.numel() for shape in shapes.values()])[:-1]
+    weights = [
+        {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)
+        }
+        for row in vectors.numpy()
+    ]
+    return Diffusion(weights, disagreement, losses, eigenvalue)
+
+
+def check_graph(graph: Array, agents: int) -> float:
+    """The second largest modulus of the eigenvalues of a graph.
+
+    Raises:
+        InputError: ``invalid-value``.
+    """
+    graph = np.asarray(graph, dtype=float)
+    square = graph.shape == (agents, agents) and bool((graph >= 0).all())
+    rows = square and all(np.allclose(graph.sum(axis=axis), 1) for axis in (0, 1))
+    moduli = np.sort(np.abs(np.linalg.eigvals(graph)))[::-1] if rows else np.ones(2)
+    second = float(moduli[1]) if len(moduli) > 1 else 0.0
+    if not rows or second > 1 - 1e-9:
+        raise InputError(
+            "the graph is not connected" if rows else "the graph is not doubly stochastic",
+            code="invalid-value",
+            place="graph",
+            found=f"second eigenvalue {second:.3g}" if rows else f"shape {graph.shape}",
+            expected=f"[{agents}, {agents}], 0 or more, rows and columns that add up to 1, one component "
+            "with weights of agents on themselves",
+        )
+    return second
+
+
+def _start(plan: _Plan) -> Tensor:
+    """First weights of all agents, [agents, parameters]."""
+    first = torch.cat([part.detach().reshape(-1) for part in plan.model.parameters()])
+    rng = np.random.default_rng([plan.seed, 0])
+    noise = plan.spread * rng.normal(size=(len(plan.agents), len(first)))
+    return first + torch.from_numpy(noise).to(first)
+
+
+def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, float]:
+    """An agent's weights after its step, and the loss after the inner one."""
+    from torch.func import functional_call, grad, grad_and_value
+
+    # 1. One task, its examples in two halves.
+    rng = np.random.default_rng([plan.seed, 1, agent, step])
+    x, y = plan.agents[agent][rng.integers(len(plan.agents[agent]))]
+    inner, outer = np.array_split(rng.permutation(len(x)), 2)
+    names = {name: part.shape for name, part in plan.model.named_parameters()}
+
+    def loss_on(vector: Tensor, places: Array) -> Tensor:
+        parts = vector.split([shape.numel() for shape in names.values()])
+        values = {n: p.view(shape) for (n, shape), p in zip(names.items(), parts, strict=True)}
+        return plan.loss(functional_call(plan.model, values, (x[places],)), y[places])
+
+    # 2. The gradient through the inner step.
+    def after_inner_step(vector: Tensor) -> Tensor:
+        return loss_on(vector - plan.inner_rate * grad(loss_on)(vector, inner), outer)
+
+    gradient, value = grad_and_value(after_inner_step)(vector)
+    return vector - plan.outer_rate * gradient, float(value)
+
+
+def _here(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
+    """All agents in this process."""
+    vectors, combine = _start(plan), _combination(plan)
+    disagreement, losses = [_spread(vectors)], []
+    for step in range(plan.steps):
+        adapted = [_adapt(plan, k, step, vector) for k, vector in enumerate(vectors)]
+        phi = torch.stack([each for each, _ in adapted])
+        vectors = torch.stack([column @ phi for column in combine])
+        disagreement.append(_spread(vectors))
+        losses.append(float(np.mean([value for _, value in adapted])))
+    return vectors, disagreement, losses
+
+
+def _by_processes(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
+    """Each agent in a process of its own."""
+    from torch import multiprocessing
+
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(_process, (plan, folder), nprocs=len(plan.agents))
+        results = [
+            torch.load(Path(folder) / f"{k}.pt", weights_only=True) for k in range(len(plan.agents))
+        ]
+    history = torch.stack(
+        [result["vectors"] for result in results]
+    )  # [agents, steps + 1, parameters]
+    losses = torch.tensor([result["losses"] for result in results], dtype=torch.float64)
+    disagreement = [_spread(history[:, step]) for step in range(plan.steps + 1)]
+    return history[:, -1], disagreement, losses.mean(dim=0).tolist()
+
+
+def _process(rank: int, plan: _Plan, folder: str) -> None:
+    """One agent: adapt, send to the neighbors and receive from them, combine."""
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    store = distributed.FileStore(f"{folder}/store", len(plan.agents))
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=len(plan.agents))
+    vector, column, losses = _start(plan)[rank], _combination(plan)[rank], []
+    vectors = [vector]
+    received = torch.zeros(len(plan.agents), len(vector), dtype=vector.dtype)
+    for step in range(plan.steps):
+        received[rank], value = _adapt(plan, rank, step, vector)
+        sends = [
+            distributed.isend(received[rank].clone(), k)
+            for k in range(len(plan.agents))
+            if k != rank and plan.graph[rank, k]
+        ]
+        for k in np.flatnonzero(plan.graph[:, rank]):
+            if k != rank:
+                distributed.recv(received[int(k)], int(k))
+        for send in sends:
+            send.wait()
+        vector = column @ received
+        vectors.append(vector)
+        losses.append(value)
+    torch.save({"vectors": torch.stack(vectors), "losses": losses}, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def _combination(plan: _Plan) -> Tensor:
+    """Row k has the weights a_lk with which agent k combines."""
+    like = next(plan.model.parameters())
+    return torch.from_numpy(np.array(plan.graph, dtype=float).T.copy()).to(like.dtype)
+
+
+def _spread(vectors: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vectors - vectors.mean(dim=0)) / len(vectors) ** 0.5)
