@@ -154,6 +154,10 @@ def found(
     return [(one.code, one.pointer) for one in checked.findings if one.code in DATA_RULES]
 
 
+def write_media(folder: Path, data: bytes) -> None:
+    (folder / "pictures" / "Mars.png").write_bytes(data)
+
+
 def rewrite(name: str, old: str, new: str) -> Edit:
     """Change a file, and its checksum and size in the description."""
 
@@ -271,6 +275,21 @@ CASES: dict[str, tuple[str, Edit, Edit]] = {
         "/recordSet/1/key",
         rewrite("moons.csv", "Titania", "Phobos"),
         rewrite("moons.csv", "Titania", "phobos"),
+    ),
+    "CR903": (
+        "/distribution/1/contentSize",
+        lambda made, folder: made["distribution"][1].update(contentSize="2 kB"),
+        lambda made, folder: made["distribution"][1].update(contentSize="0.1 kB"),
+    ),
+    "CR941": (
+        "/distribution/2/encodingFormat",
+        lambda made, folder: write_media(folder, b"version https://git-lfs.github.com/spec/v1\n"),
+        lambda made, folder: write_media(folder, b"<?xml version='1.0'?><svg/>"),
+    ),
+    "CR941 empty": (
+        "/distribution/2/encodingFormat",
+        lambda made, folder: write_media(folder, b""),
+        lambda made, folder: write_media(folder, png(7)),
     ),
     "CR931": (
         "/recordSet/1/field/1/references",

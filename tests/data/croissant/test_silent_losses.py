@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from good_description import CONTEXT
 
-from holdfast.data.croissant import Dataset, validate
+from holdfast.data.croissant import Dataset, describe, validate
 from holdfast.errors import InputError
 
 FORMATS = {"csv": "text/csv", "parquet": "application/x-parquet", "json": "application/json"}
@@ -168,3 +168,102 @@ def test_filters_take_a_value_as_it_is_or_not_at_all(
     else:
         rows = Dataset(description).records("r", filters=filters)
         assert [row["r/id"] for row in rows] == found
+
+
+def test_a_list_of_objects_inside_an_object(tmp_path: Path) -> None:
+    records = [
+        {"id": 1, "doc": {"spans": [{"at": 3, "of": {"tag": "x"}}, {"w": [1, 2]}], "t": "a"}},
+        {"id": 2, "doc": {"spans": [], "t": "b"}},
+        {"id": 3, "doc": {"spans": None}},
+        {"id": 4, "doc": {"spans": [{"at": 5, "w": [], "of": None}]}},
+    ]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    made = describe(tmp_path)
+    made.write()
+    assert '"spans[*].of.tag"' in made.path.read_text()
+    with Dataset(made.path) as dataset:
+        rows = list(dataset.records("d", columns=["doc"]).rows())
+        assert dataset.records("d").remarks() == []
+    at, w, tag = "d/doc/spans/at", "d/doc/spans/w", "d/doc/spans/of"
+    spans = [row["d/doc"]["d/doc/spans"] for row in rows]
+    empty = {f"{tag}/tag": None}
+    assert spans == [
+        [{at: 3, tag: {f"{tag}/tag": "x"}, w: None}, {at: None, tag: empty, w: [1, 2]}],
+        [],
+        None,
+        [{at: 5, tag: empty, w: []}],
+    ]
+    assert codes(made.path) <= {"CR103"} | {"CR913"}
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_path_that_finds_nothing_in_any_record(tmp_path: Path, kind: str) -> None:
+    rows = [{"o": {"a": {"b": 1}}}, {"o": {"a": {"b": None}}}]
+    path = tmp_path / f"t.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps(rows))
+    else:
+        pq.write_table(pa.Table.from_pylist([{"o": json.dumps(row["o"])} for row in rows]), path)
+    for step, lost in (("a.b", False), ("a.c", True)):
+        source = {"extract": {"column": "o"}, "transform": {"jsonPath": step}}
+        for more in ({}, {"isArray": True, "arrayShape": "-1"}):
+            description = described(path, FORMATS[kind], {"v": ("sc:Integer", source)})
+            text = json.loads(description.read_text())
+            text["recordSet"][0]["field"][0] |= more
+            description.write_text(json.dumps(text))
+            if more and not lost:  # one value is not a list
+                continue
+            remarks = Dataset(description).records("r").remarks()
+            assert [step in each for each in remarks] == [True] * lost
+            assert ({"CR913", "CR915"} <= codes(description)) is lost
+
+
+def test_bytes_at_a_path_are_something(tmp_path: Path) -> None:
+    rows = [{"image": {"bytes": b"\xff\xd8\xff\x00", "path": "1.jpg"}}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    source = {"extract": {"column": "image"}, "transform": {"jsonPath": "bytes"}}
+    fields = {"image": ("sc:ImageObject", source)}
+    assert "CR913" not in codes(described(tmp_path / "t.parquet", FORMATS["parquet"], fields))
+
+
+def test_a_listed_file_that_is_not_there(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / f"split={'test' if number == 2 else 'train'}"
+        folder.mkdir(exist_ok=True)
+        table = pa.table({"n": [number, number]})
+        pq.write_table(table, folder / f"part-{number}.parquet")
+    made = describe(tmp_path)
+    made.write()
+    name = made.metadata["recordSet"][-1]["@id"]
+    assert len(list(Dataset(made.path).records(name).rows())) == 6
+    gone = next(tmp_path.glob("*/part-1.parquet"))
+    gone.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError) as caught:
+        list(Dataset(made.path).records(name).rows())
+    assert (caught.value.code, Path(str(caught.value.path)).name) == ("unreadable", gone.name)
+    assert "CR901" in codes(made.path)
+    [missing] = [
+        each["@id"] for each in made.metadata["distribution"] if each["@id"].endswith(gone.name)
+    ]
+    with Dataset(made.path, mapping={missing: tmp_path / "elsewhere"}) as dataset:
+        assert len(list(dataset.records(name).rows())) == 6
+
+
+def test_class_folders_whose_files_are_numbered_alike(tmp_path: Path) -> None:
+    for number, name in enumerate(
+        f"{split}/{label}/{n:02}.png"
+        for split, count in (("training", 3), ("val", 2))
+        for label in ("oak", "elm", "ash")
+        for n in range(1, count + 1)
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x89PNG\x00" + bytes([number]))
+    (tmp_path / "val/elm/02.png").write_bytes(b"")
+    made = describe(tmp_path)
+    made.write()
+    rows = list(Dataset(made.path).records("images").rows())
+    assert {(row["images/split"], row["images/label"]) for row in rows} == {
+        (split, label) for split in ("training", "val") for label in ("oak", "elm", "ash")
+    }
+    assert [note.about for note in made.notes if "empty" in note.text] == ["val/elm/02.png"]
+    assert "CR941" in codes(made.path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ Labels = npt.NDArray[np.generic]
 class _FirstLook:
     suspects: Indices
     contradicted: Indices
+    signal: bool
     scores: FloatArray
     model: Classifier | None
 
@@ -64,6 +65,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         selected_: the chosen points, best first: ``[k]``.
         scores_: of all points: ``[n]``.
         suspects_: points whose label is probably wrong.
+        labels_checked_: whether the features predict labels well enough to suspect any.
     """
 
     score: Score = "influence"
@@ -111,6 +113,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         rng = np.random.default_rng(self.random_state)
         k = round(self.fraction * len(x))
         self.suspects_, self.scores_ = first.suspects, first.scores
+        self.labels_checked_ = first.signal
         allowed = np.ones(len(x), bool)
         if self.exclude_suspects:
             allowed[first.contradicted] = False
@@ -326,8 +329,7 @@ def accuracies(
             for fraction in fractions:
                 accuracy = ends.get(fraction)
                 if accuracy is None:
-                    settings = {"fraction": fraction, "random_state": seed + number}
-                    made = AugmentationSelector(**selector.get_params() | settings)
+                    made = replace(selector, fraction=fraction, random_state=seed + number)
                     made._choose(train.x, train.y, train.augmented, first)
                     accuracy = tested(made.selected_, selector.downweight)
                 found.setdefault((name, fraction), []).append(accuracy)

@@ -57,6 +57,7 @@ class AugmentationChoice(Answer):
         gain_ci95: its interval.
         enough: the smallest fraction of the curve that surely brings 90 % of the gain; None: none does.
         suspects: points whose label is probably wrong, most suspicious first; they are not selected.
+        labels_checked: whether the features predict labels well enough to suspect any.
         fraction: what was asked for.
         policy: how points are chosen from scores.
         score: what they are chosen by.
@@ -74,6 +75,7 @@ class AugmentationChoice(Answer):
     gain_ci95: tuple[float, float]
     enough: float | None
     suspects: list[int]
+    labels_checked: bool
     fraction: float
     policy: str
     score: str
@@ -124,10 +126,14 @@ class AugmentationChoice(Answer):
             source="Kuchnik and Smith, Efficient augmentation via data subsampling, ICLR 2019",
             parameters={"difference that matters": f"{100 * self.matters:.2f} points of accuracy"},
             notes="Intervals are 95 % over the splits and allow for the points that splits share (Nadeau "
-            "and Bengio, Inference for the generalization error, 2003). A label is probably wrong where a "
-            "model fitted without the point is confident of another class (Northcutt, Jiang and Chuang, "
-            "Confident learning, JAIR 2021).",
+            "and Bengio, Inference for the generalization error, 2003). A label is probably wrong where "
+            "that explains it better than the overlap of the classes does, by a model fitted without the "
+            "point and calibrated together with a rate of wrong labels.",
         )
+        if not self.labels_checked:
+            sentence += (
+                " Wrong labels: cannot tell, the features predict labels no better than chance."
+            )
         tables = [Table(pa.Table.from_pylist(rows).drop_columns("ci95"), columns)]
         if self.suspects:
             sentence += (
@@ -185,7 +191,7 @@ def augment(
         for share in asked
         if interval(ours[share] - ours[0.0] - WANTED * (ours[1.0] - ours[0.0]))[1] >= 0
     ]
-    made = AugmentationSelector(**chooser.get_params()).fit(data.x, data.y, data.augmented)
+    made = replace(chooser).fit(data.x, data.y, data.augmented)
     return AugmentationChoice(
         selected=made.selected_.tolist(),
         curve=curve,
@@ -197,6 +203,7 @@ def augment(
         gain_ci95=gain[1:],
         enough=sure[0] if sure and gain[1] > 0 else None,
         suspects=made.suspects_.tolist(),
+        labels_checked=made.labels_checked_,
         fraction=fraction,
         policy=chooser.policy,
         score=chooser.score,

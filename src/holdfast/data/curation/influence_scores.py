@@ -77,11 +77,12 @@ class Classifier:
 
     def probabilities(self, x: FloatArray) -> FloatArray:
         """Probability of each class: ``[n, classes]``."""
+        from scipy.special import softmax
+
         z = self.decision(x)
         if z.shape[1] == 1:
             z = np.concatenate([np.zeros_like(z), z], axis=1)
-        e = np.exp(z - z.max(axis=1, keepdims=True))
-        return np.asarray(e / e.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(z, axis=1))
 
     def predict(self, x: FloatArray) -> npt.NDArray[np.generic]:
         """The most probable class of each row."""

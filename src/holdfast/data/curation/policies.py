@@ -64,10 +64,9 @@ def _by_cluster(
         clusters, n_init=1, random_state=int(rng.integers(2**31)), batch_size=2048
     ).fit_predict(vectors)
     best_first = np.argsort(-scores, kind="stable")
+    order = best_first[np.argsort(label[best_first], kind="stable")]  # cluster by cluster
     place = np.empty(len(scores), np.int64)  # rank of a point inside its cluster
-    for cluster in range(clusters):
-        members = best_first[label[best_first] == cluster]
-        place[members] = np.arange(len(members))
+    place[order] = np.arange(len(order)) - np.searchsorted(label[order], label[order])
     return np.lexsort((-scores, place))[:k]
 
 

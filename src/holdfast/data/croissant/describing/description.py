@@ -76,15 +76,7 @@ class Description:
                 expected=f"a file in {self.folder}",
                 remedy="write it there, and move it together with the data",
             )
-        if target.exists() and not overwrite:
-            raise InputError(
-                "the file exists",
-                code="output-exists",
-                path=target,
-                remedy="name another file, or allow it to be overwritten",
-            )
-        write_json(self.metadata, target)
-        return target
+        return write_json(self.metadata, target, overwrite=overwrite)
 
 
 def reference_to(identity: str) -> Json:

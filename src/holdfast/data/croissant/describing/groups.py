@@ -136,7 +136,7 @@ def _grouped(kind: Kind, tree: Sequence[Place], level: int, name: str) -> list[G
     inside: dict[str, list[Place]] = defaultdict(list)
     for place, each in zip(tree, folders, strict=True):
         inside[each[level]].append(place)
-    if _are_roles(inside):
+    if _are_roles(inside, find_split(tree) is not None):
         return [
             group for folder, part in inside.items() for group in _grouped(kind, part, level, folder)
         ]  # fmt: skip
@@ -157,12 +157,15 @@ def _media_group(
     return Group(kind, tuple(tree), bare or plain, split, labels, remark=remark)
 
 
-def _are_roles(inside: dict[str, list[Place]]) -> bool:
+def _are_roles(inside: dict[str, list[Place]], split: bool) -> bool:
     """Whether neighbouring folders hold different things about the same subjects, not different classes."""
     if any(folder.lower() in _ROLES for folder in inside):
         return True
     stems = {frozenset(place.stem for place in part) for part in inside.values()}
-    return len(stems) == 1 and len(next(iter(stems))) > 1  # the same file names in each
+    same = next(iter(stems))
+    # The same file names in each; inside splits, numbers may merely count the files of each class.
+    counts = split and all(map(str.isdecimal, same))
+    return len(stems) == 1 and len(same) > 1 and not counts
 
 
 def _no_classes(inside: dict[str, list[Place]], files: int) -> str:

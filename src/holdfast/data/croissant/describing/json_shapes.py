@@ -149,7 +149,7 @@ def _shape(
     key: str,
     structure: Any,
     where: dict[str, str],
-    inner: tuple[str, ...],
+    inner: tuple[str | None, ...],
     *,
     listed: bool = False,
 ) -> Shape | None:
@@ -164,6 +164,8 @@ def _shape(
     if isinstance(structure, dict):
         if sizes and sizes + listed > 1:
             return Shape(**given, data_types=("sc:Text",), remark=NESTED)
+        if sizes and inner:  # a path that begins with a key asks the elements of the column itself
+            inner = (*inner, None)
         parts = tuple(
             shape
             for name, value in structure.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -20,12 +20,8 @@ def read_through(
     columns: Mapping[str, Column],
 ) -> tuple[Shape, ...]:
     """Columns of JSON, each of which can be read; as text where they hold too long numbers."""
-    inexact = set()
-    for some in in_turn(shapes):
-        tests = (_too_long(text(columns[shape.name]).sql, shape) for shape in some)
-        counts = one_row(connection, f"SELECT {', '.join(tests)} FROM {relation}")
-        inexact |= {shape.name for shape, count in zip(some, counts, strict=True) if count}
-    return _as_text(shapes, inexact)
+    tests = {shape.name: _too_long(text(columns[shape.name]).sql, shape) for shape in shapes}
+    return _as_text(connection, relation, shapes, tests)
 
 
 def exact(
@@ -35,21 +31,14 @@ def exact(
     columns: Mapping[str, Column],
 ) -> tuple[Shape, ...]:
     """Decimal numbers as text, where floating point cannot hold them all."""
-    kinds = {
-        shape.name: columns[shape.name]
+    tests = {
+        shape.name: f"count_if(TRY_CAST(CAST({column.sql} AS DOUBLE) AS {column.type}) "
+        f"IS DISTINCT FROM {column.sql})"
         for shape in shapes
-        if shape.data_types == ("sc:Float",) and columns[shape.name].type.startswith("DECIMAL")
+        if shape.data_types == ("sc:Float",)
+        and (column := columns[shape.name]).type.startswith("DECIMAL")
     }
-    inexact = set()
-    for names in in_turn(kinds):
-        tests = (
-            f"count_if(TRY_CAST(CAST({kinds[name].sql} AS DOUBLE) AS {kinds[name].type}) "
-            f"IS DISTINCT FROM {kinds[name].sql})"
-            for name in names
-        )
-        counts = one_row(connection, f"SELECT {', '.join(tests)} FROM {relation}")
-        inexact |= {name for name, count in zip(names, counts, strict=True) if count}
-    return _as_text(shapes, inexact)
+    return _as_text(connection, relation, shapes, tests)
 
 
 def _too_long(written: str, shape: Shape) -> str:
@@ -62,7 +51,18 @@ def _too_long(written: str, shape: Shape) -> str:
     return f"count_if({whole} AND printf('%.0f', CAST({written} AS DOUBLE)) <> {written})"
 
 
-def _as_text(shapes: Sequence[Shape], inexact: Collection[str]) -> tuple[Shape, ...]:
+def _as_text(
+    connection: duckdb.DuckDBPyConnection,
+    relation: str,
+    shapes: Sequence[Shape],
+    tests: Mapping[str, str],
+) -> tuple[Shape, ...]:
+    """The columns, as text where a test (name -> SQL) counts a number that its type cannot hold."""
+    inexact = set()
+    for names in in_turn(tests):
+        chosen = ", ".join(tests[name] for name in names)
+        counts = one_row(connection, f"SELECT {chosen} FROM {relation}")
+        inexact |= {name for name, count in zip(names, counts, strict=True) if count}
     remark = "numbers of more digits than a type of numbers holds: taken as text"
     return tuple(
         replace(shape, data_types=("sc:Text",), remark=remark) if shape.name in inexact else shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.data.croissant.describing.record_sets import (
     source_of,
 )
 from holdfast.data.croissant.describing.walking import Files
+from holdfast.data.croissant.scanning.encodings import no_media
 from holdfast.numbers import counted
 
 _NO_FORMS: Mapping[str, str] = {}
@@ -63,6 +65,14 @@ def find_media(files: Files, *, alone: bool) -> tuple[list[Media], list[Note]]:
             notes.append(Note(str(first), "skipped", said))
         else:
             found.append(Media(group, group.kind.value, MEDIA[group.kind]))
+    for place in places:
+        wrong = ""
+        if not place.archive:
+            with suppress(OSError), (files.folder / place.path).open("rb") as file:
+                wrong = no_media(file.read(512))
+        if wrong:
+            said = f"{wrong}, though its name is that of {place.kind.value}: remove it, or fetch it again"
+            notes.append(Note(str(place), "unknown", said))
     return found, notes
 
 

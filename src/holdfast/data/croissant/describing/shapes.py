@@ -22,7 +22,7 @@ class Shape:
         data_types: canonical; empty where it has parts.
         column: the header of the column that it is taken from; "" where `json_path` takes it.
         json_path: a JSONPath over the whole file; "" where `column` takes it.
-        inner: keys from the column down to this part.
+        inner: keys from the column down to this part; None for every element of a list.
         content: the key of a structure that holds the bytes of a file beside its name.
         format: how text is read as a date; "" where it is written as ISO 8601 has it.
         sizes: of an array's dimensions, -1 where they vary; empty for single values.
@@ -35,7 +35,7 @@ class Shape:
     data_types: tuple[str, ...] = ()
     column: str = ""
     json_path: str = ""
-    inner: tuple[str, ...] = ()
+    inner: tuple[str | None, ...] = ()
     content: str = ""
     format: str = ""
     sizes: tuple[int, ...] = ()
@@ -92,11 +92,11 @@ class Table:
         return found
 
 
-def _path_of(keys: tuple[str, ...]) -> str:
-    """Keys as a JSONPath below a value: ``a.b``, or ``$.a['b c']`` where a key needs quoting."""
-    if all(map(_PLAIN.fullmatch, keys)):
-        return ".".join(keys)
-    return "$" + "".join(map(step, keys))
+def _path_of(keys: tuple[str | None, ...]) -> str:
+    """Keys as a JSONPath below a value: ``a[*].b``, or ``$.a['b c']`` where a key needs quoting."""
+    path = "".join("[*]" if key is None else step(key) for key in keys)
+    plain = all(key is None or _PLAIN.fullmatch(key) for key in keys)
+    return path.removeprefix(".") if plain else f"${path}"
 
 
 def step(key: str) -> str:

@@ -169,6 +169,7 @@ class Field(Node):
             where it states none itself (``inherited``).
         array_shape: sizes, -1 for unknown; None where it states none.
         value: a constant, as parsed JSON; `has_value` tells null from absent.
+        listed: not from the description: it stands in a repeated field, and holds a value per element.
         zoned: not from the description: the text of its times was seen to have offsets from UTC.
     """
 
@@ -190,6 +191,7 @@ class Field(Node):
     parent_field: ParentField | None = None
     equivalent_properties: tuple[str, ...] = ()
     annotations: tuple[Field, ...] = ()
+    listed: bool = False
     zoned: bool = False
 
     @property

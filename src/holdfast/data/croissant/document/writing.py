@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import InputError
 from holdfast.files import write_whole
 
 # What stands first and last in an object; the rest keeps its order.
@@ -32,14 +33,26 @@ def render_json(description: Mapping[str, Any]) -> str:
     return json.dumps(_ordered(description), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_json(description: Mapping[str, Any], path: str | Path) -> None:
-    """Write a description, whole or not at all.
+def write_json(
+    description: Mapping[str, Any], path: str | Path, *, overwrite: bool = False
+) -> Path:
+    """Write a description, whole or not at all; where it stands.
 
     Raises:
+        InputError: a file is there already, and `overwrite` is false.
         HoldfastError: if the file cannot be written.
     """
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise InputError(
+            "the file exists",
+            code="output-exists",
+            path=target,
+            remedy="name another file, or allow it to be overwritten (--overwrite)",
+        )
     # What has no place in UTF-8, such as the odd bytes of a file's name, is written as an escape of JSON.
-    write_whole(path, render_json(description).encode(errors="backslashreplace"))
+    write_whole(target, render_json(description).encode(errors="backslashreplace"))
+    return target
 
 
 def _ordered(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.rewriting import NEWER, Rewriter, Shift
 from holdfast.data.croissant.evolving.target_contexts import NEWEST, Spelling
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import InputError
 from holdfast.numbers import counted
 
 
@@ -66,15 +66,10 @@ class Migrated:
         """Write the new description, whole or not at all.
 
         Raises:
-            HoldfastError: if the file exists and `overwrite` is false, or it cannot be written.
+            InputError: if the file exists and `overwrite` is false.
+            HoldfastError: if it cannot be written.
         """
-        target = Path(path)
-        if target.exists() and not overwrite:
-            raise HoldfastError(
-                f"{target}: the file exists\n  remedy: choose another name, or use --overwrite"
-            )
-        write_json(self.metadata, target)
-        return target
+        return write_json(self.metadata, path, overwrite=overwrite)
 
 
 def migrate(path: DescriptionSource) -> Migrated:

@@ -169,9 +169,17 @@ class Listing:
                 found.setdefault((place, member.inside) if member.inside else place, member)
         if part.contained_in:
             return list(found.values())
+        # A file that a FileObject lists and that is not there: whoever reads it is told so.
+        root, there = self._origins.folder.root, set(map(self._owners.get, found))
+        for place, owner in self._owners.items():
+            name = str(PurePosixPath(place).relative_to(root)) if root in place.parents else ""
+            if owner not in there and name and patterns(name):
+                there.add(owner)
+                location = self._origins.mapping.get(owner, place)
+                found[location] = Member(part.id, name, location, owner=owner)
         return [
             member
-            for member in found.values()
+            for member in sorted(found.values(), key=lambda member: member.fullpath)
             if patterns.names(member.fullpath)
             or "/" in member.fullpath
             or not is_description(Path(member.location))

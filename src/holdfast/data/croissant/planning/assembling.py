@@ -31,6 +31,7 @@ from holdfast.data.croissant.planning.values import (
     reads_bytes,
 )
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
+from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.data.croissant.scanning.types import duckdb_type
@@ -75,6 +76,7 @@ class Assembler:
     kept: Collection[str] = ()
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
+    _followed: list[tuple[str, str, str, str]] = field(default_factory=list, repr=False)
     _applied: dict[str, dict[str, Column]] = field(default_factory=dict, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
 
@@ -84,7 +86,25 @@ class Assembler:
 
     def remarks(self) -> list[str]:
         """What a reader should know of the columns behind the SQL that was written."""
-        return list(dict.fromkeys(text for scan, _ in self.parts for text in scan.remarks()))
+        said = [text for scan, _ in self.parts for text in scan.remarks()]
+        said += [
+            f"{name}: no record has anything at its JSONPath {path!r}: null there"
+            for name, path, found, there in self._followed
+            if self._any(there) and not self._any(found)
+        ]
+        return list(dict.fromkeys(said))
+
+    def _any(self, rows: str) -> bool:
+        return bool(self.connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall())
+
+    def _follows(self, relation: str, origin: Origin, raw: Column, value: Column) -> None:
+        """Note what tells whether an origin's JSONPath leads anywhere."""
+        match = f"TRY({value.sql})"
+        found = f"list_count({match}) > 0" if element(value.type) else f"{match} IS NOT NULL"
+        name, source = origin.steps[-1][0].id, origin.source
+        for path in (step.json_path for step in source.transforms if step.json_path):
+            there = f"{relation} WHERE {raw.sql} IS NOT NULL"
+            self._followed.append((name, path, f"{relation} WHERE {found}", there))
 
     def misfits(self) -> dict[str, int]:
         """Field id -> how many values of the tables behind the SQL that was written do not fit it."""
@@ -243,6 +263,8 @@ class Assembler:
             raw = scan.columns[extract_key(origin.source.extract)]
             value = self._apply(scan.relation, raw, origin)
             read[label] = (raw, value)
+            if not value.late:
+                self._follows(scan.relation, origin, raw, value)
             columns.append(self._late(value, scan) if value.late else value)
         self.parts.append((scan, read))
         return self._rows(part, scan.relation, columns, (scan.order or "0") if sort else None)

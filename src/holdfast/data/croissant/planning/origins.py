@@ -196,9 +196,8 @@ def field_leaves(
 
 
 def _in_list(field: Field) -> Field:
-    if not field.is_list:
-        return replace(field, repeated=True)
-    return replace(field, is_array=True, array_shape=(-1, *(field.array_shape or (-1,))))
+    sizes = (-1, *(field.array_shape or (-1,))) if field.is_list else field.array_shape
+    return replace(field, listed=True, repeated=True, array_shape=sizes)
 
 
 def _listed_like(field: Field, target: Field, source: Source) -> Field:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.data.croissant.document.model import FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.files.hashing import WrongChecksum
+from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.selecting import comparable, equal
@@ -24,7 +24,7 @@ from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 from holdfast.data.croissant.scanning.columns import Column
-from holdfast.data.croissant.scanning.encodings import text_kind
+from holdfast.data.croissant.scanning.encodings import no_media, text_kind
 from holdfast.data.croissant.scanning.opening import compression, unpacked
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
@@ -86,6 +86,23 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
                 (term for term in ("sc:sha256", "cr:md5", "sc:md5") if term in part.written), ""
             )
             yield Breach(part.where(stated), _told(error))
+
+
+@data_rule("CR903", WARNING, clauses.FILE_OBJECT, "State the number of bytes that the file has.")
+def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
+    """Every file has the size that is stated."""
+    for part in at_hand.dataset.metadata.file_objects:
+        if (stated := parse_size(part.content_size)) is None:
+            continue
+        # A size in kB or MB is rounded, and may mean 1,000 or 1,024.
+        near = 0 if stated.exact else 0.1 * stated.bytes
+        for member in at_hand.members(part.id):
+            found = member.size
+            if found is None:
+                found = at_hand.dataset.resources.paths([member])[0].stat().st_size
+            if abs(found - stated.bytes) > near:
+                message = f"the file has {found:,} bytes, not {quoted(part.content_size)}"
+                yield Breach(part.where("sc:contentSize"), message)
 
 
 @data_rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")
@@ -289,6 +306,23 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
             )
             GROUP BY v
         )"""
+
+
+@data_rule("CR941", ERROR, clauses.DATA_TYPE, "Fetch the file again, or remove it.")
+def media_are_not_text(at_hand: AtHand) -> Iterator[Breach]:
+    """No image, sound or video is empty or a text, such as an error page in HTML."""
+    for part in at_hand.dataset.metadata.file_sets:
+        members = at_hand.members(part.id)[: at_hand.rows] if part.is_media else []
+        wrong = []
+        with suppress(InputError):  # damaged: reported by CR914
+            for member, data in zip(members, at_hand.dataset.resources.read(members), strict=True):
+                if found := no_media(data):
+                    wrong.append(f"{quoted(member.fullpath)} is {found}")
+        if wrong:
+            message = (
+                f"{len(wrong):,} of {counted(len(members), 'file')}: {', '.join(wrong[:SHOWN])}"
+            )
+            yield Breach(part.where("sc:encodingFormat"), message)
 
 
 def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:

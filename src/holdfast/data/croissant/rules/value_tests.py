@@ -13,12 +13,12 @@ from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.planning.origins import Origin
 from holdfast.data.croissant.planning.selecting import expect_columns
-from holdfast.data.croissant.planning.values import apply, apply_to, list_keys
+from holdfast.data.croissant.planning.values import apply, apply_to, as_text, list_keys
 from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.transforms import reads_content
-from holdfast.data.croissant.scanning.types import shape
+from holdfast.data.croissant.scanning.types import scalar_type, shape
 from holdfast.errors import InputError
 
 AT_ONCE = 500
@@ -133,16 +133,21 @@ def _unmatched(raw: Column, origin: Origin) -> _Look | None:
     paths = [n for n, step in enumerate(source.transforms) if step.json_path is not None]
     if not paths and not any(step.regex is not None for step in source.transforms):
         return None
+    if paths and field.listed:  # a list may be empty; that all are, is a remark on the record set
+        return None
     # As text, for a value may match and be no value of the type; and what it is without the expression.
-    text = replace(field, data_types=("sc:Text",), array_shape=(-1,) * len(shape(field)) or None)
+    text = replace(field, array_shape=(-1,) * len(shape(field)) or None)
+    if scalar_type(field) != "BLOB":  # whose bytes are seldom a text
+        text = replace(text, data_types=("sc:Text",))
+    plain = text
     taking_all = [
         step if step.regex is None else replace(step, regex=_ANYTHING) for step in source.transforms
     ]
     if paths:  # what it is before the first path
-        text, taking_all = replace(text, array_shape=None), taking_all[: paths[0]]
+        plain, taking_all = as_text(field), taking_all[: paths[0]]
     kept, matched = (
-        apply(raw, (*before, (text, replace(source, transforms=tuple(steps)))))
-        for steps in (taking_all, source.transforms)
+        apply(raw, (*before, (of, replace(source, transforms=tuple(steps)))))
+        for of, steps in ((plain, taking_all), (text, source.transforms))
     )
     one, other = f"TRY({kept.sql})", f"TRY({matched.sql})"
     lost = f"{other} IS NULL"

@@ -117,6 +117,18 @@ def text_kind(file: IO[bytes], member: Member) -> Literal["marked", "ascii", "ut
     return "ascii" if plain else "utf-8"
 
 
+def no_media(data: bytes) -> str:
+    """Why a file that begins so is no image, sound or video: "empty" or "a text"; "" if it may be."""
+    if not data:
+        return "empty"
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[:512])
+    except UnicodeDecodeError:
+        return ""
+    drawn = "<svg" in text or text.startswith(("P1", "P2", "P3"))  # images that are texts
+    return "a text" if "".join(text.split()).isprintable() and not drawn else ""
+
+
 def check_utf8(file: IO[bytes], member: Member) -> None:
     """Read all of a text that should be UTF-8.
 

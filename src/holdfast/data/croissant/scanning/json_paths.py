@@ -124,6 +124,23 @@ def every_match(column: Column, path: str) -> Column | None:
     return Column(f"CASE WHEN {x} IS NULL THEN NULL ELSE {found} END", "JSON[]")
 
 
+def element_match(column: Column, path: str) -> Column | None:
+    """What a path with one ``[*]`` finds in each element of the list there: null for nothing.
+
+    So that the lists of several paths stay side by side. None where the path is another.
+    """
+    steps = steps_of(path)
+    if steps.count(None) != 1 or any(isinstance(step, Deep) for step in steps):
+        return None
+    if column.type not in _TEXTS:
+        return _follow(column, tuple(step for step in steps if step is not None), path)
+    place = steps.index(None)
+    held = f"json_extract({unique(_json(column), [steps])}, {literal(duckdb_path(steps[:place]))})"
+    held = f"nullif(CAST({held} AS VARCHAR), 'null')"
+    found = f"json_extract(part, {literal(duckdb_path(steps[place + 1 :]))})"
+    return Column(f"list_transform(json_extract({held}, '$[*]'), lambda part: {found})", "JSON[]")
+
+
 def member(column: Column, names: Sequence[str], path: str) -> Column:
     """A nested column by the names of structs' members; of lists, elementwise.
 

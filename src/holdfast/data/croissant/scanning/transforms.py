@@ -7,7 +7,7 @@ What each transform does to a value (to each element, where the value is a list)
 - replace ``pattern/replacement``: every match of the pattern; the first "/" without a backslash divides.
 - separator: a list of the parts.
 - jsonPath: the first match, in structs, maps, lists, JSON and JSON text; all matches of a path with ``[*]``
-  or ``..`` where the field is a list.
+  or ``..`` where the field is a list; a match per element, maybe null, where it stands in a repeated field.
 - readLines: a list of the text's lines.
 - format: how the declared type reads text; a bounding box's format names the order of its numbers and
   changes nothing.
@@ -22,7 +22,7 @@ import warnings
 from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.scanning.casting import cast, text
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, extract_key
-from holdfast.data.croissant.scanning.json_paths import every_match, first_match
+from holdfast.data.croissant.scanning.json_paths import element_match, every_match, first_match
 from holdfast.data.croissant.scanning.nested import each, each_value, element
 from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type, shape
@@ -61,7 +61,9 @@ def value_sql(column: Column, field: Field, source: Source) -> Column:
 
 def _transformed(column: Column, step: Transform, field: Field) -> Column:
     if step.json_path is not None:
-        every = every_match(column, step.json_path) if len(shape(field)) == 1 else None
+        every = element_match(column, step.json_path) if field.listed else None
+        if every is None and len(shape(field)) == 1:
+            every = every_match(column, step.json_path)
         return every or first_match(column, step.json_path)
     if step.regex is not None:
         pattern = step.regex
