@@ -387,6 +387,20 @@ def test_mistakes_in_a_configuration(tmp_path: Path, text: str, code: str, place
     assert (caught.value.code, caught.value.place) == (code, place)
 
 
+@pytest.mark.parametrize("split", ["even", "dirichlet"])
+def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, split: str) -> None:
+    x, _ = digits(60)
+    for rare in (0, 30, 59):  # in the test data for some of them, with a client for others
+        np.savez(tmp_path / "rare.npz", x=x, y=np.where(np.arange(60) == rare, 2, x[:, 0] > 1))
+        (tmp_path / "c.toml").write_text(
+            f'model = "linear"\noutput = "{rare}"\ntraining = {{ rounds = 1 }}\n'
+            f'data = {{ path = "rare.npz", clients = 3, split = "{split}" }}'
+        )
+        result = federated.run_config(tmp_path / "c.toml")
+        assert len(result.weights["1.bias"]) == 3
+        assert not [each for each in result.failures if each["code"] == "error"]
+
+
 def test_splits_use_every_example_once() -> None:
     labels = np.repeat(np.arange(5), 40)
     for split, alpha in (("even", 1.0), ("dirichlet", 0.1), ("dirichlet", 100.0)):

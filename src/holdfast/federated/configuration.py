@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
@@ -94,8 +95,7 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     config = read_config(path, RunConfig, "the configuration")
     folder = Path(path).resolve().parent
     clients, test, proxy = client_data(config, folder)
-    (x, y), seed = next(iter(test.values())), config.training.seed
-    model = model_named(config.model, x.shape[1:], int(y.max()) + 1, seed, folder)
+    model = configured_model(config, folder, clients, test, proxy)
     output = folder / config.output
     rule, parameters = rule_settings(config.rule)
     result = run(
@@ -113,6 +113,18 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
     )
     write_weights(output / "weights.safetensors", result.weights)
     return result
+
+
+def configured_model(
+    config: RunConfig, folder: Path, clients: ByName, test: ByName, proxy: Examples | None = None
+) -> nn.Module:
+    """The model of the file, with an output for each class of `client_data`'s examples.
+
+    A rare class may be in one part alone: the labels of all parts count.
+    """
+    parts = [*clients.values(), *test.values(), *([proxy] if proxy else [])]
+    classes = 1 + max(int(labels.max()) for _, labels in parts if len(labels))
+    return model_named(config.model, parts[0][0].shape[1:], classes, config.training.seed, folder)
 
 
 def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -17,12 +17,12 @@ from holdfast.federated.configuration import (
     DeviceSettings,
     Examples,
     RunConfig,
+    configured_model,
     device_profiles,
     photographed,
     train_and_test,
 )
 from holdfast.federated.engine import run
-from holdfast.federated.models import model_named
 from holdfast.federated.processing import STAGES
 from holdfast.federated.sensor import Profile, Stages
 from holdfast.numbers import percent
@@ -181,7 +181,7 @@ def _trained(
     """Accuracy by device of a model that was trained on photos of one."""
     seed = config.training.seed
     taken = photographed(photos, profile, seed + 1, 0)
-    model = model_named(config.model, taken[0].shape[1:], int(taken[1].max()) + 1, seed, folder)
+    model = configured_model(config, folder, {"": taken}, tests)
     settings = replace(config.training, evaluate_every=0, faults={})
     return run(model, [taken], test=tests, settings=settings).accuracy
 

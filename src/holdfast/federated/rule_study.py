@@ -15,9 +15,15 @@ from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
-from holdfast.federated.configuration import ByName, Examples, RunConfig, client_data, rule_settings
+from holdfast.federated.configuration import (
+    ByName,
+    Examples,
+    RunConfig,
+    client_data,
+    configured_model,
+    rule_settings,
+)
 from holdfast.federated.engine import run
-from holdfast.federated.models import model_named
 from holdfast.report import figures
 
 METRICS = {
@@ -171,11 +177,10 @@ def study(
 def _run_job(job: _Job) -> dict[str, float]:
     """Metrics of one run."""
     clients, test, proxy = _data(job.config, job.folder)
+    model = configured_model(job.config, job.folder, clients, test, proxy)
     if job.left_out is not None:
         clients = {n: d for n, d in clients.items() if not n.startswith(f"{job.left_out}/")}
         test = {job.left_out: test[job.left_out]}
-    (x, y), seed = next(iter(test.values())), job.config.training.seed
-    model = model_named(job.config.model, x.shape[1:], int(y.max()) + 1, seed, job.folder)
     rule, parameters = rule_settings(job.rule)
     result = run(
         model,
