@@ -177,6 +177,41 @@ def test_a_number_of_examples_is_a_positive_whole_number(examples: Any) -> None:
     assert screen(GOOD, [federated.Update(GOOD, examples)])[1][0].code == "no-examples"
 
 
+def counted(weights: Any, count: Any) -> dict[str, Any]:
+    """Weights beside BatchNorm's counter of batches."""
+    return {"w": np.asarray(weights, np.float32), "batches": np.asarray(count)}
+
+
+@pytest.mark.parametrize("rule", ["krum", "multi-krum", "bulyan"])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+def test_counters_do_not_choose_between_updates(rule: str, dtype: Any) -> None:
+    honest = [counted([0.01 * n] * 3, dtype(60 * (n % 4))) for n in range(6)]
+    liar = counted([5.0] * 3, dtype(90))
+    if (
+        dtype is np.float32
+    ):  # the order of names differs between clients, and the liar hides in integers
+        honest = [dict(sorted(each.items(), reverse=n % 2 > 0)) for n, each in enumerate(honest)]
+        honest = [{**each, "batches": np.float32(0)} for each in honest]
+        liar = {"w": np.full(3, 5), "batches": np.array(0)}
+    given = [federated.Update(each, 1, client=str(n)) for n, each in enumerate([*honest, liar])]
+    weights, _, _ = federated.aggregate(rule, honest[0], [*given, given[0]], f=1)
+    assert weights["w"].max() < 0.1
+
+
+def test_counters_have_no_part_in_the_norm_of_a_step() -> None:
+    start, client = counted([0.0], 0), federated.Update(counted([1.0], 10), 1, {"loss_before": 1.0})
+    assert not screen(start, [client], largest_norm=1.0)[1]
+    parameters = {"q": 1.0, "learning_rate": 0.5}
+    with_counter, _, _ = federated.aggregate("q-fedavg", start, [client], **parameters)
+    alone = aggregated("q-fedavg", [0.0], updates([1.0], loss_before=[1.0]), **parameters)
+    assert with_counter["w"].tolist() == pytest.approx(alone)
+    assert with_counter["batches"] == 10
+    integers = [federated.Update({"n": np.arange(3)}, 1)] * 5
+    with pytest.raises(InputError) as caught:
+        federated.aggregate("krum", integers[0].weights, integers)
+    assert caught.value.code == "unsupported"
+
+
 def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
     given = updates([1.0], [2.0], loss=[1.0, float("inf")])
     weights, state, failures = federated.aggregate("heteroswitch", {"w": np.zeros(1)}, given)

@@ -304,10 +304,12 @@ def combine(
 ) -> tuple[dict[str, Array], State]:
     """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
     check_enough(rule, len(usable), values.get("f", 0))
-    weights, after = RULES[rule].function(current, usable, state, **values)
+    statistics = {}
     if RULES[rule].adapts:
-        statistics = {name: current[name] for name in buffers}
-        weights = {**weights, **fedavg(statistics, usable, {})[0]}
+        statistics = {n: a for n, a in current.items() if n in buffers or a.dtype.kind != "f"}
+    trained = {name: array for name, array in current.items() if name not in statistics}
+    weights, after = RULES[rule].function(trained, usable, state, **values)
+    weights = {**weights, **fedavg(statistics, usable, {})[0]}
     return {name: like(weights[name], array) for name, array in current.items()}, after
 
 

@@ -27,11 +27,13 @@ Classifier = dict[str, Array]
 def features(current: Weights, updates: Sequence[Update]) -> Array:
     """What the classifier sees of each update, [updates, 2 tensors].
 
-    Of each tensor's step: the logarithm of its norm over the median norm, and its cosine to the median
-    step.
+    Of each floating-point tensor's step: the logarithm of its norm over the median norm, and its cosine to
+    the median step.
     """
     columns = []
     for name, array in current.items():
+        if array.dtype.kind != "f":
+            continue  # a counter
         steps = np.stack([np.subtract(u.weights[name], array, dtype=float) for u in updates])
         steps = steps.reshape(len(updates), -1)
         norms = np.linalg.norm(steps, axis=1) + 1e-12

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.federated.updates import Array, Update, Weights
+from holdfast.errors import InputError
+from holdfast.federated.updates import Array, Update, Weights, flat
 
 
 def stacked(updates: Sequence[Update], name: str) -> Array:
@@ -66,16 +67,20 @@ def bulyan(updates: Sequence[Update], f: int) -> Weights:
 
 
 def squared_distances(updates: Sequence[Update]) -> Array:
-    """Squared Euclidean distances between updates, [n, n], from differences in float64.
+    """Squared Euclidean distances between the floating-point tensors of updates, [n, n], in float64.
 
     |a|^2 + |b|^2 - 2ab would cancel: what all updates share may be a million times their differences.
+
+    Raises:
+        InputError: ``unsupported`` if the updates have integers alone.
     """
     from scipy.spatial.distance import pdist, squareform
 
-    vectors = np.stack(
-        [np.concatenate([array.ravel() for array in update.weights.values()]) for update in updates]
-    )
-    return np.asarray(squareform(pdist(vectors.astype(np.float64), "sqeuclidean")))
+    vectors = np.stack([flat(update.weights) for update in updates])
+    if not vectors.shape[1]:
+        problem, expected = "updates without distances", "floating-point weights"
+        raise InputError(problem, code="unsupported", place="weights", expected=expected)
+    return np.asarray(squareform(pdist(vectors, "sqeuclidean")))
 
 
 def nearest_first(distances: Array, f: int) -> list[int]:

@@ -102,7 +102,7 @@ def aggregate_files(
 def _commonest_form(updates: Sequence[Update]) -> Weights:
     """The weights of the first update whose names and shapes most updates have."""
     forms = [
-        tuple(sorted((name, array.shape) for name, array in update.weights.items()))
+        tuple(sorted((n, a.shape, a.dtype.kind == "f") for n, a in update.weights.items()))
         for update in updates
     ]
     return updates[forms.index(Counter(forms).most_common(1)[0][0])].weights

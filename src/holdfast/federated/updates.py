@@ -63,7 +63,7 @@ def screen(
     Args:
         current: global weights, which give names and shapes.
         updates: of one round.
-        largest_norm: bound of the Euclidean distance from the global weights; None: no bound.
+        largest_norm: bound of the `distance` from the global weights; None: no bound.
 
     Returns:
         Usable updates in their order, and the others with the reason.
@@ -91,8 +91,9 @@ def _problem(
         array = update.weights[name]
         if array.shape != expected.shape:
             return "shape", f"{name} is {list(array.shape)}, not {list(expected.shape)}"
-        if array.dtype.kind not in "fiub":
-            return "dtype", f"{name} holds {array.dtype}"
+        # An integer in the place of a float would not count in distances.
+        if array.dtype.kind not in ("f" if expected.dtype.kind == "f" else "iub"):
+            return "dtype", f"{name} holds {array.dtype}, not {expected.dtype}"
         if not np.isfinite(array).all():
             return "not-finite", f"{name} has NaN or infinite values"
     if update.control is not None and not np.isfinite(update.control).all():
@@ -107,13 +108,18 @@ def _problem(
     return None
 
 
+def flat(weights: Weights) -> Array:
+    """All floating-point tensors as one vector in float64, for norms and distances.
+
+    Integers are counters, such as BatchNorm's of batches: their differences would hide those of weights.
+    """
+    parts = [np.ravel(weights[name]) for name in sorted(weights) if weights[name].dtype.kind == "f"]
+    return np.concatenate([np.zeros(0), *parts])
+
+
 def distance(current: Weights, weights: Weights) -> float:
-    """Euclidean distance between two states, in float64."""
-    squares = 0.0
-    for name, array in current.items():
-        difference = np.subtract(weights[name], array, dtype=np.float64)
-        squares += float(np.vdot(difference, difference))
-    return float(np.sqrt(squares))
+    """Euclidean distance between the floating-point tensors of two states, in float64."""
+    return float(np.linalg.norm(flat(weights) - flat(current)))
 
 
 def read_update(path: Path) -> Update:
