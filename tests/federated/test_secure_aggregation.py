@@ -167,6 +167,20 @@ def test_rules_that_need_single_updates_are_refused(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.BatchNorm1d(3),
+        torch.nn.InstanceNorm1d(3, track_running_stats=True),
+        torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3)),
+    ],
+)
+def test_buffers_are_not_private(layer: torch.nn.Module) -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(torch.nn.Sequential(layer, model()), CLIENTS, privacy=Privacy(noise=4.0))
+    assert (caught.value.code, caught.value.place) == ("unsupported", "model")
+
+
+@pytest.mark.parametrize(
     "setting",
     [{"clip": 0.0}, {"clip": np.nan}, {"noise": -1.0}, {"servers": 1}, {"delta": 0.0}],
 )

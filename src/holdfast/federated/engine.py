@@ -80,8 +80,8 @@ def run(
         folder: where the state is kept after each round; None: nowhere.
         resume: continue the run in the folder.
         ledger: write a contribution ledger in the folder, with keys that follow from the seed.
-        privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox; clients
-            then count alike, whatever their examples.
+        privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox, and models
+            without buffers (BatchNorm); clients then count alike, whatever their examples.
         proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`. None: SGD with what the rule adds.
@@ -161,6 +161,16 @@ class _Engine:
             self.proxy = as_tensors(proxy, self.model.vector, "proxy")
         if privacy is not None:
             privacy.check(self.rule)
+            buffers = [n for n, _ in self.model.module.named_buffers() if n in self.model.others]
+            if buffers:
+                raise InputError(
+                    "clipping and noise do not suit buffers, such as BatchNorm's variance",
+                    code="unsupported",
+                    place="model",
+                    found=", ".join(buffers),
+                    expected="a model without buffers",
+                    remedy="use GroupNorm or LayerNorm; register constants with persistent=False",
+                )
         self.privacy = privacy
 
     def spent(self, rounds: int) -> dict[str, Any] | None:
