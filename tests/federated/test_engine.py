@@ -301,20 +301,49 @@ def test_other_peoples_modules_and_data(rule: str) -> None:
 
 def test_state_of_other_settings_is_not_resumed(tmp_path: Path) -> None:
     settings = Settings(rounds=2)
-    federated.run(model(), CLIENTS, settings=settings, folder=tmp_path)
+    federated.run(model(), CLIENTS, test=TEST, settings=settings, folder=tmp_path)
     for other, resume, code in (
         (settings, False, "output-exists"),
         (Settings(rounds=2, batch=5), True, "conflict"),
     ):
         with pytest.raises(InputError) as caught:
-            federated.run(model(), CLIENTS, settings=other, folder=tmp_path, resume=resume)
+            federated.run(
+                model(), CLIENTS, test=TEST, settings=other, folder=tmp_path, resume=resume
+            )
         assert caught.value.code == code
     with pytest.raises(InputError) as caught:
-        federated.run(model(), CLIENTS[::-1], settings=settings, folder=tmp_path, resume=True)
+        federated.run(
+            model(), CLIENTS[::-1], test=TEST, settings=settings, folder=tmp_path, resume=True
+        )
     assert caught.value.code == "conflict"
+
+    class Shifted(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 1
+
+    # A finished run has no figures of another evaluation, loss, training or forward.
+    shifted, activated = model(), model()
+    shifted[2] = Shifted(8, 3)
+    shifted.load_state_dict(model().state_dict())
+    activated[1] = nn.Tanh()
+    for module, changed in (
+        (model(), {"test": {}}),
+        (model(), {"test": {**TEST, "car": digits(200, 102)}}),
+        (model(), {"test": TEST, "metric": lambda out, y: out.sum()}),
+        (model(), {"test": TEST, "loss": lambda out, y: -nn.functional.cross_entropy(out, y)}),
+        (model(), {"test": TEST, "train": lambda module, data, task: None}),
+        (model(), {"test": TEST, "proxy": CLIENTS[0]}),
+        (shifted, {"test": TEST}),
+        (activated, {"test": TEST}),
+    ):
+        with pytest.raises(InputError) as caught:
+            federated.run(
+                module, CLIENTS, settings=settings, folder=tmp_path, resume=True, **changed
+            )
+        assert caught.value.code == "conflict"
     # More rounds are the same run.
     longer = federated.run(
-        model(), CLIENTS, settings=Settings(rounds=4), folder=tmp_path, resume=True
+        model(), CLIENTS, test=TEST, settings=Settings(rounds=4), folder=tmp_path, resume=True
     )
     fresh = federated.run(model(), CLIENTS, settings=Settings(rounds=4))
     assert [row.loss for row in longer.history] == [row.loss for row in fresh.history]

@@ -116,7 +116,11 @@ def run_config(path: str | Path, resume: bool = False) -> FederatedRun:
 
 
 def configured_model(
-    config: RunConfig, folder: Path, clients: ByName, test: ByName, proxy: Examples | None = None
+    config: RunConfig,
+    folder: Path,
+    clients: Mapping[str, Examples],
+    test: Mapping[str, Examples],
+    proxy: Examples | None = None,
 ) -> nn.Module:
     """The model of the file, with an output for each class of `client_data`'s examples.
 

@@ -35,6 +35,7 @@ from holdfast.federated.training import (
     Settings,
     Task,
     accuracy,
+    as_array,
     score,
     train_client,
 )
@@ -244,13 +245,18 @@ class _Engine:
             self.parameters,
             self.local,
             list(self.clients),
+            list(self.test),
+            repr(self.model.module),
+            [_identity(getattr(type(m), "forward", None)) for m in self.model.module.modules()],
+            [_identity(function) for function in (self.train, self.loss, self.metric)],
         ]
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-        for array in state.weights.values():
-            digest.update(array.tobytes())
-        for data in self.clients.values():
-            for part in data:
-                digest.update(part.cpu().contiguous().numpy().tobytes())
+        own = [] if self.proxy is None else [self.proxy]
+        data = [
+            part for pair in (*self.clients.values(), *self.test.values(), *own) for part in pair
+        ]
+        for array in (*state.weights.values(), *map(as_array, data)):
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         return digest.hexdigest()[:16]
 
     def _round(self, state: RunState, number: int) -> None:
@@ -369,6 +375,17 @@ class _Engine:
         self.model.load(state.weights)
         module = self.model.module
         return {name: score(module, data, self.metric) for name, data in self.test.items()}
+
+
+def _identity(function: Any) -> list[str]:
+    """What tells a function from others: its name, and its instructions, since lambdas share a name."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    text = [named.__module__, named.__qualname__]
+    if (code := getattr(function, "__code__", None)) is not None:
+        # Of constants those alone whose text is the same in every process.
+        constants = [str(each) for each in code.co_consts if isinstance(each, (int, float, str))]
+        text += [code.co_code.hex(), *code.co_names, *constants]
+    return text
 
 
 def check_settings(settings: Settings) -> None:

@@ -100,7 +100,7 @@ class RunState:
             ) from error
         if saved != plan:
             raise InputError(
-                "the state is of a run with other settings, model or data",
+                "the state is of a run with other settings, model, functions or data",
                 code="conflict",
                 path=path,
                 found=saved,

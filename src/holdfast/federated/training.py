@@ -130,13 +130,13 @@ class FlatModel:
 
     def weights(self, vector: Tensor | None = None) -> dict[str, Array]:
         """The state as arrays: trained parameters from a vector (default: their own), and the others."""
-        flat = _array(self.vector if vector is None else vector)
+        flat = as_array(self.vector if vector is None else vector)
         spans = self.spans.items()
         trained = {n: flat[at : at + shape.numel()].reshape(shape) for n, (at, shape) in spans}
-        return trained | {name: _array(tensor) for name, tensor in self.others.items()}
+        return trained | {name: as_array(tensor) for name, tensor in self.others.items()}
 
 
-def _array(tensor: Tensor) -> Array:
+def as_array(tensor: Tensor) -> Array:
     """A copy as a NumPy array; bfloat16, which NumPy lacks, as float32."""
     tensor = tensor.detach()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy().copy()
@@ -251,7 +251,7 @@ def _control_term(model: FlatModel, task: Task) -> Tensor | None:
 
 def _control_change(model: FlatModel, penalty: Tensor, scale: float) -> Array:
     """Change of the client's control variate, option II of SCAFFOLD: (w - w_k) / (steps rate) - c."""
-    return _array((model.start - model.vector) / scale - penalty)
+    return as_array((model.start - model.vector) / scale - penalty)
 
 
 def mean_loss(module: nn.Module, data: Data, loss: Loss = cross_entropy) -> float:
