@@ -12,6 +12,7 @@ import torch
 
 from holdfast import federated
 from holdfast.cli import main
+from holdfast.errors import InputError
 from holdfast.federated.contribution_ledger import (
     Ledger,
     canonical,
@@ -123,6 +124,28 @@ def test_a_ledger_and_its_head_that_were_replaced_lack_the_published_hash(
     assert federated.verify_ledger(other / "ledger.jsonl", head=head).exit_code == 1
     # A forger who signs everything anew is found by the key.
     assert federated.verify_ledger(path, key=public(simulated_key(7, ""))).bad_entry == 0
+
+
+@pytest.mark.parametrize("place", ["key", "head"])
+@pytest.mark.parametrize("value", ["", "ab", "g" * 64, " " + "0" * 63, "0" * 64 + "\n"])
+def test_a_key_or_head_that_is_not_a_hash_is_an_error(path: Path, place: str, value: str) -> None:
+    with pytest.raises(InputError) as caught:
+        federated.verify_ledger(path, **{place: value})
+    assert (caught.value.code, caught.value.place) == ("invalid-value", place)
+
+
+def test_a_head_is_the_hash_of_a_line(path: Path, tmp_path: Path) -> None:
+    assert federated.verify_ledger(path, head="0" * 64).exit_code == 1
+    noted = tmp_path / "ledger.jsonl.head"
+    content = noted.read_bytes()
+    hashed = json.loads(content)["hash"].upper()
+    key = public(simulated_key(0, "")).upper()
+    assert federated.verify_ledger(path, key=key, head=hashed).exit_code == 0
+    noted.write_text(json.dumps({"number": -1, "hash": "0" * 64}))
+    assert federated.verify_ledger(path).exit_code == 1
+    noted.write_bytes(content)
+    rewrite(path, lambda lines: [lines[0], b"[" * 100_000, *lines[1:]])
+    assert federated.verify_ledger(path).bad_entry == 1
 
 
 def test_balances_are_checked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,9 +221,9 @@ def verify_ledger(path: str | Path, key: str | None = None, head: str | None = N
         head: hash of a line that has to be in the ledger, as it was published.
 
     Raises:
-        InputError: ``not-found`` or ``unreadable``.
+        InputError: ``not-found``, ``unreadable``, or ``invalid-value`` of `key` or `head`.
     """
-    path = Path(path)
+    path, key, head = Path(path), _hexadecimal(key, "key"), _hexadecimal(head, "head")
     content = read_whole(path, "a contribution ledger")
     lines = content.split(b"\n")
     book = _Book(key)
@@ -238,6 +239,16 @@ def verify_ledger(path: str | Path, key: str | None = None, head: str | None = N
     return Audit(len(hashes) - 1, bad, reason, book.server or "", key is not None, book.rows())
 
 
+def _hexadecimal(value: str | None, place: str) -> str | None:
+    """A hash or a public key, in lower case."""
+    if value is None or re.fullmatch("[0-9a-fA-F]{64}", value):
+        return value and value.lower()
+    problem, expected = f"invalid {place}", "64 hexadecimal digits"
+    raise InputError(
+        problem, code="invalid-value", place=place, found=repr(value), expected=expected
+    )
+
+
 def _missing(path: Path, rest: bytes, hashes: Sequence[str], sealed: bool, head: str | None) -> str:
     """Why lines at the end are missing or torn; empty if they are not."""
     if rest:
@@ -249,9 +260,9 @@ def _missing(path: Path, rest: bytes, hashes: Sequence[str], sealed: bool, head:
         number, last = int(noted["number"]), str(noted["hash"])
     except (InputError, ValueError, KeyError, TypeError):
         return f"missing: {head_path(path).name} does not say where the ledger ends"
-    if number + 1 >= len(hashes) or hashes[number + 1] != last:
+    if not 0 <= number < len(hashes) - 1 or hashes[number + 1] != last:
         return "missing, or other than the head says: the ledger was cut or replaced"
-    if head is not None and head not in hashes:
+    if head is not None and head not in hashes[1:]:
         return "missing: no line has the given hash"
     return ""
 
@@ -274,7 +285,7 @@ class _Book:
                 return "not an entry"
             signature = bytes.fromhex(entry.pop("signature"))
             signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry["signer"]))
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, AttributeError, TypeError, RecursionError):
             return "not an entry"
         if entry["number"] != number:
             return f"numbered {entry['number']}, removed or out of order"
