@@ -11,6 +11,7 @@ import pytest
 from flower_vectors import EXAMPLES, clients, start
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from holdfast import federated
@@ -282,6 +283,14 @@ def test_updates_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [row["update"] for row in answer["updates"] if row["excluded"]] == ["u4", "sick"]
     assert run(*words, "--rule", "krum", "--f", 2) == 2
     assert json.loads(capsys.readouterr().err)["error"]["code"] == "too-few-updates"
+
+
+def test_the_result_of_files_counts_what_was_used_in_the_type_of_the_files(tmp_path: Path) -> None:
+    paths = files(tmp_path, 5)
+    federated.aggregate_files(paths, tmp_path / "out", largest_norm=1e3)
+    with safe_open(tmp_path / "out", framework="np") as file:
+        assert file.metadata() == {"examples": "40"}
+        assert file.get_tensor("w").dtype == np.float32
 
 
 def test_files_that_are_no_updates(tmp_path: Path) -> None:

@@ -217,6 +217,32 @@ def test_clients_that_raise_or_have_no_data_are_named() -> None:
     assert "battery empty" in result.failures[0]["reason"]
 
 
+def test_training_that_returns_something_else_is_named() -> None:
+    def train(module: nn.Module, data: Any, task: Task) -> Any:
+        return train_client(FlatModel(module), data, task) if len(data[0]) == 30 else {"w": 1}
+
+    clients = {"a": CLIENTS[0], "eve": digits(20)}
+    result = federated.run(model(), clients, settings=Settings(rounds=1), train=train)
+    assert [(row["client"], row["code"]) for row in result.failures] == [("eve", "error")]
+
+
+def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
+    x, y = digits(40)
+    test = {"phone": (x, y), "car": (np.where(y[:, None] == 0, np.nan, x), y)}
+    result = federated.run(model(), CLIENTS, test=test, settings=Settings(rounds=1))
+    assert np.isfinite(result.accuracy["phone"])
+    assert np.isnan(result.accuracy["car"])
+    assert [each.doubt for each in result.unknowns()] == [True]
+    assert [section.id for section in result.sections()] == ["failures"]
+
+
+@pytest.mark.parametrize("setting", [{"seed": -1}, {"largest_norm": float("nan")}])
+def test_settings_outside_their_domain(setting: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, settings=Settings(**setting))
+    assert (caught.value.code, caught.value.place) == ("out-of-range", next(iter(setting)))
+
+
 def test_rounds_without_enough_updates_change_nothing_and_are_reported() -> None:
     settings = Settings(rounds=6, per_round=3, faults={"drop": 0.25}, seed=1)
     result = federated.run(model(), CLIENTS, rule="median", settings=settings, f=1)

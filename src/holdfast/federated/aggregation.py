@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.config import unknown_key
 from holdfast.errors import InputError
 from holdfast.federated import robust
-from holdfast.federated.updates import Array, Failure, Update, Weights, screen
+from holdfast.federated.updates import Array, Failure, Update, Weights, distance, screen
 
 State = dict[str, Array]
 """What a rule remembers between rounds, name -> array."""
@@ -55,10 +55,9 @@ def q_fedavg(
     curvature = 0.0
     for update in updates:
         loss = update.metrics["loss_before"] + 1e-10
-        squares = 0.0
+        squares = scale**2 * distance(current, update.weights) ** 2
         for name, array in current.items():
             step = scale * np.subtract(array, update.weights[name], dtype=np.float64)
-            squares += float(np.vdot(step, step))
             steps[name] += loss**q * step
         curvature += q * loss ** (q - 1) * squares + scale * loss**q
     return {name: array - steps[name] / curvature for name, array in current.items()}, state

@@ -14,6 +14,7 @@ from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.federated.datasets import Split, chosen, held_out, read_examples, split_examples
 from holdfast.federated.engine import run
+from holdfast.federated.limits import check_limits
 from holdfast.federated.models import model_named
 from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
@@ -205,14 +206,11 @@ def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -
     Raises:
         InputError: ``unknown-key`` or ``out-of-range``.
     """
-    for name, share in shares.items():
-        place = f"devices.shares.{name}"
+    for name in shares:
         if name not in profiles:
             raise unknown_key(name, profiles, "devices.shares")
-        if not 0 < share < np.inf:
-            problem, found = "setting out of range", str(share)
-            code, expected = "out-of-range", "above 0"
-            raise InputError(problem, code=code, place=place, found=found, expected=expected)
+    limits = {name: (0 < share < np.inf, "above 0") for name, share in shares.items()}
+    check_limits(shares, limits, "devices.shares.")
 
 
 def check_data(settings: DataSettings) -> None:
@@ -228,10 +226,4 @@ def check_data(settings: DataSettings) -> None:
         "proxy_share": (0 <= settings.proxy_share < 1, "0 or more and below 1"),
         "size": (settings.size >= 8, "8 or more"),
     }
-    for name, (valid, expected) in limits.items():
-        if not valid:
-            found = str(getattr(settings, name))
-            problem, place = "setting out of range", f"data.{name}"
-            raise InputError(
-                problem, code="out-of-range", place=place, found=found, expected=expected
-            )
+    check_limits(vars(settings), limits, "data.")

@@ -88,10 +88,9 @@ def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Classifier:
         mixed = [_spoiled(u, current, rng) if b else u for u, b in zip(updates, bad, strict=True)]
         seen.append(features(current, mixed))
         labels.append(~bad)
-        names = current.keys()
         current = {
             n: np.mean([u.weights[n] for u in updates], axis=0).astype(current[n].dtype)
-            for n in names
+            for n in current
         }
     model.load(first)
     return _fitted(np.concatenate(seen), np.concatenate(labels))

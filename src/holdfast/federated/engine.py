@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from holdfast.errors import InputError
 from holdfast.federated.aggregation import check_enough, combine, like, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
+from holdfast.federated.limits import check_limits
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
 from holdfast.federated.training import (
@@ -36,7 +36,7 @@ from holdfast.federated.training import (
     Task,
     accuracy,
     as_array,
-    score,
+    mean_over,
     train_client,
 )
 from holdfast.federated.updates import Array, Failure, Update, Weights, screen
@@ -97,8 +97,9 @@ def run(
     """
     settings = settings or Settings()
     folder = None if folder is None else Path(folder)
-    engine = _Engine(model, clients, test, rule, settings, train, loss, metric, parameters)
-    engine.use(privacy, proxy)
+    engine = _Engine(
+        model, clients, test, rule, settings, train, loss, metric, privacy, proxy, parameters
+    )
     # A module's dropout draws from torch's generator: the caller's stays as it was.
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
@@ -135,6 +136,8 @@ class _Engine:
         train: Train | None,
         loss: Loss,
         metric: Loss,
+        privacy: Privacy | None,
+        proxy: Any,
         parameters: Mapping[str, Any],
     ) -> None:
         self.model = FlatModel(model)
@@ -150,16 +153,11 @@ class _Engine:
         self.rule, self.settings, self.train = rule, settings, train
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
-        self.privacy: Privacy | None = None
-        self.proxy: Data | None = None
+        self.privacy = privacy
+        self.proxy = None if proxy is None else as_tensors(proxy, vector, "proxy")
         check_settings(settings)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
-
-    def use(self, privacy: Privacy | None, proxy: Any) -> None:
-        """Aggregate securely; have data of the server."""
-        if proxy is not None:
-            self.proxy = as_tensors(proxy, self.model.vector, "proxy")
         if privacy is not None:
             privacy.check(self.rule)
             buffers = [n for n, _ in self.model.module.named_buffers() if n in self.model.others]
@@ -172,7 +170,6 @@ class _Engine:
                     expected="a model without buffers",
                     remedy="use GroupNorm or LayerNorm; register constants with persistent=False",
                 )
-        self.privacy = privacy
 
     def spent(self, rounds: int) -> dict[str, Any] | None:
         """Privacy settings, and the loss after some rounds."""
@@ -207,11 +204,12 @@ class _Engine:
                     state.save(path, plan)
                 bar.advance(1)
         if all(row.skipped for row in state.history):
+            failed = [f"{f['client']}: {f['code']}, {f['reason']}" for f in state.failures]
             raise InputError(
                 "no round had enough usable updates",
                 code="no-data",
                 found=state.history[-1].skipped,
-                remedy=_commonest(state.failures),
+                remedy=f"look at client {failed[0]}" if failed else None,
             )
         return state
 
@@ -351,8 +349,10 @@ class _Engine:
             raise
         except Exception as error:
             return Failure(name, "error", f"{type(error).__name__}: {error}")
+        if not isinstance(update, Update):
+            return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
         changed = update if fault is None else KINDS[fault](update, state.weights)
-        return Failure(name, "no-answer", "") if changed is None else replace(changed, client=name)
+        return replace(changed, client=name)
 
     def _task(self, state: RunState, number: int, place: int, name: str) -> Task:
         control = None
@@ -374,7 +374,7 @@ class _Engine:
         """Score of the global weights on each device's test data."""
         self.model.load(state.weights)
         module = self.model.module
-        return {name: score(module, data, self.metric) for name, data in self.test.items()}
+        return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
 
 
 def _identity(function: Any) -> list[str]:
@@ -394,16 +394,9 @@ def check_settings(settings: Settings) -> None:
     Raises:
         InputError: ``out-of-range``.
     """
-    for name in ("rounds", "per_round", "epochs", "batch", "learning_rate", "threads"):
-        value = getattr(settings, name)
-        if not 0 < value < float("inf"):
-            raise InputError(
-                "setting out of range",
-                code="out-of-range",
-                place=name,
-                found=str(value),
-                expected="above 0",
-            )
+    positive = ("rounds", "per_round", "epochs", "batch", "learning_rate", "threads")
+    limits = {name: (0 < getattr(settings, name) < float("inf"), "above 0") for name in positive}
+    check_limits(vars(settings), {**limits, "seed": (settings.seed >= 0, "0 or more")})
     check_faults(settings.faults)
 
 
@@ -414,12 +407,3 @@ def _mean(updates: Sequence[Update], metric: str, weighted: bool = True) -> floa
         return None
     shares = [update.examples if weighted else 1 for update in known]
     return float(np.average([update.metrics[metric] for update in known], weights=shares))
-
-
-def _commonest(failures: Sequence[Mapping[str, Any]]) -> str | None:
-    """What to look at first where every client failed."""
-    if not failures:
-        return None
-    code = Counter(failure["code"] for failure in failures).most_common(1)[0][0]
-    first = next(failure for failure in failures if failure["code"] == code)
-    return f"look at client {first['client']}: {first['code']}, {first['reason']}"

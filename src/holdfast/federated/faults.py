@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast.config import unknown_key
-from holdfast.errors import InputError
+from holdfast.federated.limits import check_limits
 from holdfast.federated.updates import Update, Weights
 
 
@@ -21,8 +21,8 @@ def moved(update: Update, current: Weights, factor: float) -> Update:
     return replace(update, weights=weights)
 
 
-KINDS: dict[str, Callable[[Update, Weights], Update | None]] = {
-    "drop": lambda update, current: None,
+KINDS: dict[str, Callable[[Update, Weights], Update]] = {
+    "drop": lambda update, current: update,
     "nan": lambda update, current: moved(update, current, np.nan),
     "flip": lambda update, current: moved(update, current, -1.0),
     "huge": lambda update, current: moved(update, current, 1e6),
@@ -40,14 +40,8 @@ def check_faults(faults: Mapping[str, float]) -> None:
     for kind in faults:
         if kind not in KINDS:
             raise unknown_key(kind, KINDS, "faults")
-    if min(faults.values(), default=0) < 0 or sum(faults.values()) > 1:
-        raise InputError(
-            "invalid probabilities of faults",
-            code="out-of-range",
-            place="faults",
-            found=", ".join(f"{kind} = {share:g}" for kind, share in faults.items()),
-            expected="0 or more each, at most 1 together",
-        )
+    valid = min(faults.values(), default=0) >= 0 and sum(faults.values()) <= 1
+    check_limits({"faults": faults}, {"faults": (valid, "0 or more each, at most 1 together")})
 
 
 def drawn_fault(faults: Mapping[str, float], rng: np.random.Generator) -> str | None:

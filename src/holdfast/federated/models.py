@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 
 import torch
@@ -15,13 +16,13 @@ from holdfast.errors import InputError
 
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
     """Logistic regression."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
 
 
 def mlp(shape: Sequence[int], classes: int) -> nn.Module:
     """One hidden layer of 64 units."""
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(_size(shape), 64), nn.ReLU(), nn.Linear(64, classes)
+        nn.Flatten(), nn.Linear(prod(shape), 64), nn.ReLU(), nn.Linear(64, classes)
     )
 
 
@@ -97,7 +98,3 @@ def model_named(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make(shape, classes)
-
-
-def _size(shape: Sequence[int]) -> int:
-    return int(torch.Size(shape).numel())

@@ -141,13 +141,17 @@ class FederatedRun(Answer):
         if self.untested:
             text = f"Accuracy on {', '.join(self.untested)} is unknown: no test data."
             found.append(Unknown(text, "Add test data of these devices.", doubt=True))
+        if failed := [name for name, value in self.accuracy.items() if not np.isfinite(value)]:
+            text = f"Accuracy on {', '.join(failed)} is unknown: outputs or metric are not finite."
+            found.append(Unknown(text, "Look for NaN in the test data.", doubt=True))
         if not self.accuracy and not self.untested:
             found.append(Unknown("Accuracy is unknown: no test data.", "Pass held-out data."))
         return found
 
     def sections(self) -> Sequence[Section]:
         """Accuracy, failures, switches."""
-        found = [self._accuracy()] if self.accuracy else []
+        measured = self.accuracy and all(map(np.isfinite, self.accuracy.values()))
+        found = [self._accuracy()] if measured else []
         found.append(self._failures())
         if any(row.transform is not None for row in self.history):
             found.append(self._switches())

@@ -41,7 +41,8 @@ def krum(updates: Sequence[Update], f: int) -> Weights:
 def multi_krum(updates: Sequence[Update], f: int) -> Weights:
     """Mean of the n - f updates with the best Krum scores."""
     best = nearest_first(squared_distances(updates), f)[: len(updates) - f]
-    return _mean([updates[place] for place in sorted(best)])
+    chosen = [updates[place] for place in sorted(best)]
+    return {name: stacked(chosen, name).mean(axis=0) for name in chosen[0].weights}
 
 
 def bulyan(updates: Sequence[Update], f: int) -> Weights:
@@ -93,7 +94,3 @@ def nearest_first(distances: Array, f: int) -> list[int]:
     # Column 0 of the sorted distances is the update itself.
     scores = np.sort(distances, axis=1)[:, 1 : near + 1].sum(axis=1)
     return [int(place) for place in np.lexsort((distances.sum(axis=1), scores))]
-
-
-def _mean(updates: Sequence[Update]) -> Weights:
-    return {name: stacked(updates, name).mean(axis=0) for name in updates[0].weights}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import InputError
+from holdfast.federated.limits import check_limits
 from holdfast.federated.updates import Array, Failure
 from holdfast.private import mpc
 
@@ -51,15 +52,7 @@ class Privacy:
             "servers": (2 <= self.servers <= 16, "2 to 16"),
             "delta": (0 < self.delta < 1, "above 0 and below 1"),
         }
-        for name, (valid, expected) in limits.items():
-            if not valid:
-                raise InputError(
-                    "setting out of range",
-                    code="out-of-range",
-                    place=f"privacy.{name}",
-                    found=str(getattr(self, name)),
-                    expected=expected,
-                )
+        check_limits(vars(self), limits, "privacy.")
         if rule not in MEANS:
             raise InputError(
                 f"{rule} compares or weighs single updates, which secure aggregation hides",
@@ -117,10 +110,9 @@ def secure_mean(
 
     names, servers = list(steps), privacy.servers
     limit = 2.0 ** (62 - FRACTION_BITS)
-    if len(names) * privacy.clip * (1 + 10 * servers * privacy.noise) >= limit:
-        found, place = f"{privacy.clip:g}", "privacy.clip"
-        problem, expected = "the sum does not fit into 62 bits", f"below {limit:g} for all clients"
-        raise InputError(problem, code="out-of-range", place=place, found=found, expected=expected)
+    fits = len(names) * privacy.clip * (1 + 10 * servers * privacy.noise) < limit
+    expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
+    check_limits(vars(privacy), {"clip": (fits, expected)}, "privacy.")
     reached = np.ones((servers, len(names)), np.uint8)
     for column, name in enumerate(names):
         if delivered and name in delivered:

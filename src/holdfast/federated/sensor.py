@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.config import read_config
-from holdfast.errors import InputError
+from holdfast.federated.limits import check_limits
 from holdfast.federated.updates import Array
 
 PROFILES = Path(__file__).with_name("devices.toml")
@@ -74,16 +74,7 @@ def read_profiles(path: Path = PROFILES) -> dict[str, Profile]:
             "gains": (min(profile.gains) >= 1, "1 or more"),
             "matrix": (gray and abs(np.linalg.det(matrix)) > 0.01, "3 rows that add up to 1"),
         }
-        for key, (valid, expected) in limits.items():
-            if not valid:
-                raise InputError(
-                    "invalid device profile",
-                    code="out-of-range",
-                    path=path,
-                    place=f"device.{name}.{key}",
-                    found=str(getattr(profile, key)),
-                    expected=expected,
-                )
+        check_limits(vars(profile), limits, f"device.{name}.", path)
     return profiles
 
 

@@ -162,7 +162,7 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
     # 1. The global model on this client's data.
     switch = task.local.get("switch")
     if task.needs_loss:
-        metrics["loss_before"] = mean_loss(model.module, data, task.loss)
+        metrics["loss_before"] = mean_over(model.module, data, task.loss)
     first = switched(switch, "transform", metrics.get("loss_before"), task.loss_ema)
     # 2. Train, on transformed images where switch 1 is on.
     if first and switch != "averaging":
@@ -254,22 +254,14 @@ def _control_change(model: FlatModel, penalty: Tensor, scale: float) -> Array:
     return as_array((model.start - model.vector) / scale - penalty)
 
 
-def mean_loss(module: nn.Module, data: Data, loss: Loss = cross_entropy) -> float:
-    """Mean loss over a data set."""
-    return _evaluated(module, data, loss)
-
-
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Share of the targets that have the largest output."""
-    return (outputs.argmax(dim=1) == targets).float().mean()
+    """Share of the targets that have the largest output; NaN if an output is NaN."""
+    correct = (outputs.argmax(dim=1) == targets).float()
+    return correct.masked_fill(outputs.isnan().any(dim=1), torch.nan).mean()
 
 
-def score(module: nn.Module, data: Data, metric: Loss = accuracy) -> float:
-    """Mean of a metric over a data set; higher is better."""
-    return _evaluated(module, data, metric)
-
-
-def _evaluated(module: nn.Module, data: Data, function: Loss, batch: int = 512) -> float:
+def mean_over(module: nn.Module, data: Data, function: Loss, batch: int = 512) -> float:
+    """Mean of a loss or metric over a data set."""
     x, y = data
     module.eval()
     total = 0.0

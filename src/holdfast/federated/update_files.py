@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import aggregate
+from holdfast.federated.aggregation import aggregate, like
 from holdfast.federated.robust import median
 from holdfast.federated.updates import Update, Weights, distance, read_update, screen, write_weights
 from holdfast.numbers import counted
@@ -82,14 +82,16 @@ def aggregate_files(
     updates = [read_update(Path(path)) for path in paths]
     if not updates:
         raise InputError("no updates", code="no-data", expected="one file per client")
-    like = _commonest_form(updates)
+    form = _commonest_form(updates)
     if largest_norm is not None:
-        like = median(screen(like, updates)[0] or updates[:1], 0)
+        middle = median(screen(form, updates)[0] or updates[:1], 0)
+        form = {name: like(middle[name], array) for name, array in form.items()}
     parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
     output = Path(output)
-    weights, _, failures = aggregate(rule, like, updates, largest_norm=largest_norm, **parameters)
-    write_weights(output, weights, {"examples": str(sum(each.examples for each in updates))})
+    weights, _, failures = aggregate(rule, form, updates, largest_norm=largest_norm, **parameters)
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
+    used = sum(each.examples for each in updates if each.client not in reasons)
+    write_weights(output, weights, {"examples": str(used)})
     rows: list[dict[str, object]] = []
     for update in updates:
         excluded = reasons.get(update.client, "")
@@ -105,4 +107,4 @@ def _commonest_form(updates: Sequence[Update]) -> Weights:
         tuple(sorted((n, a.shape, a.dtype.kind == "f") for n, a in update.weights.items()))
         for update in updates
     ]
-    return updates[forms.index(Counter(forms).most_common(1)[0][0])].weights
+    return updates[forms.index(mode(forms))].weights

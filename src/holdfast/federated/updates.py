@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.federated.limits import check_limits
 from holdfast.files import write_whole
 
 Array = npt.NDArray[Any]
@@ -67,7 +68,12 @@ def screen(
 
     Returns:
         Usable updates in their order, and the others with the reason.
+
+    Raises:
+        InputError: ``out-of-range`` if `largest_norm` is NaN or below 0.
     """
+    valid = largest_norm is None or largest_norm >= 0
+    check_limits({"largest_norm": largest_norm}, {"largest_norm": (valid, "0 or more")})
     usable, failures = [], []
     for update in updates:
         problem = _problem(current, update, largest_norm)
@@ -118,8 +124,8 @@ def flat(weights: Weights) -> Array:
 
 
 def distance(current: Weights, weights: Weights) -> float:
-    """Euclidean distance between the floating-point tensors of two states, in float64."""
-    return float(np.linalg.norm(flat(weights) - flat(current)))
+    """Euclidean distance between the floating-point tensors that `current` has, in float64."""
+    return float(np.linalg.norm(flat({name: weights[name] for name in current}) - flat(current)))
 
 
 def read_update(path: Path) -> Update:
