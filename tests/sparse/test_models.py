@@ -161,8 +161,15 @@ def test_layers_without_a_packed_form_stay_dense_and_are_named() -> None:
 
     torch.manual_seed(0)
     model = nn.ModuleDict(
-        {"decoder": Decoder(), "scaled": Scaled(32, 32), "hooked": nn.Linear(32, 32)}
+        {
+            "decoder": Decoder(),
+            "scaled": Scaled(32, 32),
+            "hooked": nn.Linear(32, 32),
+            "patched": nn.Linear(32, 32),
+        }
     )
+    own = model["patched"].forward
+    model["patched"].forward = lambda x: 3 * own(x)
     hook = model["hooked"].register_forward_hook(lambda layer, inputs, output: output + 1)
     packed, decisions = sparse.pack(pruned(model), "csr")
     layouts = {each.weight: each.layout for each in decisions}
@@ -177,6 +184,7 @@ def test_layers_without_a_packed_form_stay_dense_and_are_named() -> None:
                 *(f"decoder.out.weight_{each}_l0" for each in ("ih", "hh", "hr")),
                 "scaled.weight",
                 "hooked.weight",
+                "patched.weight",
             ],
             "dense",
         ),
@@ -188,7 +196,7 @@ def test_layers_without_a_packed_form_stay_dense_and_are_named() -> None:
         assert by_name[f"decoder.{name}"] == "dense"
     frames, memory = torch.randn(2, 5, 16), torch.randn(2, 6, 64)
     equal(packed["decoder"](frames, memory), model["decoder"](frames, memory))
-    for name in ("scaled", "hooked"):
+    for name in ("scaled", "hooked", "patched"):
         equal(packed[name](memory[..., :32]), model[name](memory[..., :32]))
     hook.remove()
 

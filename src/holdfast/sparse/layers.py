@@ -299,6 +299,8 @@ def why_dense(layer: nn.Module) -> str:
         return f"{type(layer).__name__} has no packed form"
     if layer._forward_hooks or layer._forward_pre_hooks:
         return "the layer has hooks, such as of torch.nn.utils.prune: remove them first"
+    if "forward" in vars(layer):
+        return "the layer's forward was replaced, as accelerate's hooks do: put its own back first"
     return ""
 
 
