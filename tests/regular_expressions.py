@@ -44,6 +44,12 @@ BUILT = {
 }
 # ... -> why it needs no look here.
 OTHERS = {
+    (
+        "carbon/formats.py",
+        "layout.generation",
+    ): "ours, in its TOML; of columns that match as a whole",
+    ("carbon/formats.py", "layout.zone_in_name"): "ours, in its TOML: one class, at the beginning",
+    ("carbon/formats.py", "pattern"): "ours, in its TOML; matched from the beginning to the end",
     ("data/croissant/describing/splits.py", "regex"): "words between two repeats without them",
     ("data/croissant/files/hashing.py", "f'[0-9a-fA-F]{{{2 * siz"): "one class",
     (
@@ -61,7 +67,10 @@ OTHERS = {
     ("lm/query/regex/characters.py", "expression"): "one class",
     ("lm/safety/grading.py", "'|'.join(refusals[key])"): "ours, in its TOML",
     ("lm/tokenizers/byte_level.py", "splitter"): "of the user's own model",
-    ("profile/ops/recording.py", r"f'{suffix}(\\d?d)?$'"): "a word and two characters",
+    (
+        "profile/ops/recording.py",
+        r"f'({suffixes})(\\d?d|Ce",
+    ): "words, then two characters or one word",
     ("runs/diagnosis/literals.py", "pattern"): "ours are in its TOML; nested repeats are refused",
     ("sparse/cli.py", "pattern"): "classes with one character between them, over an option",
 }

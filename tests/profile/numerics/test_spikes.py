@@ -144,6 +144,19 @@ def test_a_slow_rise_is_dated_by_its_start_however_long_the_plateau_before(
     assert abs(event.step - start) <= 96  # less than a window of 128
 
 
+@pytest.mark.parametrize(
+    ("halved", "slope", "seed"), [(100, 1 / 250, 2), (160, 1 / 250, 0), (300, 1 / 150, 1)]
+)
+def test_a_slow_rise_after_a_descent_is_found(halved: float, slope: float, seed: int) -> None:
+    steps = np.arange(700)
+    noise = 0.04 * np.random.default_rng(seed).standard_normal(len(steps))
+    curve = 1.5 + 3 * 0.5 ** (steps / halved) + noise
+    assert not detect(curve).events
+    (event,) = detect(curve + np.maximum(steps - 350, 0) * slope).events
+    assert event.state == "diverged"
+    assert abs(event.step - 350) <= 96
+
+
 @pytest.mark.parametrize("stretch", [slice(500, None), slice(500, 900, 3)])
 def test_a_stretch_of_nan_is_one_event(stretch: slice) -> None:
     losses = curve("power", 0.03, 1200, 0)

@@ -9,7 +9,7 @@ and not of the descent. Values of a spike are not accepted into the window.
 A rise that is too slow for that window is found against the lowest level so far, where the level is the
 median of the last 128 values:
 
-    level - lowest > max(2 x threshold x scale at the lowest, 10 % of the lowest)
+    level - lowest > max(2 x threshold x least scale of the window before the lowest, 10 % of the lowest)
 
 It began where the level was last the lowest one, up to a 36th of that: on a plateau noise decides which is.
 
@@ -109,8 +109,9 @@ class SpikeDetector:
         self._recent = {name: deque[float](maxlen=window) for name in self._signals}
         # The last step of a level that was the lowest one but for noise; beyond the limit it has risen.
         self._lowest_step, self._limit = 0, math.inf
-        # Levels are taken every quarter of a window: the steps of the last three.
-        self._taken = deque([0], 3)
+        # Levels are taken every quarter of a window: the steps of the last three, and the noise of the last
+        # five, as a window that holds a turn says more than the noise is.
+        self._taken, self._noise = deque([0], 3), deque([math.inf], 5)
 
     def update(
         self,
@@ -154,15 +155,14 @@ class SpikeDetector:
         if self._open is None and not beyond:
             for name in given:
                 self._signals[name].accept(scores[name])
-        return changed or self._returned(step, loss) or self._risen(step, loss, scores["loss"])
+        return changed or self._returned(step, loss) or self._risen(step, loss)
 
     def _returned(self, step: int, loss: float) -> Spike | None:
         """A divergence whose signal is back where it was before."""
         for place, (spike, (signal, level)) in enumerate(self._lost):
             if loss > spike.peak:
                 spike.peak, spike.peak_step = loss, step
-            latest = [*self._recent[signal]][-RECENT:]
-            if _median(np.array(latest)) <= level:
+            if _median(np.array(self._recent[signal])[-RECENT:]) <= level:
                 del self._lost[place]
                 spike.state, spike.end_step = "recovered", step
                 self._lowest_step = step  # a further rise begins after it
@@ -170,17 +170,19 @@ class SpikeDetector:
                 return spike
         return None
 
-    def _risen(self, step: int, loss: float, score: _Score) -> Spike | None:
+    def _risen(self, step: int, loss: float) -> Spike | None:
         """A rise of the level over its minimum that no window has shown."""
         losses = self._recent["loss"]
         if self._open or len(losses) < self.patience or self._seen % (self.patience // 4):
             return None
         self.level = _median(np.array(losses))
         self._taken.append(step)
-        low, high = score.band(self.threshold)
-        if not self.level >= self.lowest and high > low:
+        low, high = self.band
+        if high > low:
+            self._noise.append(high - low)
+        if not self.level >= self.lowest:
             self.lowest = self.level
-            self._limit = self.level + max(2 * (high - low), RISE * abs(self.level))
+            self._limit = self.level + max(2 * min(self._noise), RISE * abs(self.level))
         width = self._limit - self.lowest
         if self.level <= self.lowest + BLUR * width:
             self._lowest_step = self._taken[0]  # the middle of the window
@@ -220,8 +222,8 @@ class SpikeDetector:
         last = self.events[-1] if self.events else None
         if last and paused <= (self.patience if last.state == "diverged" else RECENT):
             # It had only paused, or diverges further.
-            kept = [baseline for spike, baseline in self._lost if spike is last]
-            self._baseline = kept[0] if kept else self._baseline
+            kept = (baseline for spike, baseline in self._lost if spike is last)
+            self._baseline = next(kept, self._baseline)
             self._lost = [each for each in self._lost if each[0] is not last]
             last.state, last.end_step = "nan" if last.state == "nan" else state, None
             self._open = last
