@@ -103,10 +103,11 @@ class Cache:
         size = sum(map(len, regions))
         kept = False
         try:
+            # Before there is a draft: whoever counts the files finds it here or there.
+            path.parent.mkdir(exist_ok=True)
             if self._reserve(draft, size):
                 with draft.open("r+b") as file:
                     file.writelines(regions)
-                path.parent.mkdir(exist_ok=True)
                 draft.replace(path)
                 kept = True
         except OSError:
@@ -210,15 +211,15 @@ class Cache:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """(last use, bytes, path) of all chunks and drafts, longest unused first."""
-        found = []
+        found = {}  # by inode: one that is renamed meanwhile counts once
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 path = Path(folder, name)
                 if name != _LOCK:
                     with suppress(FileNotFoundError):
                         stat = path.stat()
-                        found.append((stat.st_mtime, stat.st_size, path))
-        return sorted(found)
+                        found[stat.st_ino] = (stat.st_mtime, stat.st_size, path)
+        return sorted(found.values())
 
     @contextmanager
     def _alone(self) -> Iterator[int]:
