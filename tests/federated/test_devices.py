@@ -300,3 +300,12 @@ def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     with pytest.raises(InputError) as caught:
         federated.run_config(tmp_path / "c.toml")
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, np.nan])
+def test_photos_of_other_values_are_refused(value: float) -> None:
+    images = np.full((2, 3, 8, 8), 0.5)
+    images[1, 2, 7, 7] = value
+    with pytest.raises(InputError) as refused:
+        federated.capture(images, PLAIN, 0)
+    assert (refused.value.code, refused.value.place) == ("out-of-range", "photos")
