@@ -8,8 +8,6 @@ resume after a crash, and clients that fail change nothing else.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +20,10 @@ from torch.nn.functional import cross_entropy
 
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import check_enough, combine, like, rule_named
+from holdfast.federated.aggregation import check_enough, combine, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
+from holdfast.federated.identity import fingerprint
 from holdfast.federated.limits import check_limits
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
@@ -144,6 +143,14 @@ class _Engine:
         vector = self.model.vector
         named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
         self.clients = {str(n): as_tensors(data, vector, str(n)) for n, data in named.items()}
+        if len(self.clients) < len(named):
+            raise InputError(
+                "two clients have the same name as text",
+                code="invalid-value",
+                place="clients",
+                found=", ".join(map(repr, named)),
+                expected="names that differ",
+            )
         devices = test if isinstance(test, Mapping) else {} if test is None else {"all": test}
         tests = {name: as_tensors(data, vector, name) for name, data in devices.items()}
         self.test = {name: data for name, data in tests.items() if len(data[0])}
@@ -182,10 +189,10 @@ class _Engine:
     def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
         """All rounds that the folder does not have yet."""
         state = RunState(self.model.weights())
-        path, plan = None, ""
+        path, plan = None, {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            path, plan = folder / STATE, self._plan(state)
+            path, plan = folder / STATE, self._plan(ledger)
             if path.exists():
                 state = self._resumed(path, plan, resume)
             if ledger:
@@ -213,7 +220,7 @@ class _Engine:
             )
         return state
 
-    def _resumed(self, path: Path, plan: str, resume: bool) -> RunState:
+    def _resumed(self, path: Path, plan: Mapping[str, str], resume: bool) -> RunState:
         if not resume:
             raise InputError(
                 "a run is in this folder",
@@ -233,29 +240,23 @@ class _Engine:
         keys = {name: simulated_key(seed, name) for name in self.clients}
         self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
 
-    def _plan(self, state: RunState) -> str:
-        """Hash of all that determines a run; only the number of rounds may change."""
-        settings = asdict(replace(self.settings, rounds=0))
-        said = [
-            settings,
-            self.privacy and asdict(self.privacy),
-            self.rule,
-            self.parameters,
-            self.local,
-            list(self.clients),
-            list(self.test),
-            repr(self.model.module),
-            [_identity(getattr(type(m), "forward", None)) for m in self.model.module.modules()],
-            [_identity(function) for function in (self.train, self.loss, self.metric)],
-        ]
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-        own = [] if self.proxy is None else [self.proxy]
-        data = [
-            part for pair in (*self.clients.values(), *self.test.values(), *own) for part in pair
-        ]
-        for array in (*state.weights.values(), *map(as_array, data)):
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        return digest.hexdigest()[:16]
+    def _plan(self, ledger: bool) -> dict[str, str]:
+        """Hashes of all that determines a run; only the number of rounds may change."""
+        parts = {
+            "settings": asdict(replace(self.settings, rounds=0)),
+            "privacy": self.privacy and asdict(self.privacy),
+            "ledger": ledger,
+            "rule": [self.rule, self.parameters, self.local],
+            "clients": self.clients,
+            "test data": self.test,
+            "proxy data": self.proxy,
+            # `train` and `eval` are called before each use.
+            "model": self.model.module.train(),
+            "training function": self.train,
+            "loss": self.loss,
+            "metric": self.metric,
+        }
+        return {name: fingerprint(part) for name, part in parts.items()}
 
     def _round(self, state: RunState, number: int) -> None:
         """One round; the state has its result."""
@@ -269,17 +270,21 @@ class _Engine:
             answer = self._ask(state, number, place, names[place])
             (updates if isinstance(answer, Update) else failures).append(answer)
         # 2. Aggregate what can be used; too few updates leave the weights as they are.
-        usable, excluded = screen(state.weights, updates, self.settings.largest_norm)
+        usable, excluded = screen(
+            state.weights, updates, self.settings.largest_norm, self.model.others
+        )
         before, skipped = state.weights, ""
         try:
             if self.privacy is None:
-                state.weights, state.rule = combine(
+                result, state.rule = combine(
                     self.rule, before, usable, state.rule, self.parameters, self.model.others
                 )
+                # A mean of equal numbers may differ from them in the last bit.
+                state.weights = {**result, **{name: before[name] for name in self.model.frozen}}
             else:
                 state.weights = self._secure(self.privacy, before, usable, number)
         except InputError as error:
-            if error.code != "too-few-updates":
+            if error.code not in ("too-few-updates", "not-finite"):
                 raise
             skipped = f"{error.found}, expected {error.expected}"
         for update in usable:
@@ -313,7 +318,7 @@ class _Engine:
         """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
         if self.privacy is None:
             return update.nbytes
-        return 8 * self.privacy.servers * sum(array.size for array in update.weights.values())
+        return 8 * self.privacy.servers * len(self.model.vector)
 
     def _secure(
         self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
@@ -321,15 +326,17 @@ class _Engine:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 
-        def flat(weights: Weights) -> Array:
-            return np.concatenate([weights[name].ravel() for name in before]).astype(np.float64)
+        def trained(weights: Weights) -> Array:
+            self.model.load(weights)
+            return as_array(self.model.vector).astype(np.float64)
 
-        start = flat(before)
-        steps = {update.client: flat(update.weights) - start for update in usable}
+        steps = {update.client: trained(update.weights) for update in usable}
+        start = trained(before)
+        steps = {client: vector - start for client, vector in steps.items()}
         mean, _ = secure_mean(steps, privacy, (self.settings.seed, _PRIVACY, number))
-        ends = np.cumsum([array.size for array in before.values()])[:-1]
-        parts = zip(before.items(), np.split(start + mean, ends), strict=True)
-        return {name: like(part.reshape(array.shape), array) for (name, array), part in parts}
+        # Whatever is not trained stays as it is.
+        self.model.vector.copy_(torch.from_numpy(start + mean))
+        return self.model.weights()
 
     def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
         """The update of one client, or why there is none."""
@@ -375,17 +382,6 @@ class _Engine:
         self.model.load(state.weights)
         module = self.model.module
         return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
-
-
-def _identity(function: Any) -> list[str]:
-    """What tells a function from others: its name, and its instructions, since lambdas share a name."""
-    named = function if hasattr(function, "__qualname__") else type(function)
-    text = [named.__module__, named.__qualname__]
-    if (code := getattr(function, "__code__", None)) is not None:
-        # Of constants those alone whose text is the same in every process.
-        constants = [str(each) for each in code.co_consts if isinstance(each, (int, float, str))]
-        text += [code.co_code.hex(), *code.co_names, *constants]
-    return text
 
 
 def check_settings(settings: Settings) -> None:
