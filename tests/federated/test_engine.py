@@ -492,6 +492,7 @@ print(fingerprint([functools.partial(loss, options=(0.5, names)), nn.Linear(2, 2
 """
 
 
+@pytest.mark.full
 def test_a_function_is_the_same_in_every_process() -> None:
     seen = {
         subprocess.run(
