@@ -103,13 +103,14 @@ def test_five_minutes_become_hours(tmp_path: Path) -> None:
     assert signal.values[:2] == pytest.approx(expected)
     assert np.isnan(signal.values[2])
     # One sample of an hour is not the hour; a length of a sample that is none is refused.
-    for period, code in ((300, "no-data"), ("soon", "invalid-value"), (None, ""), (0, "no-data")):
+    refused = {"soon": "row 0"} | dict.fromkeys((0, -300, "-1e9"), "meta.data_point_period_seconds")
+    for period in (300, None, *refused):
         meta["data_point_period_seconds"] = period
         path = written(tmp_path, "w.json", json.dumps({"data": data[:1], "meta": meta}))
-        if code == "invalid-value":
-            assert refusal(path).place == "row 0"
+        if period in refused:
+            assert (refusal(path).code, refusal(path).place) == ("invalid-value", refused[period])
         else:
-            assert read_signal(path).missing == (code == "no-data")
+            assert read_signal(path).missing == (period == 300)
 
 
 def test_electricity_maps(tmp_path: Path) -> None:
@@ -285,6 +286,27 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
         "unknown-name",
         "Tide",
     )
+
+
+def test_a_balance_row_with_a_fuel_and_its_split_counts_it_once(tmp_path: Path) -> None:
+    sources = {
+        "Wind": (40, 40, 40),
+        "Wind with Integrated Battery Storage": (15, "", ""),
+        "Wind without Integrated Battery Storage": (30, "", 25),
+        "Hydropower and Pumped Storage": (70, 70, ""),
+        "Hydropower Excluding Pumped Storage": (60, "", 60),
+        "Pumped Storage": (20, "", ""),
+        "Natural Gas": (100, 100, 100),
+    }
+    names = [f"Net Generation (MW) from {name}" for name in sources]
+    lines = [",".join(["Balancing Authority", "UTC Time at End of Hour", *names])]
+    for n in range(3):
+        cells = [f"{row[n]}" for row in sources.values()]
+        lines.append(",".join(["CISO", f"07/01/2024 {n + 1}:00:00 AM", *cells]))
+    path = written(tmp_path, "balance.csv", "\n".join(lines) + "\n")
+    mixes = ((45, 80), (40, 70), (25, 60))
+    expected = [(w * 11 + h * 24 + 100 * 490) / (w + h + 100) for w, h in mixes]
+    assert read_signal(path).values == pytest.approx(expected)
 
 
 def test_what_is_no_answer_of_watttime(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class Layout:
         values: columns of the value; the first that has one in a row counts.
         generation: columns of MW; their group 1 is the fuel.
         fuels: such a fuel -> fuel code, or "" for storage.
+        split: such a fuel -> fuels into which newer rows split it.
         zone_in_name: group 1 is the zone, in the name of the file.
         facts: what the format says of all its files: kind, basis, scope, zone, clock.
         stated: columns that say more of these, the same in every row.
@@ -84,6 +85,7 @@ class Layout:
     values: Sequence[str] = ()
     generation: str = ""
     fuels: Mapping[str, str] = field(default_factory=dict)
+    split: Mapping[str, str] = field(default_factory=dict)
     zone_in_name: str = "()"
     facts: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
@@ -291,8 +293,11 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         raise refused("duplicate time", "duplicate", path, place, when)
     step_s = layout.step_s
     if layout.step and layout.step in records.columns:
-        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
-        step_s = int(np.clip(stated, 1, HOUR_S))
+        stated = records.numbers(layout.step)[0]
+        if stated <= 0:
+            problem, found = "not a span of time", f"{stated:g}"
+            raise refused(problem, "invalid-value", path, layout.step, found, "seconds, above 0")
+        step_s = int(np.clip(np.nan_to_num(stated, nan=HOUR_S), 1, HOUR_S))
     if len(unique) > 1:  # samples of five minutes are averaged
         step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
     hourly, start = _hourly(times, values, step_s)
@@ -351,7 +356,7 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
 
 def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
     """Intensities of a fuel mix, and notes."""
-    parts: dict[str, list[FloatArray]] = {}
+    by_fuel: dict[str, FloatArray] = {}
     for column in _matching(records.columns, layout.generation):
         mw, fuel = np.array(records.numbers(column)), re.sub(layout.generation, r"\1", column)
         # Adjusted values, where there are any, are EIA's correction of the reported ones.
@@ -362,6 +367,13 @@ def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
         if fuel not in layout.fuels:
             problem, expected = "unknown fuel", ", ".join(layout.fuels)
             raise refused(problem, "unknown-name", records.path, column, fuel, expected)
+        by_fuel[fuel] = mw
+    for whole, split in layout.split.items():  # a row with both counts once
+        for fuel in set(by_fuel) if whole in by_fuel else ():
+            if re.fullmatch(split, fuel):
+                by_fuel[whole] = np.where(np.isnan(by_fuel[fuel]), by_fuel[whole], np.nan)
+    parts: dict[str, list[FloatArray]] = {}
+    for fuel, mw in by_fuel.items():
         # A fuel that a zone does not have is empty in every row, and no gap.
         if not np.isnan(mw).all() or len(mw) == 1:
             parts.setdefault(layout.fuels[fuel], []).append(mw)
