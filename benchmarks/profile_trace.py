@@ -410,8 +410,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "notes": [
             f"CPU: means of {options.passes} passes, one thread, load after: {os.getloadavg()[0]:.1f}. "
             "There is no GPU here: traces of one are other people's. 0: the tool says nothing of the "
-            "operator; unknown: its formula failed. MFLOP: all arithmetic that a tool counts; torch.profiler counts products, sums and "
-            "differences.",
+            "operator; unknown: its formula failed. MFLOP: all arithmetic that a tool counts; "
+            "torch.profiler counts products, sums and differences.",
             "holdfast has the time of an operator with all that runs inside it, torch.profiler's column "
             "that of the operator alone. TraceLens has the time of kernels alone; on traces of a CPU its "
             "FLOPs and bytes are those of the outermost operators that it has a model for.",

@@ -248,6 +248,24 @@ def test_entsoe_prices(tmp_path: Path) -> None:
     assert read_signal(table).values.tolist() == [-5]
 
 
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("EUR/MWh", 1), ("USD/kWh", 1000), ("€/kWh", 1000), ("ct/kWh", 0), ("EUR", 0), ("", 0)],
+)
+def test_units_of_prices(unit: str, factor: float, tmp_path: Path) -> None:
+    row = ("2024-02-01T00:00Z", 0.25)
+    files = [written(tmp_path, "p.csv", typed(row, unit=unit, kind="price"))]
+    for form in ("[{}]", "({})"):
+        text = f"MTU (UTC),Day-ahead Price {form.format(unit)}\n01.02.2024 00:00,0.25\n"
+        files.append(written(tmp_path, f"{len(files)}.csv", text))
+    for path in files:
+        if factor:
+            found = read_signal(path)
+            assert (found.values.tolist(), found.unit) == ([0.25 * factor], f"{unit[:-4]}/MWh")
+        else:
+            assert (refusal(path).code, refusal(path).place) == ("invalid-value", "unit")
+
+
 def test_eia_balance_file(tmp_path: Path) -> None:
     rows = 'CISO,01/01/2024 1:00:00 AM,100,"1,000",,50\nCISO,01/01/2024 2:00:00 AM,100,1000,,150\n'
     signal = read_signal(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))

@@ -301,10 +301,8 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
     if len(unique) > 1:  # samples of five minutes are averaged
         step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
     hourly, start = _hourly(times, values, step_s)
-    kind, unit = KINDS[facts["kind"]], facts["unit"]
-    factor = 1.0
-    if kind != "price":
-        factor, unit = _grams_per_kwh(path, unit or "gCO2/kWh"), "gCO2/kWh"
+    kind = KINDS[facts["kind"]]
+    factor, unit = _standard(path, facts["unit"], kind)
     typed = (kind, facts["zone"] or zone, unit, facts["basis"], facts["scope"])
     return Signal(hourly * factor, start, *typed, str(path), tuple(notes))
 
@@ -346,8 +344,9 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
             filled = int((np.isnan(values) & ~np.isnan(others)).sum())
             values = np.where(np.isnan(values), others, values)
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
-        # A price has its unit in the name of its column.
-        facts["unit"] = facts["unit"] or names[0].partition("[")[2].rstrip("]")
+        # A price has its unit in the name of its column, such as [EUR/MWh].
+        said = re.findall(r"[\[(]([^/()]+/\w+)[\])]", names[0])
+        facts["unit"] = facts["unit"] or "".join(said)
     for name in _matching(records.columns, ESTIMATED):
         rows = sum(cell.lower() == "true" for cell in records.column(name))
         notes += [f"{counted(rows, 'value')} estimated by {layout.name}."] if rows else []
@@ -470,11 +469,19 @@ def instants(
     return np.array(found, np.int64)
 
 
-def _grams_per_kwh(path: Path, unit: str) -> float:
-    """The factor by which values are converted to gCO2/kWh."""
-    mass, _, energy = unit.lower().replace("₂", "2").replace("_per_", "/").partition("/")
-    mass, energy = re.sub(r"[\s_]|co2(eq?)?", "", mass), energy.strip()
-    if mass not in MASSES or energy not in ENERGIES:
-        expected = "such as gCO2/kWh, kg/MWh, lb/MWh"
-        raise refused("unknown unit", "invalid-value", path, "unit", unit, expected)
-    return MASSES[mass] / ENERGIES[energy]
+def _standard(path: Path, unit: str, kind: Kind) -> tuple[float, str]:
+    """The factor by which values are converted to gCO2/kWh, of prices to money/MWh; that unit."""
+    amount, _, energy = unit.replace("₂", "2").replace("_per_", "/").partition("/")
+    amount, kwh = amount.strip(), ENERGIES.get(energy.strip().lower())
+    if kind == "price":  # cents of which currency, nobody says
+        money = re.fullmatch("[A-Z]{3}|[€$£¥]", amount)
+        factor, standard, expected = (1e3 if money else None), f"{amount}/MWh", "EUR/MWh, USD/kWh"
+    else:
+        mass = re.sub(r"[\s_]|co2(eq?)?", "", amount.lower())
+        factor, standard, expected = MASSES.get(mass), "gCO2/kWh", "gCO2/kWh, kg/MWh, lb/MWh"
+        if not unit:
+            return 1.0, standard
+    if factor is None or kwh is None:
+        about = (path, "unit", unit, f"such as {expected}")
+        raise refused("unknown unit", "invalid-value", *about)
+    return factor / kwh, standard
