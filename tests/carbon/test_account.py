@@ -151,7 +151,7 @@ def test_tasks_of_an_array_are_not_the_array(tmp_path: Path) -> None:
 
 def test_attempts_of_a_job_take_their_energies_in_order() -> None:
     start = np.array([300.0, 100.0, 200.0, 50.0])
-    stop, jobs = start + [10, 20, 30, 10], ["7", "7", "8", "8"]
+    stop, jobs = start + 10.0, ["7", "7", "8", "8"]
     found = matched({"7": [1.0, 2.0], "8": [5.0]}, jobs, start, stop)
     assert found == pytest.approx([2.0, 1.0, 5.0, np.nan], nan_ok=True)
 

@@ -26,7 +26,7 @@ MOST_KWH = 1e9
 
 
 def read_energies(path: str | Path) -> tuple[dict[str, list[float]], str, bool]:
-    """Job -> kWh of each of its attempts, in the file's order; which id that is; whether one is a whole job.
+    """Job -> kWh of each of its attempts, in the file's order; which id that is; whether one row is all.
 
     sacct prints a job's steps after it, and each measures whole nodes over its own time: the largest
     of a job's rows is that of the job. An energy of zero is one that nothing measured. The file has
@@ -72,7 +72,7 @@ def matched(
         jobs: [N] ids.
         start: [N] seconds.
         stop: [N] seconds.
-        whole: a job that the file has once shares it among its attempts by their time; else that is its last.
+        whole: all attempts of a job that the file has once share it by their time; else it is the last's.
     """
     kwh = np.full(len(jobs), np.nan)
     attempts: dict[str, list[int]] = {}
