@@ -91,7 +91,7 @@ def _read(path: Path) -> Hardware:
     for dtype in given.peaks:
         choice(dtype, TYPES, "type", "peaks")
     others = ("bandwidth", "memory_bytes", "vector_peak")
-    for name, value in (given.peaks | {each: getattr(given, each) for each in others}).items():
+    for name, value in {**given.peaks, **{each: getattr(given, each) for each in others}}.items():
         if not value > 0:
             raise refused(
                 f"invalid {name}", "out-of-range", name, value, "a positive number", path=path
