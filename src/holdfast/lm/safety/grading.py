@@ -177,8 +177,8 @@ def _chances(
     """How probable counts make each grade, the worst first, at best and at worst: shape (2, grades)."""
     edges = rules.edges(reference)
     places = rules.places((edges[:-1] + edges[1:]) / 2, reference)
-    is_grade = places[:, None] == np.arange(len(rules.grades))
-    chances: FloatArray = share_masses(unsafe, items, effective, edges) @ is_grade
+    masses = share_masses(unsafe, items, effective, edges)
+    chances: FloatArray = masses @ (places[:, None] == np.arange(len(rules.grades)))
     return chances
 
 

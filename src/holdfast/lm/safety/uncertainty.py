@@ -110,8 +110,8 @@ def share_masses(unsafe: float, items: float, effective: float, edges: FloatArra
         Shape (2, e - 1).
     """
     x, n = unsafe * effective, items * effective
-    first, second = [[max(x, _NONE)], [x + 1]], [[n - x + 1], [max(n - x, _NONE)]]
-    masses: FloatArray = np.diff(np.float64(betainc(first, second, edges)))
+    safe = [[n - x + 1], [max(n - x, _NONE)]]
+    masses: FloatArray = np.diff(np.float64(betainc([[max(x, _NONE)], [x + 1]], safe, edges)))
     return masses
 
 
