@@ -10,13 +10,13 @@ from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.planning.filters import Condition
 from holdfast.data.croissant.planning.structs import nested
 from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.columns import Column
 
 if TYPE_CHECKING:
     import duckdb
 
 _MANY = 400
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _FLOATS = ("FLOAT", "DOUBLE")
 _QUOTED_OR_END = re.compile(r"""'[^']*'|"[^"]*"|\n""")
 
@@ -50,7 +50,7 @@ def equal(left: Column, right: Column) -> str:
         return f"{_read_as(left.sql, other)} = {second}"
     if other == "VARCHAR":
         return f"{first} = {_read_as(right.sql, one)}"
-    numbers = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), *_FLOATS)
+    numbers = (*INTEGERS, *_FLOATS)
     if one in numbers and other in numbers:
         if (one in _FLOATS) == (other in _FLOATS):
             return f"{first} = {second}"
@@ -71,7 +71,7 @@ def comparable(sql: str, kind: str) -> str:
 
 
 def _read_as(sql: str, kind: str) -> str:
-    if kind.removeprefix("U") in _INTEGERS:  # a cast would round 1.5
+    if kind in INTEGERS:  # a cast would round 1.5
         return (
             f"CASE WHEN regexp_full_match({sql}, '[+-]?[0-9]+') THEN TRY_CAST({sql} AS {kind}) END"
         )

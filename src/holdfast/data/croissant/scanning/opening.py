@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from holdfast.data.croissant.archives.inflating import compression_of
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
@@ -23,8 +24,6 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_UNREADABLE = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _UNPACKED_FIRST = (".bz2", ".xz")
 _LFS = b"version https://git-lfs"
 MALFORMED = re.compile(
@@ -163,19 +162,17 @@ def compression(path: Path, member: Member) -> str:
             expected="the file itself",
             remedy="run `git lfs pull` in the repository",
         )
-    for magic, name in _UNREADABLE.items():
-        if head.startswith(magic):
-            raise InputError(
-                f"{member.fullpath} cannot be read as it is packed",
-                code="unsupported",
-                path=path,
-                found=name,
-                expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
-                remedy="describe the file as contained in an archive"
-                if name == "zip"
-                else "pack it with gzip",
-            )
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "none")
+    name = "zip" if head.startswith(b"PK\x03\x04") else compression_of(head) or "none"
+    if name in ("bzip2", "xz", "zip"):
+        raise InputError(
+            f"{member.fullpath} cannot be read as it is packed",
+            code="unsupported",
+            path=path,
+            found=name,
+            expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
+            remedy="describe the file as contained in an archive, or pack it with gzip",
+        )
+    return name
 
 
 @contextmanager
