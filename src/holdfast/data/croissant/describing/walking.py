@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from holdfast.data.croissant.describing.description import Note
 from holdfast.data.croissant.describing.places import Kind, Place
 from holdfast.data.croissant.document.charsets import checked_charset
-from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
+from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata, Source
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.local_files import LocalFolder, is_description
 from holdfast.data.croissant.files.members import Member
@@ -179,7 +179,7 @@ class Files(AbstractContextManager["Files"]):
                 FileSet(
                     at="",
                     id=f"in {place.path}",
-                    contained_in=(Container(at="", target=place.path),),
+                    contained_in=(Source(at="", target=place.path),),
                     includes=("*",),
                 )
                 for place in archives
