@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 _UNPACKED_FIRST = (".bz2", ".xz")
 _LFS = b"version https://git-lfs"
-MALFORMED = re.compile(
-    r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
+_MALFORMED = re.compile(
+    r'in file "(.*?)",? (at byte \d+ )?in (?:(line)|record/(value)) (\d+): (.*)'
 )
-"""What DuckDB says of JSON that it cannot read."""
 _NO_UTF8 = re.compile("(?i)invalid (?:unicode|utf-?8)|not utf-8")
 _COMPARED = 1000
 """Names that are compared with one that is not there; more would take seconds."""
@@ -213,15 +212,25 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
             str(engine_path(path)): part.fullpath
             for path, part in zip(opening.paths, opening.members, strict=True)
         }
-        bad = MALFORMED.search(str(error))
+        first = str(error).strip().splitlines()[0]
+        path, place, reason = malformed(str(error)) or ("", None, first)
         raise InputError(
             f"the files of resource {opening.resource!r} cannot be read as {what}",
             code="unreadable",
-            path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
-            place=bad["place"] if bad else None,
-            found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],
+            path=local.get(path, opening.members[0].fullpath),
+            place=place,
+            found=reason,
             remedy="see whether encodingFormat names what the files hold",
         ) from error
+
+
+def malformed(said: str) -> tuple[str, str, str] | None:
+    """File, place and reason, where DuckDB says that it cannot read JSON."""
+    if bad := _MALFORMED.search(said):
+        path, byte, line, value, number, reason = bad.groups()
+        # Where a byte is named, DuckDB has counted the line (or value) that it could not parse already.
+        return path, f"{line or value} {int(number) - (byte is not None)}", reason.strip()
+    return None
 
 
 def invalid_text(said: str, paths: Sequence[Path], members: Sequence[Member]) -> InputError | None:
