@@ -307,3 +307,12 @@ def test_errors_name_the_line_of_json(tmp_path: Path, bad: str, before: int) -> 
     with pytest.raises(InputError) as caught:
         list(Dataset(description).records("r"))
     assert (caught.value.place or "").partition(",")[0] == f"line {before + 1}"
+
+
+def test_an_empty_list_at_a_path_is_not_lost(tmp_path: Path) -> None:
+    rows = [{"id": 1, "m": {"x": 1, "tags": ["a"]}}, {"id": 2, "m": {"x": 2, "tags": []}}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    description = describe(tmp_path).write()
+    assert "CR913" not in codes(description)
+    loaded = [row["a/m"]["a/m/tags"] for row in Dataset(description).records("a")]
+    assert loaded == [["a"], []]

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import duckdb
 
 from holdfast.data.croissant.describing.querying import in_turn, stacked
+from holdfast.data.croissant.scanning.casting import NULL_WORDS
 from holdfast.data.croissant.scanning.delimited import first_row, unique_names
 from holdfast.data.croissant.scanning.opening import Opening, compression, unpacked
 
 _HEAD = 1 << 20  # bytes that the names must end in; so it is where tables are loaded
 _ROWS = 50  # that a separator must part alike
 _TRIED = {"text/csv": ",;\t|", "text/tab-separated-values": "\t,;|"}
-_WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan")
+_WORDS = NULL_WORDS[1:]  # empty text is no value in any case
 _SAMPLE = 200  # rows that rule out most types of most columns before all rows are looked at
 
 _TIMES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"

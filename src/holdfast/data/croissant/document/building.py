@@ -32,7 +32,7 @@ _CONFORMS = pattern(r"https?://(?:www\.)?mlcommons\.org/croissant/(\d+)\.(\d+)/?
 _ATTRIBUTES = frozenset(
     (
         *("sc:name", "sc:description", "sc:url", "sc:license", "sc:creator", "sc:publisher"),
-        *("sc:keywords", "sc:datePublished", "sc:dateModified", "sc:version", "sc:sameAs"),
+        *("sc:keywords", "sc:datePublished", "sc:dateModified", "sc:version"),
         *("sc:distribution", "cr:citeAs", "cr:isLiveDataset", "cr:recordSet", "dct:conformsTo"),
     )
 )
@@ -67,7 +67,6 @@ def build(document: Document) -> Metadata:
         dataset_version=loose_text(dataset, "sc:version"),
         cite_as=text(dataset, "cr:citeAs"),
         is_live=flag(dataset, "cr:isLiveDataset"),
-        same_as=texts(dataset, "sc:sameAs"),
         file_objects=tuple(
             _file_object(thing, identities) for thing, many in resources if not many
         ),
@@ -133,7 +132,6 @@ def _file_object(thing: Thing, identities: Identities) -> FileObject:
         content_size=loose_text(thing, "sc:contentSize"),
         sha256=text(thing, "sc:sha256"),
         md5=text(thing, "cr:md5"),
-        same_as=texts(thing, "sc:sameAs"),
     )
 
 

@@ -127,7 +127,6 @@ class FileObject(Resource):
     content_size: str | None = None  # as written, such as "117743 B"
     sha256: str | None = None
     md5: str | None = None
-    same_as: tuple[str, ...] = ()
 
     @property
     def is_repository(self) -> bool:
@@ -260,7 +259,6 @@ class Metadata(Node):
     dataset_version: str | None = None
     cite_as: str | None = None
     is_live: bool = False
-    same_as: tuple[str, ...] = ()
     file_objects: tuple[FileObject, ...] = ()
     file_sets: tuple[FileSet, ...] = ()
     record_sets: tuple[RecordSet, ...] = ()

@@ -233,9 +233,9 @@ class LazyTable(ABC):
         Raises:
             MissingExtraError: torch is not installed.
         """
-        from holdfast.data.croissant.loading.torch_output import batches_for_torch
+        from holdfast.data.croissant.loading.torch_output import TorchBatches
 
-        return batches_for_torch(self, batch_size, decode)
+        return TorchBatches(self, batch_size, decode)
 
     def to_hf(self, *, streaming: bool = False) -> datasets.Dataset | datasets.IterableDataset:
         """The records as a `datasets.Dataset`, or an IterableDataset if `streaming`.

@@ -57,7 +57,7 @@ def equal(left: Column, right: Column) -> str:
         # As DOUBLE, in which DuckDB compares them, integers from 2**53 on would be rounded.
         whole = (f"TRY_CAST({value} AS HUGEINT)" for value in (first, second))
         return f"({first} = {second} AND {' = '.join(whole)})"
-    if _is_time(one) and _is_time(other):
+    if all(kind.startswith(("DATE", "TIMESTAMP")) for kind in (one, other)):
         return f"{first} = {second}"
     return f"CAST({left.sql} AS VARCHAR) = CAST({right.sql} AS VARCHAR)"
 
@@ -76,10 +76,6 @@ def _read_as(sql: str, kind: str) -> str:
             f"CASE WHEN regexp_full_match({sql}, '[+-]?[0-9]+') THEN TRY_CAST({sql} AS {kind}) END"
         )
     return comparable(f"TRY_CAST({sql} AS {kind})", kind)
-
-
-def _is_time(kind: str) -> bool:
-    return kind.startswith(("DATE", "TIMESTAMP"))
 
 
 def expect_columns(
