@@ -85,7 +85,7 @@ class RunStrategy(Strategy):
             tests,
             rule,
             config.training,
-            self._answer,
+            train=None,
             loss=cross_entropy,
             metric=accuracy,
             privacy=None,
@@ -93,6 +93,8 @@ class RunStrategy(Strategy):
             parameters=parameters,
         )
         self.state = self.engine.begin(self.folder, resume, ledger=False)
+        # After the state was compared: answers are no setting of the run.
+        self.engine.train = self._answer
 
     @property
     def rounds_left(self) -> int:
