@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 UNATTRIBUTED = "unattributed"
 
-LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
+LONGEST_LAG_S = 14 * 3600
+LAG_STEP_S = 1800
 LEAST_MATCHES = 3  # Fewer failures with a check at a lag prove nothing
 
 # Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only
@@ -87,11 +88,13 @@ class Attribution(Answer):
 
     def figures(self) -> list[Figure]:
         """Attempts as bars, and the checks near their ends as ticks; none if nothing ran."""
-        bars, ticks = [], []
+        bars = []
+        ticks = []
         for row in self.attempts[-MOST_DRAWN:]:
             if row["start"] is None:
                 continue
-            begin, end = _time(row["start"]), _time(row["end"]) or moment(self.end_s)
+            begin = _time(row["start"])
+            end = _time(row["end"]) or moment(self.end_s)
             assert begin is not None
             end = max(begin, end)
             span = {"attempt": row["attempt"], "start": begin, "end": end, "state": row["state"]}
@@ -107,20 +110,32 @@ class Attribution(Answer):
         # An axis that shows hours only names the day.
         days = {f"{bar[end]:%Y-%m-%d}" for bar in bars for end in ("start", "end")}
         zone = f"{days.pop()}, UTC" if len(days) == 1 else "UTC"
-        columns = ("attempt", "start", "end", "state")
-        look: dict[str, Any] = {"marks": ticks, "lane_title": "Attempt", "zone": zone}
-        return [figures.timeline(bars, *columns, legend, **look)]
+        return [
+            figures.timeline(
+                bars,
+                "attempt",
+                "start",
+                "end",
+                "state",
+                legend,
+                marks=ticks,
+                lane_title="Attempt",
+                zone=zone,
+            )
+        ]
 
     def _attempt_table(self) -> Table:
         from ClusterShell.NodeSet import NodeSet
 
         rows = []
         for row in self.attempts:
-            start, end = _time(row["start"]), _time(row["end"])
+            start = _time(row["start"])
+            end = _time(row["end"])
             causes = row["causes"]
             likeliest = "unattributed" if row["infrastructure"] else ""
             if causes:
-                first, more = causes[0], len(causes) - 1
+                first = causes[0]
+                more = len(causes) - 1
                 likeliest = f"{first['symptom']}: {first['check']} on {first['node']} at "
                 likeliest += f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
             ran = duration((end - start).total_seconds()) if start and end else ""
@@ -128,12 +143,13 @@ class Attribution(Answer):
             names = {"nodes": str(NodeSet.fromlist(row["nodes"])), "count": len(row["nodes"])}
             times = {"start": start, "end": end, "ran": ran}
             rows.append({**row, **times, **names, "failed": failed, "cause": likeliest})
-        caption = (
-            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
-            "the names of all nodes."
-        )
         data = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-        return table(data, "attempt state end ran count failed cause", caption)
+        return table(
+            data,
+            "attempt state end ran count failed cause",
+            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
+            "the names of all nodes.",
+        )
 
     def _cause_table(self) -> Table:
         """Every check that explains an end, ranked."""
@@ -142,10 +158,13 @@ class Attribution(Answer):
             for row in self.attempts
             for n, cause in enumerate(row["causes"], start=1)
         ]
-        caption = "One row per check near the end of a failed attempt, the likeliest cause first."
-        empty = "No check fired near the end of a failed attempt."
-        shown = "attempt rank symptom check node offset_s severity domains"
-        return table(rows, shown, caption, empty, detail=True)
+        return table(
+            rows,
+            "attempt rank symptom check node offset_s severity domains",
+            "One row per check near the end of a failed attempt, the likeliest cause first.",
+            "No check fired near the end of a failed attempt.",
+            detail=True,
+        )
 
 
 def _time(text: str | None) -> datetime | None:
@@ -184,23 +203,30 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         f"FROM {mine} ORDER BY attempt, key"
     )
     if not attempts:
-        problem, path = f"job not found: {job_id!r}", log.store.path
-        expected = "a job id as sacct prints it, for example 93, 306_4 or 98+1"
-        remedy = "check the id, and that the window (--since) covers the job"
-        raise InputError(problem, code="no-match", path=path, expected=expected, remedy=remedy)
+        raise InputError(
+            f"job not found: {job_id!r}",
+            code="no-match",
+            path=log.store.path,
+            expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
+            remedy="check the id, and that the window (--since) covers the job",
+        )
     keys = literal([row["key"] for row in attempts])
     causes: dict[int, list[dict[str, Any]]] = {}
     for cause in log.rows(
         f"""SELECT key, "check", node, offset_s, severity, label AS symptom, domains
         FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"""
     ):
-        offset_s, domains = round(cause["offset_s"], 3), cause["domains"].split(",")
+        offset_s = round(cause["offset_s"], 3)
+        domains = cause["domains"].split(",")
         own = causes.setdefault(cause.pop("key"), [])
         own.append({**cause, "offset_s": offset_s, "domains": domains})
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
-    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {mine} AS mine)"
-    named = log.rows(_evident_nodes(log, mine, each_node))
+    named = log.rows(
+        _evident_nodes(
+            log, mine, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {mine} AS mine)"
+        )
+    )
     explained = [
         {
             **{name: row[name] for name in ("attempt", "state", "gpus", "recovered")},
@@ -258,7 +284,8 @@ def ranked_causes(log: FleetLog) -> str:
 
 
 def _rank_causes(log: FleetLog) -> str:
-    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    before = log.assumptions.check_before_s
+    after = log.assumptions.check_after_s
     width = max(1.0, before + after)
     fired = bucket("time_s", width)
     # A check that repeats is one sign: the firing nearest to the end. Across nodes the sign nearest to
@@ -386,15 +413,17 @@ def _requeued_by_node(log: FleetLog) -> str:
     requeued = log.view(
         "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
     )
-    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
-    named = _evident_nodes(log, requeued, each_node)
+    named = _evident_nodes(
+        log, requeued, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+    )
     return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
 
 
 def _failed_ends(log: FleetLog) -> str:
     """One row per (failed attempt, node): key, state, stop_s, node."""
-    ends = f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
-    return log.keep("failed_ends", ends)
+    return log.keep(
+        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+    )
 
 
 def _failed_evident(log: FleetLog) -> str:
@@ -483,7 +512,8 @@ def _clock_lag(log: FleetLog) -> ClockLag | None:
     order = np.argsort(stops)
     stops = stops[order]
     every, attempt = np.unique(ends["key"].to_numpy()[order], return_inverse=True)
-    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    before = log.assumptions.check_before_s
+    after = log.assumptions.check_after_s
     lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)
 
     def matched(lag: int) -> int:

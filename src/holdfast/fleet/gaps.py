@@ -51,8 +51,9 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         counts = {"matched": f"{lag.matched:,}", "now": f"{lag.matched_now:,}"}
         counts["failures"] = counted(lag.failures, "failure")
         when = "earlier" if hours > 0 else "later"
-        zone = f"{hours:+g}{example}"
-        yield gap("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
+        yield gap(
+            "clocks", away=f"{abs(hours):g} h", when=when, zone=f"{hours:+g}{example}", **counts
+        )
     elif unsure_zone(log):
         yield gap("zone")
     if log.unplaced:
@@ -116,8 +117,11 @@ def why_blind(log: FleetLog) -> str:
     lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
     if not names_ends(log):
         return f"its scheduler has no state for a failed node, and there are {lacks}"
-    silent = f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
-    return silent if failed else ""
+    return (
+        f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
+        if failed
+        else ""
+    )
 
 
 def watched_failures(log: FleetLog) -> int:

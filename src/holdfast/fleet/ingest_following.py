@@ -75,11 +75,13 @@ class Follower:
         if is_new := not (self.store / MANIFEST).exists():
             self._done.clear()
         changed = [path for path, state in self._seen.items() if state != self._done.get(path)]
-        committed, rows = False, 0
+        committed = False
+        rows = 0
         if changed or is_new:
             with writing(self.store) as old:
                 new = self._read(old, changed, before)
-                committed, rows = new is not old, _rows(new) - _rows(old)
+                committed = new is not old
+                rows = _rows(new) - _rows(old)
         return Look(rows, self._troubles(), committed)
 
     def _states(self) -> dict[Path, State]:
@@ -102,7 +104,8 @@ class Follower:
     def _troubles(self) -> dict[str, str]:
         found = {str(path): text for path, text in self._problems.items()}
         for entry in _entries(existing_store(self.store)):
-            every, rejected = entry["rows"] + entry["steps"] + entry["rejected"], entry["rejected"]
+            every = entry["rows"] + entry["steps"] + entry["rejected"]
+            rejected = entry["rejected"]
             if entry.get("watched") and rejected > MOST_REJECTED * every:
                 text = f"{rejected:,} of {every:,} records could not be used"
                 found.setdefault(entry["path"], text)

@@ -105,7 +105,8 @@ def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table)
     Returns:
         the attempts with state, nodes, failed node and end by the evidence.
     """
-    rows, owners = lost.to_pylist(), _by_submission(jobs)
+    rows = lost.to_pylist()
+    owners = _by_submission(jobs)
     down = [
         row
         for row in outages.select(["cluster", "node", "start_s", "state"]).to_pylist()

@@ -227,7 +227,7 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
     """
     raw = flat(attempts["job_id_raw"])
     moment = pc.coalesce(attempts["submit_s"], attempts["start_s"], attempts["end_s"])
-    named = pc.if_else(pc.is_null(raw), flat(attempts["job_id"]), pa.scalar(None, pa.string()))
+    named = pc.if_else(pc.is_null(raw), flat(attempts["job_id"]), None)
     columns = [flat(attempts["cluster"]), raw, moment, flat(attempts["recovered"])]
     if raw.null_count:
         columns.append(named)
@@ -237,7 +237,8 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
 
 def _seen_nodes(attempts: pa.Table) -> pa.Table:
     """Nodes of these attempts and the most GPUs that one attempt had on each."""
-    nodes, cluster = whole(attempts["nodes"]), coded(attempts["cluster"])
+    nodes = whole(attempts["nodes"])
+    cluster = coded(attempts["cluster"])
     count = pc.list_value_length(nodes)
     gpus = flat(attempts["gpus"])
     each = pc.divide(pc.add(gpus, pc.subtract(count, 1)), pc.max_element_wise(count, 1))

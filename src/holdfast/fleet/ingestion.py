@@ -98,12 +98,14 @@ class IngestResult(Answer):
         """What is in the store, what was skipped, and what the logs hide."""
         found = list(super().findings())
         if self.duplicates_flag == "missing":
-            hidden = (
-                "earlier attempts of requeued jobs, and with them most node failures, are missing. "
-                "Export again with -D."
+            found.insert(
+                0,
+                Finding(
+                    "earlier attempts of requeued jobs, and with them most node failures, are missing. "
+                    "Export again with -D.",
+                    lead="WARNING: this log was written without `sacct -D`:",
+                ),
             )
-            lead = "WARNING: this log was written without `sacct -D`:"
-            found.insert(0, Finding(hidden, lead=lead))
         skipped = {
             "Ingested before, skipped": self.already_known,
             "No known format, skipped": self.not_recognised,
@@ -296,7 +298,8 @@ def _read_all(
     with track("reading", sum(sizes)) as bar:
         for source, size in zip(sources, sizes, strict=True):
             bar.describe(source.path.name)
-            stage, shown = Stage(folder, source.key), 0
+            stage = Stage(folder, source.key)
+            shown = 0
             try:
                 for batch in source.format.batches(source.path, options):
                     stage.add(batch)
@@ -321,7 +324,8 @@ def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
     Raises:
         InputError: naming the reject file, with the first reasons.
     """
-    rejected, used = stage.rows("rejects"), stage.steps + stage.rows(*_ROWS)
+    rejected = stage.rows("rejects")
+    used = stage.steps + stage.rows(*_ROWS)
     if rejected <= most * (rejected + used):
         return
     file = folder.with_name(folder.name + ".rejects.csv")
@@ -330,12 +334,11 @@ def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
         writer = csv.DictWriter(out, ["source", "line", "reason", "raw"])
         writer.writeheader()
         writer.writerows(rejects)
-    first = "; ".join(f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS])
     raise InputError(
         f"{rejected} of {rejected + used} records cannot be used",
         code="too-many-rejects",
         path=path,
-        found=first,
+        found="; ".join(f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS]),
         expected=f"at most {most:.2%} of the records",
         remedy=f"look at {file}; allow more with --max-reject-share",
     )
@@ -364,7 +367,8 @@ def _result(
     damaged: dict[str, InputError],
     merged: int,
 ) -> IngestResult:
-    facts, span = store.facts, store.facts["time_range"]
+    facts = store.facts
+    span = store.facts["time_range"]
     entries = facts["sources"]
     log = FleetLog(store)
     return IngestResult(

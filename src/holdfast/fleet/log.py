@@ -37,7 +37,8 @@ USUAL_INIT_S = 300.0
 # Share of completed attempts, the shortest ones, that initialization may outlast
 SHORT_SHARE = 0.05
 
-NODE_FAIL, PREEMPTED = "NODE_FAIL", "PREEMPTED"
+NODE_FAIL = "NODE_FAIL"
+PREEMPTED = "PREEMPTED"
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 # What tells one group of attempts from another in `FleetLog.tallies`
@@ -156,7 +157,8 @@ class FleetLog:
 
     def _stored(self, name: str) -> str:
         """A table of the store as it is."""
-        view, schema = f"stored_{name}", TABLES[name]
+        view = f"stored_{name}"
+        schema = TABLES[name]
         if view not in self.named:
             self.engine.parquet(view, self.store.files(name), schema)
             self.named.add(view)
@@ -272,7 +274,8 @@ class FleetLog:
         and where its end cannot be placed in time; else the end, or start + runtime where the log has
         a final state and no end.
         """
-        exposed, alive = "coalesce(runtime_s, 0)", "TRUE"
+        exposed = "coalesce(runtime_s, 0)"
+        alive = "TRUE"
         if self.since_s is not None:
             since = int(self.since_s)
             exposed = f"least({exposed}, greatest(stop_s - {since}, 0))"
@@ -401,8 +404,9 @@ class FleetLog:
     def ended(self, *states: str) -> int:
         """Executions that ended in some states; without any named, all."""
         where = f"state IN {literal(states)}" if states else "TRUE"
-        counted = f"SELECT sum(attempts) FROM {self.tallies} WHERE ran AND {where}"
-        return int(self.value(counted) or 0)
+        return int(
+            self.value(f"SELECT sum(attempts) FROM {self.tallies} WHERE ran AND {where}") or 0
+        )
 
     @property
     def tallies(self) -> str:

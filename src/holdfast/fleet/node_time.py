@@ -106,7 +106,8 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     order = np.argsort(line + begin, kind="stable")
     line, begin, end = line[order], begin[order], end[order]
     size = np.searchsorted(tops, gpus[order])  # of each attempt: the place of its bucket
-    first, larger_s = begin[:0], 0
+    first = begin[:0]
+    larger_s = 0
     chosen = last = np.arange(0)
     # 3. What jobs of a size or above use, each moment once; less what larger ones use is the size's.
     for bucket in np.unique(size)[::-1].tolist():
@@ -114,7 +115,8 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
         stops = line[chosen] + end[chosen]
         before = np.maximum.accumulate(np.concatenate([[-span], stops]))[:-1]
         begins = np.maximum(begin[chosen], before - line[chosen])
-        last, first = chosen[begins < end[chosen]], begins[begins < end[chosen]].astype(np.int32)
+        last = chosen[begins < end[chosen]]
+        first = begins[begins < end[chosen]].astype(np.int32)
         used_s = int((end[last] - first).sum(dtype=np.int64))
         seconds[bucket] += used_s - larger_s
         larger_s = used_s

@@ -60,9 +60,13 @@ class Outages:
             ORDER BY {name}_count DESC, down_hours_sum DESC, {name}"""
         )
         here: dict[str, Any] = {name: name.capitalize(), f"{name}_count": "Failures"}
-        columns = f"{name} {name}_count down_hours_sum"
-        caption = f"One row per {name}, most failures first."
-        return table(data.slice(0, MOST_ROWS), columns, caption, "No failures.", **here)
+        return table(
+            data.slice(0, MOST_ROWS),
+            f"{name} {name}_count down_hours_sum",
+            f"One row per {name}, most failures first.",
+            "No failures.",
+            **here,
+        )
 
 
 def outages_of(log: FleetLog) -> Outages | None:
@@ -105,7 +109,8 @@ def _ended(log: FleetLog) -> str:
     What states no end is not over. Of a failure that holds only where the log states the ends of others and
     the node did not fail again; else its end is null.
     """
-    outages, last = log.table("node_outages"), int(log.end_s)
+    outages = log.table("node_outages")
+    last = int(log.end_s)
     return f"""SELECT node, start_s, state, cause, CASE
             WHEN end_s IS NOT NULL OR state <> '{FAILURE}' THEN coalesce(end_s, {last})
             WHEN {ends_known(log)} AND lead(start_s) OVER (
@@ -147,7 +152,8 @@ def outage_exposure(log: FleetLog, counted: str) -> list[dict[str, Any]]:
 
     Nodes that are only counted (`ingest --nodes`) come last, without a name.
     """
-    begin, end = literal(log.begin_s), literal(log.end_s)
+    begin = literal(log.begin_s)
+    end = literal(log.end_s)
     rows = log.rows(
         f"""WITH down AS (
             SELECT node, greatest(start_s, {begin}) AS low, least(end_s, {end}) AS high

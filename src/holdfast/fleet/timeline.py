@@ -42,7 +42,8 @@ from holdfast.stats import poisson_interval
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
 CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
-ALL_OTHER, EVERY = "all other causes", "all causes"
+ALL_OTHER = "all other causes"
+EVERY = "all causes"
 EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the same digits
 STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
 PRECISION = 1e-13
@@ -96,7 +97,8 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
     edges, unit = bin_edges(log.begin_s, log.end_s)
     if only_outages(log):  # the whole fleet: outages are short against the time between them
         inside = np.clip(edges, int(log.begin_s), int(log.end_s) + 1)  # the last second counts
-        min_gpus, until = 0, known_nodes(log) * inside / DAY_S
+        min_gpus = 0
+        until = known_nodes(log) * inside / DAY_S
     else:
         until = node_time(log, min_gpus).until(edges)
     found: dict[int, list[dict[str, Any]]] = {}
@@ -190,9 +192,14 @@ def section(
         introduced: checks that began during the log, to be marked.
         how: the rate was computed.
     """
-    caption = f"One row per {unit} and cause. The exposure is that of the whole {unit}."
-    named = {"begin_s": f"From ({unit})", "cause": "Cause"}
-    rows = table(over_time, "begin_s cause failures node_days", caption, "Nothing ran.", **named)
+    rows = table(
+        over_time,
+        "begin_s cause failures node_days",
+        f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
+        "Nothing ran.",
+        begin_s=f"From ({unit})",
+        cause="Cause",
+    )
     figure = rate_figure(over_time, unit, introduced)
     drawn = [figure] if figure else []
     return Section("rate", "Does the failure rate drift?", sentence, drawn, [rows], how)
@@ -230,10 +237,20 @@ def rate_figure(
         {"at": at, "text": f"check “{check}” first seen ({at:%Y-%m-%d %H:%M})"}
         for at, check in firsts
     ]
-    titles = (f"Time, one point per {unit}", f"Failures {RATE_UNIT}")
-    bars = {"series": "cause", "low": "low", "high": "high"}
-    look: dict[str, Any] = {"meanings": legend, "points": True, "zone": "UTC", "marks": marks}
-    figure = lines(rows, "time", "rate", *titles, **bars, **look)
+    figure = lines(
+        rows,
+        "time",
+        "rate",
+        f"Time, one point per {unit}",
+        f"Failures {RATE_UNIT}",
+        series="cause",
+        low="low",
+        high="high",
+        meanings=legend,
+        points=True,
+        zone="UTC",
+        marks=marks,
+    )
     return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
 
 
@@ -320,7 +337,8 @@ def trend(
         method = "exact conditional"
     else:
         error = 1 / math.sqrt(total * months_of.variance(slope))
-        low, high = slope - 1.959963984540054 * error, slope + 1.959963984540054 * error
+        low = slope - 1.959963984540054 * error
+        high = slope + 1.959963984540054 * error
         p_value = math.erfc(abs(slope / error) / math.sqrt(2))
         method = "normal approximation of the Poisson regression"
     return Trend(

@@ -85,8 +85,15 @@ def _laid(section: Section) -> dict[str, Any]:
 def of_report(snapshot: Snapshot, here: str) -> View:
     """A page of sections of the report: the morning summary, the failure rate or the ETTR."""
     template, empty, on_news = OF_REPORT[here]
-    about = {"page": report(snapshot), "empty": empty, "on_news": on_news}
-    return _page(snapshot, here, template, sections=_sections(snapshot, here), **about)
+    return _page(
+        snapshot,
+        here,
+        template,
+        sections=_sections(snapshot, here),
+        page=report(snapshot),
+        empty=empty,
+        on_news=on_news,
+    )
 
 
 def nodes(snapshot: Snapshot) -> View:

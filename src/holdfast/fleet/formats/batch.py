@@ -160,7 +160,8 @@ def _impossible(
         # The end of an outage may be planned; that of an attempt is seen.
         if name in _PAST or (name == "end_s" and "submit_s" in rows):
             yield of[name] > now, f"{name} lies in the future"
-    spent_s, nodes = of["end_s"] - of["start_s"], of["node_count"]
+    spent_s = of["end_s"] - of["start_s"]
+    nodes = of["node_count"]
     yield spent_s < 0, "it ends before it starts"
     yield of["start_s"] + CLOCK_SLACK_S < of["submit_s"], "it starts before it was submitted"
     for name in [name for name in _COUNTS if name in rows]:
@@ -206,7 +207,8 @@ def clean(
         line = lines.get(name, pa.nulls(len(reasons), pa.int64()))
         rows = tables[name].filter(bad).to_pylist()
         raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
-        rejects, texts = Rejects(str(source)), pa.array(map(json.dumps, raw), pa.string())
+        rejects = Rejects(str(source))
+        texts = pa.array(map(json.dumps, raw), pa.string())
         rejects.add_all(reasons.filter(bad), flat(line).filter(bad), texts)
         before = kept.get("rejects", REJECTS.empty_table())
         kept["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")

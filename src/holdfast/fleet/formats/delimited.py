@@ -101,7 +101,8 @@ def read_delimited(
         lines.append(line)
         if len(rows) == _RECORDS_AT_ONCE:
             yield _table(rows, lines, header)
-            rows, lines = [], []
+            rows = []
+            lines = []
     yield _table(rows, lines, header)
 
 

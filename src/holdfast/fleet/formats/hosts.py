@@ -79,7 +79,8 @@ def hosts_of(text: str) -> list[str] | None:
         return None
     # A comma outside of brackets ends a group, a range multiplies the names of its own.
     *hosts, name = first.split(",")
-    group, left = [name], _MAX_CHARACTERS
+    group = [name]
+    left = _MAX_CHARACTERS
     for ranges, _, outside in pieces:
         suffix, *names = outside.split(",")
         left -= len(group) * _size(ranges) * len(group[0] + suffix + "0001")

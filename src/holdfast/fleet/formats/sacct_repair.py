@@ -178,7 +178,8 @@ def _record_at(
         if surplus > _MAX_EXTRA:
             break
         if surplus >= 0 and (fields := _align(joined, layout)) is not None:
-            found, following = fields, last + 1
+            found = fields
+            following = last + 1
     return found, following
 
 
@@ -228,7 +229,8 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
         took = [0] * (surplus + 1)
         after = [_INFINITE] * (surplus + 1)
         for used in range(surplus + 1):
-            piece, spent = pieces[column + used], cost[used]
+            piece = pieces[column + used]
+            spent = cost[used]
             if spent == _INFINITE:
                 continue
             if text is None:
@@ -330,9 +332,11 @@ def header_of(path: Path) -> Header:
     head = first_bytes(path)
     header = find_header(head)
     if header is None:
-        code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
+        code = "unknown-format"
+        problem = "no header of `sacct --parsable2` was found"
         if looks_headerless(head):
-            code, problem = "missing-header", "this looks like sacct without a header"
+            code = "missing-header"
+            problem = "this looks like sacct without a header"
         raise InputError(
             problem,
             code=code,

@@ -254,7 +254,7 @@ def _merge(
         place = layout.columns.index(name)
         texts = pa.array([fields[place] for _, fields in repaired], pa.string())
         if not (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
-            texts = pc.if_else(is_blank(texts), pa.scalar(None, pa.string()), texts)
+            texts = pc.if_else(is_blank(texts), None, texts)
         columns.append(texts.cast(kind))
     added = pa.Table.from_arrays(columns, schema=table.schema)
     both = pa.concat_tables([table, added]).combine_chunks()
@@ -418,7 +418,8 @@ _CONVERTED: dict[str, tuple[str, Callable[[Column], pa.Array]]] = {
 
 def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     """What a row says that needs no other row, by the store's names."""
-    have, count = set(raw.column_names), len(raw)
+    have = set(raw.column_names)
+    count = len(raw)
     columns: dict[str, Column] = {"cluster": pa.repeat(options.cluster, count)}
     columns |= {target: raw[source] for target, source in _TEXTS.items() if source in have}
     columns |= {
@@ -500,7 +501,7 @@ def _runtime(raw: pa.Table) -> pa.Array:
     if "Start" not in have:
         return runtime
     never = is_blank(raw["Start"])
-    return pc.if_else(never, pa.scalar(None, pa.int64()), runtime)
+    return pc.if_else(never, None, runtime)
 
 
 def _time_limit(raw: pa.Table) -> pa.Array:
@@ -527,7 +528,8 @@ def _early_steps(
     chosen = _true(before)
     if not chosen.any():
         return STEPS.empty_table()
-    at, above = pa.array(steps[chosen]), pa.array(parents[chosen])
+    at = pa.array(steps[chosen])
+    above = pa.array(parents[chosen])
     of_job = ("cluster", "job_id", "job_id_raw", "db_index", "submit_s")
     picked = {
         name: flat(columns[name]).take(above if name in of_job else at)

@@ -97,8 +97,10 @@ def blocks(
         cut: where to cut what was read; 0: read on.
     """
     with open_source(path) as file:
-        line, position = 1 + read_exactly(file, offset, path).count(b"\n"), offset
-        data, last = b"", False
+        line = 1 + read_exactly(file, offset, path).count(b"\n")
+        position = offset
+        data = b""
+        last = False
         while not last:
             piece = read_exactly(file, size, path)
             last = len(piece) < size

@@ -75,9 +75,15 @@ def _event(line: str, path: Path, zone: tzinfo, guessed: set[str]) -> dict[str, 
     if not host:
         raise ValueError("no host in the line or the file's name")
     xid = int(said["xid"])
-    names = ("time_s", "node", "check", "severity", "result", "message", "xid")
-    values = (time_s, host, f"xid {xid}", "", "fail", said["said"], xid)
-    return dict(zip(names, values, strict=True))
+    return {
+        "time_s": time_s,
+        "node": host,
+        "check": f"xid {xid}",
+        "severity": "",
+        "result": "fail",
+        "message": said["said"],
+        "xid": xid,
+    }
 
 
 def _time(
@@ -92,7 +98,8 @@ def _time(
         day = f"-{_MONTHS.index(month) + 1:02}-{int(parts['day'] or 0):02}T{parts['clock']}"
         texts = [f"{year}{day}" for year in range(latest.year, latest.year - 9, -1)]  # 29 February
         if year := parts.get("year"):
-            texts, latest = [year + day], datetime.max.replace(tzinfo=UTC)
+            texts = [year + day]
+            latest = datetime.max.replace(tzinfo=UTC)
         else:
             guessed.add(_YEAR_GUESSED)
     else:

@@ -270,8 +270,11 @@ def scenario(source: str | Path | Scenario) -> Scenario:
     try:
         loaded: Scenario = read(Scenario, parse_config(path, "the scenario"))
     except InputError as error:
-        missing = {"remedy": f"presets: {', '.join(PRESETS)}"} if error.code == "not-found" else {}
-        raise InputError(**vars(error) | {"path": path} | missing) from None
+        raise InputError(
+            **vars(error) | {"path": path} | {"remedy": f"presets: {', '.join(PRESETS)}"}
+            if error.code == "not-found"
+            else {}
+        ) from None
     return loaded
 
 

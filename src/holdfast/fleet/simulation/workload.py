@@ -33,7 +33,8 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Records:
     workload = scenario.workload
     submit = _arrivals(_expected(scenario, days), round(days * DAY_MS), seed)
     jobs = table(JOBS, len(submit), submit_ms=submit)
-    sizes, ends = workload.sizes, [e for e in workload.ends if e.state != State.REQUEUED.name]
+    sizes = workload.sizes
+    ends = [e for e in workload.ends if e.state != State.REQUEUED.name]
     qos = [[size.qos.get(each.name, 0.0) for each in scenario.qos] for size in sizes]
     for row in qos:
         row[0] += not any(row)
