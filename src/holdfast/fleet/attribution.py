@@ -248,7 +248,8 @@ def classified_health(log: FleetLog) -> str:
     """
     if "classified_health" in log.named:
         return "classified_health"
-    kinds = log.rows(f'SELECT DISTINCT "check", xid FROM {log.health} ORDER BY "check", xid')
+    health = log.table("health")
+    kinds = log.rows(f'SELECT DISTINCT "check", xid FROM {health} ORDER BY "check", xid')
     xids = [kind["xid"] for kind in kinds]
     known = log.taxonomy.classify([kind["check"] for kind in kinds], xids)
     columns = {
@@ -267,7 +268,7 @@ def classified_health(log: FleetLog) -> str:
         f"""SELECT time_s, node, "check",
             CASE WHEN severity IN ('HIGH', 'LOW') THEN severity ELSE usual_severity END AS severity,
             result, xid, message, symptom, label, domains
-        FROM {log.health}
+        FROM {health}
         JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid""",
     )
 
@@ -440,26 +441,32 @@ def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
     """
     width = 2 * SLURM_MATCH_S
     began = bucket("start_s", width)
-    return f"""SELECT ends.key, ends.node
-        FROM (
-            SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
-            FROM {each_node} AS each_node
-        ) AS ends
-        JOIN (
-            SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
-            FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
-        ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
-        WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
-        UNION
-        SELECT key, node
-        FROM (SELECT key, stop_s, {log.job_keys} FROM {attempts} AS attempts) AS ended
-        JOIN (
-            SELECT time_s, node, {log.job_keys} FROM {log.table("controller_events")}
-            WHERE event = 'node_fail'
-        ) AS heard USING ({log.job_keys})
-        WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
-        UNION
-        SELECT key, failed_node FROM {attempts} AS attempts WHERE failed_node <> ''"""
+    # What names a node that the attempt did not have is no evidence.
+    return f"""SELECT key, node FROM (
+            SELECT ends.key, ends.node
+            FROM (
+                SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
+                FROM {each_node} AS each_node
+            ) AS ends
+            JOIN (
+                SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
+                FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
+            ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
+            WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
+            UNION
+            SELECT key, node
+            FROM (SELECT key, stop_s, {log.job_keys} FROM {attempts} AS attempts) AS ended
+            JOIN (
+                SELECT time_s, node, {log.job_keys} FROM {log.table("controller_events")}
+                WHERE event = 'node_fail'
+            ) AS heard USING ({log.job_keys})
+            WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
+            UNION
+            SELECT key, coalesce(own, failed_node) FROM {attempts} AS attempts
+            LEFT JOIN {log.called} ON failed_node = said WHERE failed_node <> ''
+        ) AS named
+        WHERE (key, node) IN (SELECT (key, node) FROM {each_node} AS own_nodes)
+            OR key NOT IN (SELECT key FROM {each_node} AS with_nodes)"""
 
 
 @dataclass(frozen=True)
@@ -494,7 +501,7 @@ def _clock_lag(log: FleetLog) -> ClockLag | None:
     if not len(ends):
         ends = log.arrow(_failed_ends(log))
     events = log.arrow(
-        f"SELECT node, time_s FROM {log.health} "
+        f"SELECT node, time_s FROM {log.table('health')} "
         f"WHERE result = 'fail' AND node IN (SELECT node FROM {_failed_ends(log)})"
     )
     if not len(ends) or not len(events):

@@ -85,6 +85,8 @@ def strangers(events: int, nodes: list[str]) -> Unknown:
 
 def missing_columns(log: FleetLog) -> Iterator[Unknown]:
     """Columns whose absence changes an answer; without any node it is among the doubts."""
+    if log.untimed:
+        yield gap("untimed", attempts=counted(log.untimed, "running attempt"))
     missing = log.unknown_columns
     ran = missing["ran"]
     for column, (name, consequence) in KNOWABLE.items():
@@ -137,7 +139,7 @@ def watched_failures(log: FleetLog) -> int:
             f"""WITH seen AS (
                 SELECT coalesce(cluster, '') AS cluster, node, min(time_s) AS low, max(time_s) AS high,
                     count(DISTINCT time_s) AS times, bool_or(result = 'ok') AS healthy
-                FROM {log.health} GROUP BY 1, node
+                FROM {log.table("health")} GROUP BY 1, node
             ), spans AS (
                 SELECT cluster, node, healthy, low, high, times FROM seen
                 UNION ALL SELECT cluster, NULL, bool_or(healthy), min(low), max(high), sum(times)
@@ -180,7 +182,7 @@ def unsure_zone(log: FleetLog) -> bool:
     assumed = any(each.get("zone") and not each.get("zone_stated") for each in facts)
     if not assumed or all(each.get("zone", "") for each in facts):
         return False
-    fired = log.value(f"SELECT count(*) FROM {log.health} WHERE result = 'fail'")
+    fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
     failed = log.ended(*NODE_FAILURES, "FAILED")
     return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 

@@ -133,7 +133,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
 def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
     fails = f"FROM {node_incidents(log)} WHERE node_fail AND stop_s >= {since}"
-    health = f"FROM {log.health} WHERE time_s >= {since}"
+    health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
         "excl_jobid_count": f"""SELECT node, 1 AS n FROM (
                 SELECT DISTINCT run, unnest(excluded_nodes) AS node

@@ -125,9 +125,10 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
     With n events, all in the last part of length 1 - x of the log, the probability that none fell
     into the first part x is (1 - x)^n if the check had run from the beginning.
     """
+    health = log.table("health")
     seen = log.rows(
         'SELECT "check", min(time_s) AS first_s, count(*) AS events '
-        f'FROM {log.health} GROUP BY "check" ORDER BY first_s, "check"'
+        f'FROM {health} GROUP BY "check" ORDER BY first_s, "check"'
     )
     span = max(log.end_s - log.begin_s, 1.0)
 

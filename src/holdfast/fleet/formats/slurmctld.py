@@ -45,6 +45,7 @@ _VERSION = re.compile(rb"slurmctld version (\S+) started(?: on cluster (\S+))?")
 _STAMP = re.compile(rb"^\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.MULTILINE)
 _SPEECH = re.compile(
     rb"slurmctld|_slurm_rpc_|sched(?:/backfill)?: |reclaim resources|due to failure of node"
+    rb"|on failed node|missing from batch node"
 )
 
 
