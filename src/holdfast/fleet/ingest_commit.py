@@ -88,7 +88,9 @@ def commit(
     Raises:
         OSError: if a file cannot be written; the store is then as it was.
     """
-    notes = [note for each in facts["sources"] if (note := each["facts"].get("zone_note"))]
+    noticed = [source["facts"] for source in facts["sources"]]
+    notes = [each["zone_note"] for each in noticed if "zone_note" in each]
+    notes += [note for each in noticed for note in each.get("inferred", ())]
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
     work.owners.update(cluster_nodes(work))

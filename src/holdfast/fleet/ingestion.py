@@ -13,6 +13,7 @@ from holdfast.answer import Answer, Finding, Section, Unknown
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Format, ReadOptions
+from holdfast.fleet.formats.xid import XID
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
@@ -173,6 +174,8 @@ def ingest(
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
+        if old and old.facts["counts"]["attempts"]:
+            options = replace(options, last_job_s=old.facts["time_range"][1])
         if new or old is None:
             read = _read_all(new, folder, options, damaged)
             for source, stage in read:
@@ -293,15 +296,19 @@ def _read_all(
     damaged: dict[str, InputError],
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
-    read = []
-    sizes = [source.path.stat().st_size for source in sources]
-    with track("reading", sum(sizes)) as bar:
-        for source, size in zip(sources, sizes, strict=True):
+    read: list[tuple[_Source, Stage]] = []
+    sizes = {source.path: source.path.stat().st_size for source in sources}
+    with track("reading", sum(sizes.values())) as bar:
+        # Kernel logs last: their times may have no year, and the jobs tell it.
+        for source in sorted(sources, key=lambda each: each.format is XID):
             bar.describe(source.path.name)
+            size = sizes[source.path]
             stage = Stage(folder, source.key)
             shown = 0
+            ends = (options.last_job_s, *(each.last_s for _, each in read))
+            known = replace(options, last_job_s=max(filter(None, ends), default=None))
             try:
-                for batch in source.format.batches(source.path, options):
+                for batch in source.format.batches(source.path, known):
                     stage.add(batch)
                     # A compressed source has more bytes than its file: the bar waits at the end.
                     bar.advance(min(batch.offset, size) - shown)
@@ -315,7 +322,7 @@ def _read_all(
                 continue
             bar.advance(size - shown)
             read.append((source, stage))
-    return read
+    return sorted(read, key=lambda each: sources.index(each[0]))
 
 
 def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:

@@ -129,7 +129,7 @@ class FleetLog:
     @cached_property
     def own_names(self) -> dict[str, str]:
         """What events, inventories and Slurm call a node -> its name in attempts, where it is another."""
-        return {said: own for said, own in self._nodes.items() if own not in (None, said)}
+        return {said: own for said, own in self._nodes.items() if own and own != said}
 
     @cached_property
     def _nodes(self) -> dict[str, str | None]:

@@ -56,6 +56,7 @@ class ReadOptions:
     cluster: str = ""  # Cluster name for formats that do not carry one
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
+    last_job_s: float | None = None  # The last time of an attempt; None: no job is known
 
 
 @dataclass(frozen=True)
