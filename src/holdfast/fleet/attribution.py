@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet.log import BY_NODE, FleetLog, bucket, open_log
+from holdfast.fleet.log import BY_NODE, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
 from holdfast.fleet.schema import NODE_FAILURES
 from holdfast.fleet.wording import listed, table
@@ -480,15 +480,8 @@ class ClockLag:
     matched_now: int  # Failures with a check at lag 0
 
 
+@once
 def clock_lag(log: FleetLog) -> ClockLag | None:
-    """What `_clock_lag` finds, computed once for a log."""
-    if "clock_lag" not in log.found:
-        log.found["clock_lag"] = _clock_lag(log)
-    lag: ClockLag | None = log.found["clock_lag"]
-    return lag
-
-
-def _clock_lag(log: FleetLog) -> ClockLag | None:
     """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
 
     `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to

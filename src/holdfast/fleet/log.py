@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import finalize
 
 from holdfast.errors import InputError
@@ -56,6 +56,8 @@ KNOWABLE = {
 }
 
 
+Computed = TypeVar("Computed", bound=Callable[..., Any])
+
 # Table -> its column that names one node
 NODE_COLUMNS = {
     **dict.fromkeys(("health", "node_outages", "controller_events", "nodes"), "node"),
@@ -90,7 +92,7 @@ class FleetLog:
         self.assumptions = assumptions or Assumptions()
         self.engine = connect(engine)
         self.named: set[str] = set()
-        self.found: dict[str, Any] = {}  # What is no table and computed once, by name
+        self.found: dict[Any, Any] = {}  # What is no table and computed once, see `once`
 
     def table(self, name: str) -> str:
         """A table of the store (`holdfast.fleet.schema`).
@@ -466,6 +468,19 @@ class FleetLog:
                 count(CASE WHEN array_length(nodes) > 0 OR nodes IS NULL THEN 1 END) AS nodes
             FROM {self.attempts} GROUP BY {keys}, ran""",
         )
+
+
+def once(compute: Computed) -> Computed:
+    """Decorate what is computed of a log: once for the same arguments, as long as the log is open."""
+
+    @wraps(compute)
+    def kept(log: FleetLog, *args: Any) -> Any:
+        key = (compute, *args)
+        if key not in log.found:
+            log.found[key] = compute(log, *args)
+        return log.found[key]
+
+    return cast("Computed", kept)
 
 
 def bucket(time_s: str, width_s: float) -> str:

@@ -39,8 +39,7 @@ class Records:
     def raw(self, chosen: pa.Array) -> list[str]:
         """The text of the chosen records."""
         if self.texts is not None:
-            texts: list[str] = self.texts().filter(chosen).to_pylist()
-            return texts
+            return self.texts().filter(chosen).to_pylist()
         columns = [column.filter(chosen).to_pylist() for column in self.columns.columns]
         return ["|".join(map(str, row)) for row in zip(*columns, strict=True)]
 

@@ -231,8 +231,7 @@ def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
     nodes = 2 ** np.round(np.log2(np.maximum(values / per_node, 1.0)))
     nodes = np.where(nodes > cluster.nodes, nodes / 2, nodes)
     nearest = np.where(values > per_node, nodes * per_node, within).astype(np.int64)
-    merged: Array = np.where(rare, nearest, values)[place]
-    return merged
+    return np.where(rare, nearest, values)[place]
 
 
 def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Prior]:

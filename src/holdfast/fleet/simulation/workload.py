@@ -64,8 +64,7 @@ def _expected(scenario: Scenario, days: float) -> Array:
     by_hour = np.array(workload.hour_weights) / sum(workload.hour_weights)
     by_day = np.array(workload.day_weights) / sum(workload.day_weights) * 7
     weekday = (hours // 24 + 3) % 7  # 1970-01-01 was a Thursday
-    expected: Array = workload.jobs_per_day * by_hour[hours % 24] * by_day[weekday]
-    return expected
+    return workload.jobs_per_day * by_hour[hours % 24] * by_day[weekday]
 
 
 def _cumulated(shares: list[list[float]]) -> Array:
