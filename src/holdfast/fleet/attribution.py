@@ -211,7 +211,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
             remedy="check the id, and that the window (--since) covers the job",
         )
     keys = literal([row["key"] for row in attempts])
-    causes: dict[int, list[dict[str, Any]]] = {}
+    causes = {}
     for cause in log.rows(
         f"""SELECT key, "check", node, offset_s, severity, label AS symptom, domains
         FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"""

@@ -60,7 +60,7 @@ class MeasuredEttr(Answer):
 
     def largest(self) -> dict[str, Any] | None:
         """The row of the largest job size with enough runs for an interval, else of the largest."""
-        rows: list[dict[str, Any]] = self.by_size.to_pylist()
+        rows = self.by_size.to_pylist()
         return ([row for row in rows if row["runs"] >= FEWEST_RUNS] or rows or [None])[-1]
 
     def largest_text(self) -> str:

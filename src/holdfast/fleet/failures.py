@@ -195,7 +195,7 @@ class Mttf(Answer):
         known = {per_node, *(point[0] for point in points), *([] if largest is None else [largest])}
         sizes = sorted({*known, BEYOND * max(known)})
         line = [(gpus, *self.model.mttf_hours(int(gpus), per_node)) for gpus in sizes]
-        series: dict[str, list[Any]] = {"the fitted rate, 1/N": line, "each job size": points}
+        series = {"the fitted rate, 1/N": line, "each job size": points}
         rows = [
             {"from": name, "size": gpus / scale, "mttf": mttf, "low": low, "high": high}
             for name, each in series.items()

@@ -280,7 +280,7 @@ def _with_cluster(work: Commit, rows: pa.Table) -> pa.Table:
 
 def cluster_nodes(work: Commit) -> dict[str, set[str]]:
     """The clusters that the store and the staged rows name, and the nodes of each."""
-    owners: dict[str, set[str]] = {}
+    owners = {}
     for file in [*_stored(work), *_staged(work)]:
         for name in pc.unique(pq.read_table(file, columns=["cluster"])["cluster"]).to_pylist():
             if name:

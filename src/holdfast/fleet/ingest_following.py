@@ -86,7 +86,7 @@ class Follower:
 
     def _states(self) -> dict[Path, State]:
         """What tells that a file has changed; without files that were just removed."""
-        states: dict[Path, State] = {}
+        states = {}
         for path in self._files():
             with suppress(FileNotFoundError):
                 found = path.stat()
@@ -121,7 +121,7 @@ class Follower:
             entry["facts"].get("zone_stated") for entry in _entries(old)
         )
         known = {entry["fingerprint"] for entry in _entries(old)}
-        read: list[tuple[dict[str, Any], Stage]] = []
+        read = []
         for number, path in enumerate(paths):
             stage = Stage(self.store, f"{number}")
             self._problems.pop(path, None)

@@ -41,7 +41,7 @@ def lost_attempts(early_steps: pa.Table, jobs: pa.Table) -> pa.Table:
         attempts with `recovered`, one for each such row; nodes empty, end at the row's start.
     """
     owners = _by_submission(jobs)
-    found: dict[Submission, Row] = {}
+    found = {}
     for step in early_steps.to_pylist():
         identity = _submission(step)
         job = _next(owners[identity], step["start_s"])

@@ -217,9 +217,9 @@ def _find(
     `fallback` is for tables that no format recognises, where the user says what their columns mean.
     """
     chosen = None if name is None else by_name(name)
-    found: list[_Source] = []
-    strangers: list[str] = []
-    damaged: dict[str, InputError] = {}
+    found = []
+    strangers = []
+    damaged = {}
 
     def add(path: Path, known: Format, in_folder: bool) -> None:
         key = fingerprint(content_of(path), known.name, settings)
@@ -296,7 +296,7 @@ def _read_all(
     damaged: dict[str, InputError],
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
-    read: list[tuple[_Source, Stage]] = []
+    read = []
     sizes = {source.path: source.path.stat().st_size for source in sources}
     with track("reading", sum(sizes.values())) as bar:
         # Kernel logs last: their times may have no year, and the jobs tell it.

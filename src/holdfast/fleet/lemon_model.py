@@ -141,7 +141,7 @@ class LemonDetector:
         others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
         avoided = (shrunk - others) * days  # failures over the window
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
-        table: dict[str, Any] = {
+        table = {
             "node": names.astype(str),
             "node_days": days,
             "failures": blame,

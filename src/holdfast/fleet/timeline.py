@@ -72,7 +72,7 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
     if span > 75 * DAY_S:
         start = datetime.fromtimestamp(begin_s, UTC)
         month = start.year * 12 + start.month - 1
-        edges: list[float] = []
+        edges = []
         while not edges or edges[-1] <= end_s:
             edges.append(datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp())
             month += 1
@@ -101,14 +101,14 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
         until = known_nodes(log) * inside / DAY_S
     else:
         until = node_time(log, min_gpus).until(edges)
-    found: dict[int, list[dict[str, Any]]] = {}
+    found = {}
     for row in log.rows(
         f"""SELECT stop_s, label, row_number() OVER (
             PARTITION BY cluster ORDER BY stop_s, incident) = 1 AS first
         FROM {incidents(log)} WHERE {larger_than(min_gpus)}"""
     ):
         found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for place, (low, high) in enumerate(pairwise(edges)):
         days = float(until[place + 1] - until[place])
         span = {"begin_s": low, "end_s": high, "node_days": max(days, 0.0)}
@@ -141,8 +141,8 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
 
 def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
     """The change of the rate from bin to bin of `rate_over_time`: of clusters, which are independent."""
-    counts: dict[float, int] = {}
-    node_days: dict[float, float] = {}
+    counts = {}
+    node_days = {}
     for row in over_time:
         begin_s = row["begin_s"]
         counts[begin_s] = counts.get(begin_s, 0) + row["clusters"]
@@ -214,7 +214,7 @@ def rate_figure(
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    rows: list[dict[str, Any]] = []
+    rows = []
     exposed = (row for row in over_time if row["node_days"] > 0)
     for (begin_s, end_s, days), parts in groupby(
         exposed, itemgetter("begin_s", "end_s", "node_days")
@@ -257,7 +257,7 @@ def rate_figure(
 
 def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for all and for each of the most frequent causes; the rest share one."""
-    totals: Counter[str] = Counter()
+    totals = Counter()
     for row in over_time:
         if row["cause"] is not None:
             totals[row["cause"]] += row["failures"]
@@ -298,7 +298,7 @@ class Trend:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
-        values: dict[str, Any] = plain(vars(self))
+        values = plain(vars(self))
         return {**values, "per": values.pop("unit"), "verdict": self.verdict}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -50,7 +49,7 @@ def report(snapshot: Snapshot) -> Page:
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
     """A page of the console; with `sections`, those that are laid out already."""
     page = report(snapshot)
-    laid: Sequence[dict[str, Any]] = context.get("sections", ())
+    laid = context.get("sections", ())
     common = {
         "fleet": page.title.removeprefix("Fleet report: "),
         "extent": dict(page.inputs)["Window"],

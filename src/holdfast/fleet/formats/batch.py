@@ -130,7 +130,7 @@ def faults(table: pa.Table) -> pa.Array:
     """
     # As doubles no sum overflows; whole numbers of a log that can be are exact. Null is not a number,
     # and of what is not a number no comparison is true.
-    rows: dict[str, FloatArray] = {}
+    rows = {}
     for name in [name for name in table.column_names if name in _CHECKED]:
         column = flat(table[name])
         if pa.types.is_list(column.type):

@@ -237,7 +237,7 @@ def gpus_of(text: str) -> int | None:
     """
     if text in BLANKS:
         return None
-    total: int | None = None
+    total = None
     typed = 0
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES_GPU.match(item.strip())

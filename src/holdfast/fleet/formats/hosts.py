@@ -122,7 +122,7 @@ def excluded_hosts(values: Column) -> pa.Array:
 
 
 def _excluded(line: str) -> list[str]:
-    found: set[str] = set()
+    found = set()
     words = iter(line.split())
     for word in words:
         option, _, text = word.partition("=")

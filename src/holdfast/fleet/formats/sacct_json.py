@@ -84,8 +84,8 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
 def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Batch:
     """The jobs as the rows that `sacct --parsable2` prints, steps below their job."""
-    rows: list[Row] = []
-    lines: list[int] = []
+    rows = []
+    lines = []
     rejects = Rejects(source)
     for place, job in enumerate(jobs, done + 1):
         reason = _unusable(job)
@@ -178,7 +178,7 @@ def _dig(value: Any, *keys: str) -> Any:
 
 def _tres(job: Row, key: str) -> dict[str, int]:
     """Counts by TRES name, for example ``{"cpu": 64, "gres/gpu:h100": 8}``."""
-    found: dict[str, int] = {}
+    found = {}
     for item in _dig(job, "tres", key) or []:
         count = _number(item.get("count"))
         if count is not None and count >= 0:

@@ -142,8 +142,8 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
     """
     pieces = [line.split(layout.delimiter) for line in lines]
     alone = [layout.holds(each) or _is_damaged(each, layout) for each in pieces]
-    records: list[Record] = []
-    rejects: list[Reject] = []
+    records = []
+    rejects = []
     at = 0
     while at < len(lines):
         fields, following = _record_at(at, pieces, alone, layout)
@@ -161,7 +161,7 @@ def _record_at(
     """The fields of the record that begins on a line (None: none does), and the line after it."""
     breaks = (layout.free[-1] or _INFINITE) <= _LIKELY_BREAK
     joined = list(pieces[at])
-    found: list[str] | None = None
+    found = None
     following = at + 1
     for last in range(at, min(len(pieces), at + _MAX_LINES)):
         if last > at:
@@ -224,7 +224,7 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
         return pieces if layout.holds(pieces) else None
     breaks = [piece.count("\n") for piece in pieces]
     cost = [0.0] + [_INFINITE] * surplus
-    taken: list[list[int]] = []  # [column][surplus after it] -> surplus that the column took
+    taken = []  # [column][surplus after it] -> surplus that the column took
     for column, (test, text) in enumerate(zip(layout.tests, layout.free, strict=True)):
         took = [0] * (surplus + 1)
         after = [_INFINITE] * (surplus + 1)
@@ -249,7 +249,7 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
         taken.append(took)
     if cost[surplus] == _INFINITE:
         return None
-    fields: list[str] = []
+    fields = []
     used = surplus
     for column in range(len(layout.columns) - 1, -1, -1):
         more = taken[column][used]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -153,8 +153,8 @@ def _rows(
     starts = np.append(0, ends[:-1] + 1)[: len(strange)]  # [line] -> its place in the data
     inside = _stretches(strange & (ends[: len(strange)] > starts))
     usable = ~inside[lines] & _true(pc.not_equal(table["JobID"], ""))  # without empty lines
-    repaired: list[Record] = []
-    rejects: list[tuple[int, str, str]] = []
+    repaired = []
+    rejects = []
     for low, high in _runs(inside):
         records, refused = repair(data[starts[low] : ends[high - 1]].decode().split("\n"), layout)
         repaired += [(low + line, fields) for line, fields in records]
@@ -170,7 +170,7 @@ def _parsed(
     data: bytes, layout: Layout, wanted: frozenset[str], kinds: Kinds
 ) -> tuple[pa.Table, list[int]]:
     """The lines of the header's width as columns, and the places of the others."""
-    others: list[int] = []
+    others = []
 
     def set_aside(row: csv.InvalidRow) -> str:
         others.append(row.number - 1)
@@ -420,7 +420,7 @@ def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     """What a row says that needs no other row, by the store's names."""
     have = set(raw.column_names)
     count = len(raw)
-    columns: dict[str, Column] = {"cluster": pa.repeat(options.cluster, count)}
+    columns = {"cluster": pa.repeat(options.cluster, count)}
     columns |= {target: raw[source] for target, source in _TEXTS.items() if source in have}
     columns |= {
         target: convert(raw[source])
@@ -550,7 +550,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """
     header = header_of(path)
     kinds = dict(_KINDS)
-    waiting: deque[Future[Batch]] = deque()
+    waiting = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
             for block in _blocks(path, header):

@@ -67,7 +67,7 @@ def valid_utf8(data: bytes) -> tuple[bytes, int]:
     """Text with U+FFFD where it is not UTF-8, and how often that is."""
     if data.isascii():
         return data, 0
-    pieces: list[bytes | memoryview] = []
+    pieces = []
     invalid = start = written = 0
     while start < len(data):  # most of a log is ASCII, which costs nothing
         end = data.find(b"\n", start + _PIECE_BYTES) + 1 or len(data)

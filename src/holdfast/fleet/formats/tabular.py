@@ -365,8 +365,8 @@ def _convert(
     zone = _zone(layout, options)
     there = tuple(piece.column_names)
     nothing = pa.nulls(len(piece), pa.string())
-    theirs: dict[str, pa.Array] = {}
-    ours: dict[str, pa.Array] = {}
+    theirs = {}
+    ours = {}
     schema = TABLES[layout.table]
     needed = _REQUIRED[layout.table] if layout.table == "health" else ()
     for field in dict.fromkeys([*layout.columns, *needed]):

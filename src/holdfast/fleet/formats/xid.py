@@ -150,13 +150,13 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    guessed: set[str] = set()
+    guessed = set()
     last_s = path.stat().st_mtime + 86_400
     if options.last_job_s is not None:
         last_s = min(last_s, options.last_job_s + HALF_A_YEAR_S)
     latest = datetime.fromtimestamp(last_s, UTC)
     for block in blocks(path):
-        rows: list[dict[str, object]] = []
+        rows = []
         texts = block.lines()
         said = pc.match_substring(texts, "NVRM: Xid")
         numbers = pc.indices_nonzero(said).to_pylist()
@@ -166,7 +166,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
             except ValueError as error:
                 rejects.add(block.first_line + number, str(error), text)
         notes = [f"{path.name}: {what}" for what in sorted(guessed - {_LOCAL}, reverse=True)]
-        facts: dict[str, object] = {"local_times": int(_LOCAL in guessed)}
+        facts = {"local_times": int(_LOCAL in guessed)}
         facts |= {"inferred": notes} if notes else {}
         table = pa.Table.from_pylist(rows, schema=HEALTH)
         yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=facts)

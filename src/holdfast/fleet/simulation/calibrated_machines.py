@@ -124,7 +124,7 @@ def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]
     ranked = f"SELECT qos AS name, priority FROM {log.table('qos')} WHERE priority IS NOT NULL"
     means = f"""SELECT {CLASS} AS name, avg(priority) AS priority
         FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"""
-    stated: dict[str, float] = {}
+    stated = {}
     for query in (ranked, means):
         if not set(names) <= set(stated):
             stated = {row["name"]: float(row["priority"]) for row in log.rows(query)}

@@ -54,7 +54,7 @@ class Calibration(Answer):
             "observations; 'assumed' marks what the log does not determine. Edit what you know better.",
             *(f"- {note}" for note in self.remarks),
         ]
-        notes: dict[str, list[str]] = {}
+        notes = {}
         for each in self.estimates:
             notes.setdefault(each.key, []).extend(wrapped(each.comment()))
         above = [line for text in (*head, "") for line in wrapped(text)]

@@ -123,7 +123,7 @@ def keys() -> list[str]:
 @cache
 def leaves() -> dict[str, Leaf]:
     """Path -> where it leads; for lists, the path without places."""
-    paths: dict[str, Leaf] = {}
+    paths = {}
 
     def walk(kind: Any, steps: tuple[str, ...]) -> None:
         for name, hint in hints(kind).items():
@@ -192,7 +192,7 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     for leaf in targets:
         data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
-    after: Scenario = read(Scenario, data)
+    after = read(Scenario, data)
     touched = {leaf.steps[0] for leaf in targets} & {"failures", "repair"}
     rate_given = any(leaf.path == RATE for leaf in targets)
     return with_rates_kept(scenario, after) if touched and not rate_given else after

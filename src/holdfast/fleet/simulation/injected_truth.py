@@ -108,7 +108,7 @@ def _failures(run: Run) -> list[dict[str, Any]]:
     checks = failure_texts(run, "check")
     components = failure_texts(run, "name")
     times, seen, back = (_iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms))
-    ended: dict[int, list[dict[str, Any]]] = {}  # Failure -> its attempts, in the order of the log
+    ended = {}  # Failure -> its attempts, in the order of the log
     for row in run.attempts[run.attempts.failure >= 0]:
         attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
         ended.setdefault(int(row.failure), []).append(attempt)
