@@ -136,8 +136,10 @@ class Attribution(Answer):
             if causes:
                 first = causes[0]
                 more = len(causes) - 1
-                likeliest = f"{first['symptom']}: {first['check']} on {first['node']} at "
-                likeliest += f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
+                likeliest = (
+                    f"{first['symptom']}: {first['check']} on {first['node']} at "
+                    f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
+                )
             ran = duration((end - start).total_seconds()) if start and end else ""
             failed = listed(row["failed_nodes"]) if row["failed_nodes"] else ""
             names = {"nodes": str(NodeSet.fromlist(row["nodes"])), "count": len(row["nodes"])}

@@ -47,11 +47,12 @@ def section(analysis: Analysis) -> Section:
 def _sentence(analysis: Analysis, job: str) -> str:
     assumed = analysis.log.assumptions
     expected = analysis.expected_ettr or 0.0
-    text = f"ETTR of a job on {job}: {expected_text(analysis)} of its time is expected to be "
-    text += "productive"
+    text = f"ETTR of a job on {job}: {expected_text(analysis)} of its time is expected to be productive"
     if expected < SMALLEST_GAIN:
-        text += ": it hardly reaches a checkpoint, assumed every "
-        text += duration(assumed.checkpoint_interval_s)
+        text += (
+            ": it hardly reaches a checkpoint, assumed every "
+            f"{duration(assumed.checkpoint_interval_s)}"
+        )
     if analysis.measured.runs:
         text += f"; measured: {analysis.measured.largest_text()}"
     levers = analysis.levers if analysis.goodput.failures else []
@@ -145,9 +146,10 @@ def expected_and_measured(
         points=True,
         log_x=True,
     )
-    caption = "Expected, with the 95 % interval of the failure rate"
-    caption += f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
-    return replace(figure, caption=caption)
+    measured_too = f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
+    return replace(
+        figure, caption=f"Expected, with the 95 % interval of the failure rate{measured_too}"
+    )
 
 
 def _long_run(setting: Mapping[str, float], nodes: npt.NDArray[np.float64]) -> list[float]:

@@ -253,9 +253,11 @@ class FleetReport(Answer):
         value, low, high = self._largest_job_mttf(fitted)
         words: dict[str, Trend] = {"rises": "rising", "falls": "falling", "none": "steady"}
         trend = words.get(drift.verdict)
-        rate = brief(model.rate_per_1000_node_days_ if model.failures_ else model.ci95_[1])
-        interval = f"{brief_interval(*model.ci95_)} at 95 %" if model.failures_ else "at 95 %"
-        text = rate if model.failures_ else f"≤ {rate}"
+        text = f"≤ {brief(model.ci95_[1])}"
+        interval = "at 95 %"
+        if model.failures_:
+            text = brief(model.rate_per_1000_node_days_)
+            interval = f"{brief_interval(*model.ci95_)} at 95 %"
         yield Tile("Failure rate", text, RATE_UNIT, interval, trend=trend, section_id="rate")
         at = f"MTTF at {size(self.analysis, self.analysis.reference_nodes)}"
         text = f"≥ {duration(low)}"

@@ -68,14 +68,14 @@ class Stage:
 
     Attributes:
         steps: step records of `sacct`, which are not jobs.
-        last_s: the last time of an attempt; None without any.
+        last_s: the last time of an attempt; 0 without any.
         facts: what the reader noticed about the source.
     """
 
     def __init__(self, store: Path, name: str) -> None:
         self.folder = store / STAGING / name
         self.steps = 0
-        self.last_s: float | None = None
+        self.last_s = 0
         self.facts: dict[str, Any] = {}
         self._tables: dict[str, list[pa.Table]] = {}
         self._files: list[Path] = []
@@ -93,7 +93,7 @@ class Stage:
             attempts = with_codes(with_key(_numbered(with_ran(_with_runtime(attempts)))))
             self._write(attempts)
             last = pc.max(pc.coalesce(attempts["end_s"], attempts["start_s"])).as_py()
-            self.last_s = max(filter(None, (self.last_s, last)), default=None)
+            self.last_s = max(self.last_s, last or 0)
             tables["seen_nodes"] = _seen_nodes(attempts)
         for name, table in tables.items():
             rows = with_codes(table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))

@@ -305,8 +305,8 @@ def _read_all(
             size = sizes[source.path]
             stage = Stage(folder, source.key)
             shown = 0
-            ends = (options.last_job_s, *(each.last_s for _, each in read))
-            known = replace(options, last_job_s=max(filter(None, ends), default=None))
+            last_s = max(options.last_job_s, *(each.last_s for _, each in read), 0)
+            known = replace(options, last_job_s=last_s)
             try:
                 for batch in source.format.batches(source.path, known):
                     stage.add(batch)

@@ -106,7 +106,7 @@ class FleetLog:
             StoreError: if a file of it is missing.
         """
         told = self._told(name)
-        if name == "attempts" or "node" not in TABLES[name].names or not self.own_names:
+        if "node" not in TABLES[name].names or not self.own_names:
             return told
         columns = ", ".join(f'"{each}"' for each in TABLES[name].names if each != "node")
         mine = f"""SELECT {columns}, coalesce(own, node) AS node, own IS NULL AS is_own

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
+from holdfast.answer import Answer, Figure, Section, Unknown, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
 from holdfast.fleet.gaps import doubts, unplaced, why_blind
@@ -203,10 +203,10 @@ class Goodput(Answer):
         if self.log.unplaced:
             text += f" Beside these {unplaced(self.log)} at a time that the log does not tell."
         if self.without_gpus["attempts"]:
-            text += " Not in this figure: {attempts:,} without GPUs, which lost".format(
-                **self.without_gpus
+            text += (
+                f" Not in this figure: {self.without_gpus['attempts']:,} without GPUs, which lost "
+                f"{brief(self.without_gpus['node_hours'])} node-hours."
             )
-            text += f" {brief(self.without_gpus['node_hours'])} node-hours."
         if self.lost_second_order:
             share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")
@@ -286,7 +286,7 @@ class Goodput(Answer):
 
     def _owner_section(self) -> Section | None:
         """Whose jobs lose most? None where nothing was lost or the log names no user."""
-        tables: list[Table] = []
+        tables = []
         used: dict[str, Any] = {**self._hours, "hours": {"label": "Used", "unit": self._unit}}
         for name, rows in (("user", self.by_user), ("account", self.by_account)):
             if rows[name].null_count < len(rows) and self.lost_hours:

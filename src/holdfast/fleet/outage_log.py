@@ -36,8 +36,10 @@ class Outages:
         known = Counter(row["label"] for row in self.rows if row["label"] != UNATTRIBUTED)
         nodes = Counter(row["node"] for row in self.rows)
         down_s = sum(row["down_s"] or 0.0 for row in self.rows)
-        text = f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
-        text += f"{minute(self.log.begin_s)}"
+        text = (
+            f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
+            f"{minute(self.log.begin_s)}"
+        )
         if ends_known(self.log):
             text += f", {duration(down_s)} of one node's time down in all"
         text += "."
@@ -46,8 +48,10 @@ class Outages:
             text += f" The most frequent cause: {cause}, {percent(n / count)}."
         node, n = max(nodes.items(), key=lambda each: each[1], default=("", 0))
         if n > 1:
-            text += f" A node to look at is {node}: it failed {n:,} times; the mean is "
-            text += f"{brief(count / self.nodes)}."
+            text += (
+                f" A node to look at is {node}: it failed {n:,} times; the mean is "
+                f"{brief(count / self.nodes)}."
+            )
         tables = [self._table("label", "cause"), self._table("node", "node")]
         return Section("causes", "Which nodes fail, and why?", text, [], tables)
 

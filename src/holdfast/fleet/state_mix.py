@@ -65,8 +65,10 @@ class Status(Answer):
             sentence += " The log records no GPU time."
         for row in self.table.to_pylist():
             if row["state"] in NODE_FAILURES:
-                sentence += f" {row['state']} is {percent(row['share_by_count'])} of the attempts"
-                sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
+                sentence += (
+                    f" {row['state']} is {percent(row['share_by_count'])} of the attempts"
+                    + (f" and {percent(row[share])} of the {kind} time." if total else ".")
+                )
         tables = [
             table(
                 self.table,

@@ -33,7 +33,6 @@ CLASSIFICATION = pa.schema(
         pa.field("label", pa.string()),  # the symptom's name for people
         pa.field("severity", pa.string()),  # HIGH or LOW, where the log does not say
         pa.field("domains", pa.list_(pa.string())),
-        pa.field("permanent", pa.bool_()),  # null: either
     ]
 )
 
@@ -142,7 +141,6 @@ class Taxonomy:
                     "label": symptom.label,
                     "severity": severity,
                     "domains": domains,
-                    "permanent": symptom.permanent,
                 }
             )
         return pa.Table.from_pylist(rows, schema=CLASSIFICATION)
@@ -201,7 +199,7 @@ def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
     symptoms = {**base.symptoms, **own}
     rules = given.checks.rules
     named: dict[str, CheckRule | Xid] = {f"checks.rules[{n}]": rule for n, rule in enumerate(rules)}
-    xids: dict[int, Xid] = {}
+    xids = {}
     for number, each in given.xids.items():
         if not number.isdecimal():
             raise wrong(f"xids.{number}", number, "an XID number")

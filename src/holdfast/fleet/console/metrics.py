@@ -184,10 +184,13 @@ def exposition(values: Mapping[str, Values], status: WatchStatus | None = None) 
     except ImportError as error:
         raise MissingExtraError("prometheus-client", "console") from error
     if status is not None:
-        polled: Values = {} if status.last_poll_s is None else {(): status.last_poll_s}
-        watched: dict[str, Values] = {"watch_last_poll_timestamp_seconds": polled}
-        watched |= {"watch_rows": {(): status.rows}, "watch_problems": {(): len(status.problems)}}
-        values = {**values, **watched}
+        polled = status.last_poll_s
+        values = {
+            **values,
+            "watch_last_poll_timestamp_seconds": {} if polled is None else {(): polled},
+            "watch_rows": {(): status.rows},
+            "watch_problems": {(): len(status.problems)},
+        }
     families = list(_families(values, status is not None))
     registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one
     return bytes(generate_latest(registry))

@@ -56,7 +56,7 @@ class ReadOptions:
     cluster: str = ""  # Cluster name for formats that do not carry one
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
-    last_job_s: float | None = None  # The last time of an attempt; None: no job is known
+    last_job_s: float = 0  # The last time of an attempt that is known; 0: none is
 
 
 @dataclass(frozen=True)

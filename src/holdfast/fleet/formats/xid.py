@@ -152,7 +152,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     guessed = set()
     last_s = path.stat().st_mtime + 86_400
-    if options.last_job_s is not None:
+    if options.last_job_s:
         last_s = min(last_s, options.last_job_s + HALF_A_YEAR_S)
     latest = datetime.fromtimestamp(last_s, UTC)
     for block in blocks(path):

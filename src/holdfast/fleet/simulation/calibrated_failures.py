@@ -75,7 +75,7 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     told = [row for row in ended if row["label"] != attribution.UNATTRIBUTED]
     # Of all components together: single ones have few failures.
     seen, failed = (sum(row[name] for row in told) for name in ("failures", "failed"))
-    components: list[Component] = []
+    components = []
     for place, (label, count, _) in enumerate(row.values() for row in ended):
         key = f"failures.components[{place}]"
         interval = clopper_pearson_interval(count, total)

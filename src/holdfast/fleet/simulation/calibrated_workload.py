@@ -262,7 +262,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     """Hazards of the ends that are no completion, and of requeues."""
     runs = those.runs
     ran = runs.starts > 0
-    ends: list[End] = []
+    ends = []
     absent = []
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds = runs.made_s[ran]

@@ -164,10 +164,14 @@ def known(key: str) -> list[Leaf]:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     near = same or [each for each in paths if path and each.startswith(f"{path}.")]
     near = near or get_close_matches(path, keys(), 3)
-    expected = " or ".join(near) or "a key of the scenario"
-    remedy = "holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
-    remedy += ", ".join([*BY_WORD, *SHORT])
-    raise InputError("unknown key", code="unknown-key", found=key, expected=expected, remedy=remedy)
+    raise InputError(
+        "unknown key",
+        code="unknown-key",
+        found=key,
+        expected=" or ".join(near) or "a key of the scenario",
+        remedy="holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
+        + ", ".join([*BY_WORD, *SHORT]),
+    )
 
 
 def paths_of(change: str) -> list[str]:
