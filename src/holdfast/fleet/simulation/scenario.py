@@ -270,11 +270,8 @@ def scenario(source: str | Path | Scenario) -> Scenario:
     try:
         loaded: Scenario = read(Scenario, parse_config(path, "the scenario"))
     except InputError as error:
-        raise InputError(
-            **vars(error) | {"path": path} | {"remedy": f"presets: {', '.join(PRESETS)}"}
-            if error.code == "not-found"
-            else {}
-        ) from None
+        missing = {"remedy": f"presets: {', '.join(PRESETS)}"} if error.code == "not-found" else {}
+        raise InputError(**vars(error) | {"path": path} | missing) from None
     return loaded
 
 
