@@ -53,7 +53,7 @@ def _rows(path: Path, file: Any, needed: Sequence[str], what: str) -> Iterator[t
     try:
         for row in reader:
             if None in row or None in row.values():
-                raise csv.Error(f"a row that has not {len(names)} fields")
+                raise csv.Error(f"a row that has not {len(names)} fields")  # noqa: TRY301
             yield line, row
             line = reader.line_num + 1
     except csv.Error as error:

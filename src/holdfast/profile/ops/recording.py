@@ -117,10 +117,9 @@ class Recorder(TorchDispatchMode):
         self._live: dict[StorageWeakRef, int] = {}
         self._live_bytes = self.peak_bytes = 0
         self.phase = "forward"
-        # Calls while autocast was active for another device than that of their tensors.
-        self.uncast = 0
-        # Bytes of the gradients and of the optimizer's two moments, in training.
-        self.gradient_bytes = self.optimizer_bytes = 0
+        # Bytes of the gradients and of the optimizer's two moments, in training; calls while autocast was
+        # active for another device than that of their tensors.
+        self.gradient_bytes = self.optimizer_bytes = self.uncast = 0
         for each in inputs:
             self._allocated(each)
 
