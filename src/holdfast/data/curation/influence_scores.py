@@ -184,7 +184,8 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
     """Refuse what no classifier can be fitted to.
 
     Raises:
-        InputError: shapes that do not fit, numbers that are not finite, labels that are no classes, one class.
+        InputError: shapes that do not fit, numbers that are not finite, labels that are not classes,
+            a single class.
     """
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(
@@ -199,7 +200,8 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
     if y.dtype.kind == "f":
         numbers = np.asarray(y, float)
         finite(numbers[:, None], "y")
-        if (parts := numbers[numbers % 1 != 0]).any():
+        parts = numbers[numbers % 1 != 0]
+        if parts.size:
             raise InputError(
                 "labels are not classes",
                 code="invalid-value",
