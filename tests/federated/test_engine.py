@@ -278,7 +278,25 @@ def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
     assert [section.id for section in result.sections()] == ["failures"]
 
 
-@pytest.mark.parametrize("setting", [{"seed": -1}, {"largest_norm": float("nan")}])
+def test_evaluation_of_some_rounds() -> None:
+    settings = Settings(rounds=5, evaluate_every=2)
+    result = federated.run(model(), CLIENTS, test=TEST, settings=settings)
+    tested = [row.number for row in result.history if row.accuracy is not None]
+    assert tested == [2, 4, 5]
+    every = federated.run(model(), CLIENTS, test=TEST, settings=replace(settings, evaluate_every=1))
+    assert result.accuracy == every.accuracy
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"seed": -1},
+        {"largest_norm": float("nan")},
+        {"rounds": 2.5},
+        {"evaluate_every": 0},
+        {"learning_rate": float("inf")},
+    ],
+)
 def test_settings_outside_their_domain(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, settings=Settings(**setting))
@@ -680,6 +698,11 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
             'model = "mlp"\ntraining.faults.dorp = 0.1\ndata.path = "digits.npz"',
             "unknown-key",
             "faults.dorp",
+        ),
+        (
+            'model = "mlp"\nprivacy = { noise = 1e12 }\ndata.path = "digits.npz"',
+            "out-of-range",
+            "privacy.clip",
         ),
     ],
 )

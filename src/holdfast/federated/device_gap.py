@@ -175,7 +175,7 @@ def _trained(
     seed = config.training.seed
     taken = photographed(photos, profile, seed + 1, 0)
     model = configured_model(config, folder, {"": taken}, tests)
-    settings = replace(config.training, evaluate_every=0, faults={})
+    settings = replace(config.training, evaluate_every=config.training.rounds, faults={})
     return run(model, [taken], test=tests, settings=settings).accuracy
 
 

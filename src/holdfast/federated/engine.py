@@ -48,6 +48,9 @@ STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 """Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
+# Settings that count something, and their least values.
+_COUNTS = dict.fromkeys(("rounds", "per_round", "epochs", "batch", "threads", "evaluate_every"), 1)
+_COUNTS["seed"] = 0
 
 Train = Callable[[nn.Module, Data, Task], Update]
 
@@ -298,7 +301,7 @@ class _Engine:
         failures += excluded
         state.failures += [{"round": number, **asdict(failure)} for failure in failures]
         last = number == self.settings.rounds
-        due = self.settings.evaluate_every and number % self.settings.evaluate_every == 0
+        due = number % self.settings.evaluate_every == 0
         sent = sum(array.nbytes for array in before.values())
         sent += self.model.vector.nbytes if "control" in self.local else 0
         row = Round(
@@ -390,9 +393,13 @@ def check_settings(settings: Settings) -> None:
     Raises:
         InputError: ``out-of-range``.
     """
-    positive = ("rounds", "per_round", "epochs", "batch", "learning_rate", "threads")
-    limits = {name: (0 < getattr(settings, name) < float("inf"), "above 0") for name in positive}
-    check_limits(vars(settings), {**limits, "seed": (settings.seed >= 0, "0 or more")})
+    values = asdict(settings)
+    limits = {
+        name: (isinstance(values[name], int) and values[name] >= least, f"whole, {least} or more")
+        for name, least in _COUNTS.items()
+    }
+    limits["learning_rate"] = 0 < settings.learning_rate < float("inf"), "above 0"
+    check_limits(values, limits)
     check_faults(settings.faults)
 
 

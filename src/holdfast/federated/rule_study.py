@@ -151,7 +151,7 @@ def study(
         devices += list(client_data(config, folder)[1])
     jobs = []
     for seed in range(config.training.seed, config.training.seed + seeds):
-        settings = replace(config.training, seed=seed, evaluate_every=0)
+        settings = replace(config.training, seed=seed, evaluate_every=config.training.rounds)
         own = replace(config, training=settings)
         jobs += [_Job(own, folder, rule, device) for device in devices for rule in config.compare]
     results = np.empty(len(jobs), dtype=object)

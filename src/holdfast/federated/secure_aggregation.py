@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class Privacy:
             "servers": (2 <= self.servers <= 16, "2 to 16"),
             "delta": (0 < self.delta < 1, "above 0 and below 1"),
         }
-        check_limits(vars(self), limits, "privacy.")
+        check_limits(asdict(self), limits, "privacy.")
         if rule not in MEANS:
             raise InputError(
                 f"{rule} compares or weighs single updates, which secure aggregation hides",
@@ -112,7 +112,7 @@ def secure_mean(
     limit = 2.0 ** (62 - FRACTION_BITS)
     fits = len(names) * privacy.clip * (1 + 10 * servers * privacy.noise) < limit
     expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
-    check_limits(vars(privacy), {"clip": (fits, expected)}, "privacy.")
+    check_limits(asdict(privacy), {"clip": (fits, expected)}, "privacy.")
     whole = range(servers)
     places = [(delivered or {}).get(name, whole) for name in names]
     reached = np.array([[server in place for place in places] for server in whole], np.uint8)
