@@ -52,7 +52,7 @@ _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
 _COUNTS = dict.fromkeys(("rounds", "per_round", "epochs", "batch", "threads", "evaluate_every"), 1)
 _COUNTS["seed"] = 0
 
-Train = Callable[[nn.Module, Data, Task], Update]
+Train = Callable[[nn.Module, Data, Task], Update | Failure]
 
 
 def run(
@@ -87,7 +87,7 @@ def run(
             without buffers (BatchNorm); clients then count alike, whatever their examples.
         proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
-            returns the `Update`. None: SGD with what the rule adds.
+            returns the `Update`, or a `Failure` that says why not. None: SGD with what the rule adds.
         loss: mean loss of a batch, from outputs and targets.
         metric: mean score of a batch; higher is better.
         parameters: of the rule, such as ``f=2``.
@@ -99,7 +99,7 @@ def run(
     """
     settings = settings or Settings()
     folder = None if folder is None else Path(folder)
-    engine = _Engine(
+    engine = Engine(
         model, clients, test, rule, settings, train, loss, metric, privacy, proxy, parameters
     )
     # A module's dropout draws from torch's generator: the caller's stays as it was.
@@ -107,26 +107,19 @@ def run(
     torch.set_num_threads(settings.threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            state = engine.run(folder, resume, ledger)
+            return engine.run(folder, resume, ledger)
     finally:
         torch.set_num_threads(threads)
         if engine.ledger is not None:
             engine.ledger.close()
-    return FederatedRun(
-        rule=rule,
-        parameters=parameters,
-        clients=len(engine.clients),
-        untested=engine.untested,
-        history=state.history,
-        failures=state.failures,
-        weights=state.weights,
-        folder=folder,
-        privacy=engine.spent(len(state.history)),
-    )
 
 
-class _Engine:
-    """What does not change between rounds."""
+class Engine:
+    """What does not change between rounds; its arguments are those of `run`.
+
+    `run` plays all rounds here. Where clients are elsewhere, whoever reaches them calls `begin`, for each
+    round `sampled`, `task` and `play_round`, whose `train` then hands over their answers, and `result`.
+    """
 
     def __init__(
         self,
@@ -160,7 +153,7 @@ class _Engine:
         self.untested = [name for name in tests if name not in self.test]
         known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
         _, self.parameters, self.local = rule_named(rule, parameters, known)
-        self.rule, self.settings, self.train = rule, settings, train
+        self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
         self.privacy = privacy
@@ -189,30 +182,42 @@ class _Engine:
 
         return {**asdict(self.privacy), "epsilon": privacy_loss(self.privacy, rounds)}
 
-    def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
+    def run(self, folder: Path | None, resume: bool, ledger: bool) -> FederatedRun:
         """All rounds that the folder does not have yet."""
+        state = self.begin(folder, resume, ledger)
+        total = self.settings.rounds
+        with progress.track("training", total, "rounds") as bar:
+            bar.advance(len(state.history))
+            while len(state.history) < total:
+                self.play_round(state)
+                bar.advance(1)
+        return self.result(state)
+
+    def begin(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
+        """The state before the first round that the folder does not have yet."""
         state = RunState(self.model.weights())
-        path, plan = None, {}
+        self.folder = folder
+        self.plan: dict[str, str] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            path, plan = folder / STATE, self._plan(ledger)
-            if path.exists():
-                state = self._resumed(path, plan, resume)
+            self.plan = self._plan(ledger)
+            if (folder / STATE).exists():
+                state = self._resumed(folder / STATE, self.plan, resume)
             if ledger:
                 self._open_ledger(folder / LEDGER, len(state.history))
         if self.rule == "deepsa" and self.proxy is not None and not state.rule:
             from holdfast.federated.deepsa import train_classifier
 
-            task = self._task(state, 0, 0, "")
+            task = self.task(state, 0, 0, "")
             state.rule = {**train_classifier(self.model, self.proxy, task)}
-        total = self.settings.rounds
-        with progress.track("training", total, "rounds") as bar:
-            bar.advance(len(state.history))
-            while len(state.history) < total:
-                self._round(state, len(state.history) + 1)
-                if path is not None:
-                    state.save(path, plan)
-                bar.advance(1)
+        return state
+
+    def result(self, state: RunState) -> FederatedRun:
+        """The answer after the last round.
+
+        Raises:
+            InputError: ``no-data`` if no round had enough usable updates.
+        """
         if all(row.skipped for row in state.history):
             failed = [f"{f['client']}: {f['code']}, {f['reason']}" for f in state.failures]
             raise InputError(
@@ -221,7 +226,17 @@ class _Engine:
                 found=state.history[-1].skipped,
                 remedy=f"look at client {failed[0]}" if failed else None,
             )
-        return state
+        return FederatedRun(
+            rule=self.rule,
+            parameters=self.given,
+            clients=len(self.clients),
+            untested=self.untested,
+            history=state.history,
+            failures=state.failures,
+            weights=state.weights,
+            folder=self.folder,
+            privacy=self.spent(len(state.history)),
+        )
 
     def _resumed(self, path: Path, plan: Mapping[str, str], resume: bool) -> RunState:
         if not resume:
@@ -261,15 +276,19 @@ class _Engine:
         }
         return {name: fingerprint(part) for name, part in parts.items()}
 
-    def _round(self, state: RunState, number: int) -> None:
-        """One round; the state has its result."""
+    def sampled(self, number: int) -> list[int]:
+        """Places of the clients that are asked in a round, from 1."""
+        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
+        return sorted(rng.choice(len(self.clients), self.asked, replace=False).tolist())
+
+    def play_round(self, state: RunState) -> None:
+        """One round more; the state, and its file, have the result."""
+        number = len(state.history) + 1
         self.model.load(state.weights)
         # 1. Ask some clients.
-        names = list(self.clients)
-        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
-        asked = np.sort(rng.choice(len(names), self.asked, replace=False))
+        names, asked = list(self.clients), self.sampled(number)
         updates, failures = [], []
-        for place in asked.tolist():
+        for place in asked:
             answer = self._ask(state, number, place, names[place])
             (updates if isinstance(answer, Update) else failures).append(answer)
         # 2. Aggregate what can be used; too few updates leave the weights as they are.
@@ -297,7 +316,7 @@ class _Engine:
         # 3. Remember what happened.
         if self.ledger is not None:
             used = [] if skipped else usable
-            self.ledger.record(number, [names[place] for place in asked.tolist()], used)
+            self.ledger.record(number, [names[place] for place in asked], used)
         failures += excluded
         state.failures += [{"round": number, **asdict(failure)} for failure in failures]
         last = number == self.settings.rounds
@@ -316,6 +335,8 @@ class _Engine:
             accuracy=self._accuracy(state) if due or last else None,
         )
         state.history.append(row)
+        if self.folder is not None:
+            state.save(self.folder / STATE, self.plan)
 
     def _bytes_up(self, update: Update) -> int:
         """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
@@ -348,7 +369,7 @@ class _Engine:
         fault = drawn_fault(self.settings.faults, rng)
         if fault == "drop":
             return Failure(name, "no-answer", "did not answer (injected)")
-        task = self._task(state, number, place, name)
+        task = self.task(state, number, place, name)
         self.model.reset()
         try:
             if self.train is None:
@@ -359,12 +380,15 @@ class _Engine:
             raise
         except Exception as error:
             return Failure(name, "error", f"{type(error).__name__}: {error}")
+        if isinstance(update, Failure):
+            return replace(update, client=name)
         if not isinstance(update, Update):
             return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
         changed = update if fault is None else KINDS[fault](update, state.weights)
         return replace(changed, client=name)
 
-    def _task(self, state: RunState, number: int, place: int, name: str) -> Task:
+    def task(self, state: RunState, number: int, place: int, name: str) -> Task:
+        """What one client is asked to do in a round."""
         control = None
         if "control" in self.local:
             zeros = np.zeros(len(self.model.vector), np.float32)
