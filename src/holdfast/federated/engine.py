@@ -83,8 +83,9 @@ def run(
         folder: where the state is kept after each round; None: nowhere.
         resume: continue the run in the folder.
         ledger: write a contribution ledger in the folder, with keys that follow from the seed.
-        privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox, and models
-            without buffers (BatchNorm); clients then count alike, whatever their examples.
+        privacy: secure aggregation, for the rules fedavg, fedprox and multi-krum, differential privacy, for
+            the first two, and models without buffers (BatchNorm); clients then count alike, whatever their
+            examples.
         proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`, or a `Failure` that says why not. None: SGD with what the rule adds.
@@ -162,7 +163,7 @@ class Engine:
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
         if privacy is not None:
-            privacy.check(self.rule)
+            privacy.check(self.rule, self.asked)
             buffers = [n for n, _ in self.model.module.named_buffers() if n in self.model.others]
             if buffers:
                 raise InputError(
@@ -304,9 +305,10 @@ class Engine:
                 # A mean of equal numbers may differ from them in the last bit.
                 state.weights = {**result, **{name: before[name] for name in self.model.frozen}}
             else:
-                state.weights = self._secure(self.privacy, before, usable, number)
+                state.weights, outside = self._secure(self.privacy, before, usable, number)
+                failures += outside
         except InputError as error:
-            if error.code not in ("too-few-updates", "not-finite"):
+            if error.code not in ("too-few-updates", "not-finite", "norm"):
                 raise
             skipped = f"{error.found}, expected {error.expected}"
         for update in usable:
@@ -346,7 +348,7 @@ class Engine:
 
     def _secure(
         self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], list[Failure]]:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 
@@ -357,10 +359,11 @@ class Engine:
         steps = {update.client: trained(update.weights) for update in usable}
         start = trained(before)
         steps = {client: vector - start for client, vector in steps.items()}
-        mean, _ = secure_mean(steps, privacy, (self.settings.seed, _PRIVACY, number))
+        seed = self.settings.seed, _PRIVACY, number
+        mean, outside = secure_mean(steps, privacy, seed, f=self.parameters.get("f"))
         # Whatever is not trained stays as it is.
         self.model.vector.copy_(torch.from_numpy(start + mean))
-        return self.model.weights()
+        return self.model.weights(), outside
 
     def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
         """The update of one client, or why there is none."""
@@ -417,7 +420,7 @@ def check_settings(settings: Settings) -> None:
     Raises:
         InputError: ``out-of-range``.
     """
-    values = asdict(settings)
+    values: dict[str, Any] = asdict(settings)
     limits = {
         name: (isinstance(values[name], int) and values[name] >= least, f"whole, {least} or more")
         for name, least in _COUNTS.items()
