@@ -728,6 +728,15 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
         assert not [each for each in result.failures if each["code"] == "error"]
 
 
+@pytest.mark.parametrize(
+    ("clients", "alpha", "place"), [(0, 1.0, "data.clients"), (3, 0.0, "data.alpha")]
+)
+def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))
+    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
+
+
 def test_splits_use_every_example_once() -> None:
     labels = np.repeat(np.arange(5), 40)
     for split, alpha in (("even", 1.0), ("dirichlet", 0.1), ("dirichlet", 100.0)):
