@@ -69,12 +69,12 @@ def test_scores_are_those_of_the_definition_in_any_pruned_model(tmp_path: Path) 
     words = ["<s>", "</s>", "<unk>", *"abcd"]
     grams: list[dict[tuple[str, ...], tuple[float, float]]] = [{} for _ in range(4)]
     for word in words:
-        grams[0][word,] = tuple(-draw.uniform(0, 2, 2))
+        grams[0][word,] = tuple((-draw.uniform(0, 2, 2)).tolist())
     for order in (1, 2, 3):
         for history in list(grams[order - 1]):
             for word in words[1:]:
                 if history[-1] != "</s>" and draw.uniform() < 0.4:
-                    grams[order][*history, word] = tuple(-draw.uniform(0, 2, 2))
+                    grams[order][*history, word] = tuple((-draw.uniform(0, 2, 2)).tolist())
     text = "\\data\\\n" + "\n".join(f"ngram {k}={len(g)}" for k, g in enumerate(grams, 1))
     for order, part in enumerate(grams, 1):
         text += f"\n\n\\{order}-grams:\n"

@@ -93,6 +93,8 @@ class Model(NamedTuple):
     alpha: float
     beta: float
     unknown_score: float
+    gain: float
+    """The most that a label can add to the score."""
     hotwords: Hotwords
 
 
@@ -349,8 +351,8 @@ def search(
 
     Returns:
         The prefix tree [prefixes, COLUMNS]; the surviving prefixes; their acoustic and their total scores,
-        all words ended; and of every frame's survivors ([frames + 1] where each frame's start) the prefix
-        and the total score.
+        all words ended; and of every frame's survivors ([frames, 2] from where to where) the prefix and the
+        total score, up to a constant of the frame.
     """
     frames, labels = log_probs.shape
     prefixes = np.empty((1024, COLUMNS), np.int64)
@@ -365,13 +367,14 @@ def search(
     # The beam: prefix and ln P of its alignments with a blank, with its last label, and together.
     active = np.zeros(1, np.int64)
     blank, last, total = np.zeros(1), np.full(1, -np.inf), np.zeros(1)
-    starts = np.zeros(frames + 1, np.int64)
+    spans, end = np.zeros((frames, 2), np.int64), 0
     seen, seen_score = np.empty(1024, np.int64), np.empty(1024)
 
     # Candidates of a frame: those that stay, then those that grow by a label.
     room = 1024
     prefix, label = np.empty(room, np.int64), np.empty(room, np.int64)
-    by_blank, by_last, score = np.empty(room), np.empty(room), np.empty(room)
+    by_blank, by_last = np.empty(room), np.empty(room)
+    both, score, kept = np.empty(room), np.empty(room), np.empty(room, np.int64)
     state, fused = np.empty((room, COLUMNS), np.int64), np.empty((room, 2))
 
     row, used = np.empty(labels), np.empty(labels, np.int64)
@@ -390,14 +393,23 @@ def search(
                 used[uses] = c
                 uses += 1
         size = active.size
+        if uses == 0 and frame > 0:
+            # Only a blank: every score changes by the same, and the beam stays as it is.
+            for i in range(size):
+                total[i] += row[model.blank]
+                blank[i], last[i] = total[i], -np.inf
+            spans[frame] = spans[frame - 1]
+            continue
         if size * (uses + 1) > room:
             room = 2 * size * (uses + 1)
             prefix, label = np.empty(room, np.int64), np.empty(room, np.int64)
-            by_blank, by_last, score = np.empty(room), np.empty(room), np.empty(room)
+            by_blank, by_last = np.empty(room), np.empty(room)
+            both, score, kept = np.empty(room), np.empty(room), np.empty(room, np.int64)
             state, fused = np.empty((room, COLUMNS), np.int64), np.empty((room, 2))
 
         # 2. Prefixes that stay: a blank, or the last label again. Spaces at the start and after a space
         # change nothing either.
+        highest = -np.inf
         for i in range(size):
             at = active[i]
             prefix[i], prefixes[at, PLACE] = at, i
@@ -408,8 +420,11 @@ def search(
                 by_last[i] = total[i] + row[model.space]
             elif at != ROOT:
                 by_last[i] = last[i] + row[own]
+            least_score = max(by_blank[i], by_last[i]) + extra[at, ENDED] + extra[at, BEGUN]
+            highest = max(highest, least_score)
 
-        # 3. Prefixes that grow. One that is in the beam already gets the sum.
+        # 3. Prefixes that grow. One that is in the beam already gets the sum; one that cannot come near
+        # the best of those above is left out before its score is known.
         candidates = size
         for i in range(size):
             at = active[i]
@@ -425,6 +440,9 @@ def search(
                     place = prefixes[child, PLACE]
                     by_last[place] = _log_add(by_last[place], grown)
                     continue
+                known = extra[at, ENDED] + extra[at, BEGUN]
+                if grown + known + model.gain < highest - margin:
+                    continue
                 prefix[candidates], label[candidates] = child, c
                 by_blank[candidates], by_last[candidates] = -np.inf, grown
                 if child == NONE:
@@ -434,35 +452,40 @@ def search(
                 candidates += 1
 
         # 4. The best survive, the earlier of two equal ones.
+        highest = -np.inf
         for k in range(candidates):
             at = prefix[k]
-            value = _log_add(by_blank[k], by_last[k])
+            both[k] = score[k] = _log_add(by_blank[k], by_last[k])
             for part in (ENDED, BEGUN):
-                value += fused[k, part] if at == NONE else extra[at, part]
-            score[k] = value
-        lowest = score[:candidates].max() - margin
-        kept = np.flatnonzero((score[:candidates] >= lowest) & (score[:candidates] > -np.inf))
-        if kept.size > beam:
-            cut = np.partition(score[kept], kept.size - beam)[kept.size - beam]
-            equal = beam - (score[kept] > cut).sum()
-            few = np.empty(beam, np.int64)
-            chosen = 0
-            for k in kept:
+                score[k] += fused[k, part] if at == NONE else extra[at, part]
+            highest = max(highest, score[k])
+        survivors = 0
+        for k in range(candidates):
+            if score[k] >= highest - margin and score[k] > -np.inf:
+                kept[survivors] = k
+                survivors += 1
+        if survivors > beam:
+            cut = np.partition(score[kept[:survivors]], survivors - beam)[survivors - beam]
+            equal, chosen = beam, 0
+            for k in kept[:survivors]:
+                equal -= score[k] > cut
+            for k in kept[:survivors]:
                 if score[k] > cut or (score[k] == cut and equal > 0):
                     equal -= score[k] == cut
-                    few[chosen] = k
+                    kept[chosen] = k
                     chosen += 1
-            kept = few
+            survivors = beam
 
         # 5. They are the new beam; those that are new enter the tree.
         for i in range(size):
             prefixes[active[i], PLACE] = NONE
-        active = np.empty(kept.size, np.int64)
-        blank, last, total = np.empty(kept.size), np.empty(kept.size), np.empty(kept.size)
-        starts[frame + 1] = starts[frame] + kept.size
-        while starts[frame + 1] > seen.size:
+        if survivors != size:
+            active = np.empty(survivors, np.int64)
+            blank, last, total = np.empty(survivors), np.empty(survivors), np.empty(survivors)
+        while end + survivors > seen.size:
             seen, seen_score = _grown(seen), _grown(seen_score)
-        for i, k in enumerate(kept):
+        for i in range(survivors):
+            k = kept[i]
             at = prefix[k]
             if at == NONE:
                 if count == prefixes.shape[0]:
@@ -474,27 +497,22 @@ def search(
                 prefixes[at, SIBLING] = prefixes[parent, CHILD]
                 prefixes[parent, CHILD] = at
             active[i], blank[i], last[i] = at, by_blank[k], by_last[k]
-            total[i] = _log_add(blank[i], last[i])
-            seen[starts[frame] + i], seen_score[starts[frame] + i] = at, score[k]
+            total[i] = both[k]
+            seen[end + i], seen_score[end + i] = at, score[k]
+        spans[frame, 0], spans[frame, 1] = end, end + survivors
+        end += survivors
 
     # 6. The end of the text ends its last word.
     final = np.empty(active.size)
     for i, at in enumerate(active):
-        end = prefixes[at].copy()
+        ended = prefixes[at].copy()
         final[i] = total[i] + extra[at, ENDED]
-        if end[PARTIAL] != 0:
-            final[i] += _end_word(model, end)
+        if ended[PARTIAL] != 0:
+            final[i] += _end_word(model, ended)
         if model.fused:
-            final[i] += model.alpha * ngram_score(model.ngrams, end[HISTORY], model.ngrams.end)[0]
-    return (
-        prefixes[:count],
-        active,
-        total,
-        final,
-        starts,
-        seen[: starts[frames]],
-        seen_score[: starts[frames]],
-    )
+            ln_p, _ = ngram_score(model.ngrams, ended[HISTORY], model.ngrams.end)
+            final[i] += model.alpha * ln_p
+    return prefixes[:count], active, total, final, spans, seen[:end], seen_score[:end]
 
 
 @njit(cache=True, nogil=True)

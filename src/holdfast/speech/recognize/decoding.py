@@ -220,7 +220,7 @@ class _Search:
     survivors: NDArray[np.int64]
     acoustic: NDArray[np.float64]
     total: NDArray[np.float64]
-    starts: NDArray[np.int64]
+    spans: NDArray[np.int64]
     seen: NDArray[np.int64]
     seen_score: NDArray[np.float64]
 
@@ -244,7 +244,7 @@ class _Search:
             return kernels.word_share(
                 self.prefixes, self.survivors, self.total, characters, ended=True
             )
-        span = slice(self.starts[next_begin], self.starts[next_begin + 1])
+        span = slice(*self.spans[next_begin])
         return kernels.word_share(
             self.prefixes, self.seen[span], self.seen_score[span], characters, ended=False
         )

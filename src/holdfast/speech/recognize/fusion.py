@@ -55,6 +55,11 @@ def fuse(
     ids = np.full(nodes, kernels.NONE, np.int64)
     ids[ends] = list(words.values())
     spelling, places = _characters(labels.texts)
+    favored = _automaton(phrases)
+    # What a label can add at most: its ends of words, and hotwords that end or begin with it.
+    ends_of_words = max(text.count(" ") for text in labels.texts)
+    gain = ends_of_words * max(beta, 0.0) if lm is not None else 0.0
+    gain += (ends_of_words + 1) * (favored.bonus.max() + favored.promise.max())
     space = labels.texts.index(" ") if " " in labels.texts else kernels.NONE
     model = kernels.Model(
         spelling,
@@ -69,7 +74,8 @@ def fuse(
         float(alpha),
         float(beta),
         float(unknown_score),
-        _automaton(phrases),
+        float(gain) if alpha >= 0 else math.inf,
+        favored,
     )
     return model, doubts
 
