@@ -68,11 +68,11 @@ def write_arpa(path: Path, texts: list[list[str]], discount: float = 0.75) -> No
         file.write("\n\\end\\\n")
 
 
-def emissions(words: list[str], draw: np.random.Generator) -> np.ndarray:
+def emissions(words: list[str], draw: np.random.Generator, sure_from: float) -> np.ndarray:
     """Logits [frames, labels] of a sentence, as a CTC model at 20 ms per frame gives them.
 
     Each letter has a peak of one or two frames, with the blank between; at a peak the letter competes with
-    letters that sound alike, and in 1 of 14 peaks one of them or the blank is more probable.
+    letters that sound alike; `sure_from` is the least by which it stands out.
     """
     rows = []
 
@@ -85,7 +85,7 @@ def emissions(words: list[str], draw: np.random.Generator) -> np.ndarray:
         label = LABELS.index(letter)
         for _ in range(draw.integers(1, 4)):
             rows.append(row(0, draw.uniform(9, 13)))
-        sure = 3.5 + draw.gamma(4.0, 2.2)
+        sure = sure_from + draw.gamma(4.0, 2.2)
         for frame in range(draw.integers(1, 3)):
             peak = row(label, sure)
             peak[0] += draw.uniform(1, 6) if frame == 0 else draw.uniform(3, 8)
@@ -100,7 +100,7 @@ def emissions(words: list[str], draw: np.random.Generator) -> np.ndarray:
     return np.array(rows, np.float32)
 
 
-def write(folder: Path, utterances: int) -> list[str]:
+def write(folder: Path, utterances: int, sure_from: float) -> list[str]:
     """Write emissions, labels, language model and hotwords; the true texts."""
     texts = sentences()
     draw = np.random.default_rng(SEED)
@@ -111,11 +111,13 @@ def write(folder: Path, utterances: int) -> list[str]:
     (folder / "labels.json").write_text(json.dumps({x: k for k, x in enumerate(LABELS)}))
     np.savez(
         folder / "logits.npz",
-        **{f"u{k:04}": emissions(words, draw) for k, words in enumerate(held_out)},
+        **{f"u{k:04}": emissions(words, draw, sure_from) for k, words in enumerate(held_out)},
     )
     # Rare words of the held-out texts first, then rare words of the others.
     counts = Counter(word for words in texts for word in words)
-    rare = {word: None for words in held_out for word in words if counts[word] <= 2 and len(word) > 4}
+    rare = {
+        word: None for words in held_out for word in words if counts[word] <= 2 and len(word) > 4
+    }
     others = {word: None for words in training for word in words if counts[word] == 1}
     hotwords = [*list(rare)[:50], *(word for word in others if word not in rare)][:200]
     (folder / "hotwords.txt").write_text("\n".join(hotwords) + "\n")

@@ -9,7 +9,7 @@ same node.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 
 ROOT = 0
 NONE = -1
+
+# Kernels that allocate nothing count no references, which would take most of their time.
+_UNCOUNTED: dict[str, Any] = {"_nrt": False}
+
 SPACE = 32
 """The character that separates words; characters are code points."""
 HOTWORD_ONLY = -2
@@ -101,7 +105,7 @@ class Model(NamedTuple):
 # --- Tries ---------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _slot(keys: Ints, key: int) -> int:
     """Where a key is, or the free place where it belongs."""
     mask = keys.size - 1
@@ -112,7 +116,7 @@ def _slot(keys: Ints, key: int) -> int:
     return place
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def step(trie: Trie, node: int, symbol: int) -> int:
     """The node behind a step; -1: there is none."""
     key = node * trie.symbols + symbol
@@ -232,7 +236,7 @@ def add_ngrams(trie: Trie, suffix: Ints, words: Ints, first: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def ngram_score(ngrams: Ngrams, history: int, word: int) -> tuple[float, int]:
     """(ln P(word | history), the history after it); -1 stands for a word that the model does not have."""
     if word == NONE:
@@ -258,7 +262,7 @@ COLUMNS = 11
 ENDED, BEGUN = 0, 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _hotword_step(hotwords: Hotwords, node: int, character: int) -> int:
     after = step(hotwords.trie, node, character)
     while after == NONE and node != ROOT:
@@ -267,13 +271,13 @@ def _hotword_step(hotwords: Hotwords, node: int, character: int) -> int:
     return max(after, ROOT)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _word_hash(word: int, character: int) -> int:
     """Hash of a word that grows by a character; 0 is that of no word."""
     return (word ^ character) * _HASH_STEP + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _end_word(model: Model, state: Ints) -> float:
     """End the word that has begun, in place; what it adds to the score."""
     score = 0.0
@@ -292,7 +296,7 @@ def _end_word(model: Model, state: Ints) -> float:
     return score
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _extend(model: Model, state: Ints, scores: Floats, label: int) -> None:
     """Append a label to a prefix whose state and scores were copied from its parent, in place."""
     for character in model.spelling[model.starts[label] : model.starts[label + 1]]:
@@ -308,7 +312,7 @@ def _extend(model: Model, state: Ints, scores: Floats, label: int) -> None:
         scores[BEGUN] += model.unknown_score
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _log_add(a: float, b: float) -> float:
     high, low = max(a, b), min(a, b)
     return high if low == -np.inf else high + math.log1p(math.exp(low - high))
@@ -321,7 +325,7 @@ def _grown(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return more
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, **_UNCOUNTED)
 def _child(prefixes: Ints, prefix: int, label: int) -> int:
     child = prefixes[prefix, CHILD]
     while child != NONE and prefixes[child, LABEL] != label:
