@@ -120,15 +120,15 @@ def main() -> None:
         "title": "Decoding of CTC outputs",
         "script": "benchmarks/speech_recognize.py",
         "input": f"{given.utterances} sentences of Python's documentation as outputs of 29 labels, "
-        f"{frames:,} frames per set, made with confusions (chosen, not a real model's); beam 100; CPU seconds",
+        f"{frames:,} frames per set, made with confusions (chosen, no real model); beam 100; CPU seconds",
         "comparisons": comparisons,
         "limits": limits,
         "figures": {},
         "tables": [{"caption": "Word error rate (%)", "rows": rates}],
         "notes": [
             "All have alpha 0.5, beta 1.5, labels from ln P = -5 on and a margin of 10.",
-            "flashlight-text: log-add; with the language model its lexicon decoder, which writes only words "
-            "of the model; it has no hotwords.",
+            "flashlight-text: log-add; with the language model its lexicon decoder, which writes only "
+            "words of the model; it has no hotwords.",
             f"The sets differ in how much a letter stands out (seed {inputs.SEED}).",
         ],
         "machine": where,

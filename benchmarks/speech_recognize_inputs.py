@@ -83,8 +83,7 @@ def emissions(words: list[str], draw: np.random.Generator, sure_from: float) -> 
 
     for letter in "|".join(words):
         label = LABELS.index(letter)
-        for _ in range(draw.integers(1, 4)):
-            rows.append(row(0, draw.uniform(9, 13)))
+        rows += [row(0, draw.uniform(9, 13)) for _ in range(draw.integers(1, 4))]
         sure = sure_from + draw.gamma(4.0, 2.2)
         for frame in range(draw.integers(1, 3)):
             peak = row(label, sure)
