@@ -12,12 +12,14 @@ import numpy as np
 from holdfast.errors import InputError
 
 
-def read_arrays(path: Path, names: Sequence[str], expected: str | None = None) -> dict[str, Any]:
+def read_arrays(
+    path: Path, names: Sequence[str] | None = None, expected: str | None = None
+) -> dict[str, Any]:
     """Arrays of an ``.npz`` file.
 
     Args:
         path: the file.
-        names: the arrays that it must have.
+        names: the arrays that it must have; None: all that it has.
         expected: their shapes, for the message where one is missing.
 
     Raises:
@@ -25,6 +27,7 @@ def read_arrays(path: Path, names: Sequence[str], expected: str | None = None) -
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
+            names = archive.files if names is None else names
             missing = set(names) - set(archive.files)
             if missing:
                 raise InputError(

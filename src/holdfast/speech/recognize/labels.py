@@ -1,0 +1,221 @@
+"""What the columns of a CTC model's output mean: files of toolkits, the blank, the word delimiter."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import InputError
+from holdfast.opening import open_source
+
+BLANKS = (
+    ("<blank>", "<blk>", "<b>", "<ctc_blank>", "<eps>", "[blank]", "[BLANK]", ""),
+    ("<pad>", "[PAD]"),
+)
+"""Names of the blank: those that mean nothing else, then wav2vec2's padding, which is its blank."""
+DELIMITERS = (" ", "|", "<space>", "[SPACE]", "▁")
+"""Names of the label between words; in pieces of words, ``▁`` marks where a word begins."""
+SILENT = ("<s>", "</s>", "<sos>", "<eos>", "<sos/eos>", "[CLS]", "[SEP]", "<pad>", "[PAD]")
+"""Labels of other uses of a vocabulary, which are never output."""
+UNKNOWN = ("<unk>", "[UNK]", "<UNK>")
+UNKNOWN_TEXT = "⁇"
+
+_DISAMBIGUATION = re.compile(r"#\d+")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The columns of a CTC model's output."""
+
+    names: tuple[str, ...]
+    """As the file has them."""
+    blank: int
+    """Column of the blank."""
+    texts: tuple[str, ...]
+    """What each column writes: a space ends a word; empty for the blank and for columns never output."""
+    joined: str
+    """What stands between words in a text: a space; nothing where every label is a word of its own."""
+
+    @property
+    def silent(self) -> list[int]:
+        """Columns that are never output, the blank not among them."""
+        return [k for k, text in enumerate(self.texts) if not text and k != self.blank]
+
+    @classmethod
+    def of(
+        cls,
+        source: Labels | str | Path | Sequence[str],
+        columns: int,
+        blank: int | str | None = None,
+        delimiter: str | None = None,
+    ) -> Labels:
+        """Labels for a model with a number of outputs.
+
+        Args:
+            source: a file (a JSON list, wav2vec2's ``vocab.json``, k2's ``tokens.txt``, or one label per
+                line) or the labels. Where they are one fewer than the columns and none is a blank, the
+                blank is the last column, as in NeMo.
+            columns: number of the model's outputs.
+            blank: name or column of the blank; None: by its usual names.
+            delimiter: the label between words; None: by its usual names.
+
+        Raises:
+            InputError: if the file is not one of these, or the labels do not fit the model.
+        """
+        if isinstance(source, Labels):
+            names, path, blank = source.names, None, source.blank
+        elif isinstance(source, (str, Path)):
+            path = Path(source)
+            names = read_names(path, columns)
+        else:
+            names, path = tuple(source), None
+        added = len(names) == columns - 1 and not isinstance(source, Labels)
+        if added and (blank is None or blank == len(names)) and not _usual_blank(names):
+            blank, names = len(names), (*names, "<blank>")
+        if len(names) != columns:
+            raise InputError(
+                "the labels do not fit the outputs",
+                code="conflict",
+                path=path,
+                found=f"{len(names)} labels for {columns} outputs",
+                expected="one label per output; the blank may be missing if it is the last output",
+                remedy="give the labels of this model, and arrays of [frames, labels]",
+            )
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if repeated:
+            raise InputError(
+                "a label occurs twice", code="duplicate", path=path, found=repr(repeated[0])
+            )
+        place = _blank(names, blank, path)
+        if delimiter is not None and delimiter not in names:
+            raise InputError(
+                "no label is the word delimiter",
+                code="unknown-name",
+                path=path,
+                place="delimiter",
+                found=repr(delimiter),
+                expected=_shown(names),
+            )
+        space = [name for name in ([delimiter] if delimiter else DELIMITERS) if name in names][:1]
+        pieces = any(name.startswith("▁") for name in names)
+        words = bool(space) or pieces or any(" " in name for name in names)
+        texts = [_text(name, space, words) for name in names]
+        texts[place] = ""
+        if not any(texts):
+            raise InputError("no label has a text", code="no-data", path=path, found=_shown(names))
+        return cls(names, place, tuple(texts), " " if words else "")
+
+
+def _text(name: str, space: list[str], words: bool) -> str:
+    """What a label writes; where nothing marks words, each label is one."""
+    if name in space:
+        return " "
+    if name in SILENT:
+        return ""
+    if name in UNKNOWN:
+        return UNKNOWN_TEXT
+    return name.replace("▁", " ") if words else name + " "
+
+
+def _usual_blank(names: Sequence[str]) -> list[str]:
+    return [name for known in BLANKS for name in known if name in names]
+
+
+def _blank(names: tuple[str, ...], given: int | str | None, path: Path | None) -> int:
+    if isinstance(given, str) and given not in names and given.lstrip("-").isdecimal():
+        given = int(given)
+    if given is None and (usual := _usual_blank(names)):
+        given = usual[0]
+    if isinstance(given, str) and given in names:
+        return names.index(given)
+    if isinstance(given, int) and -len(names) <= given < len(names):
+        return given % len(names)
+    raise InputError(
+        "no label is the blank",
+        code="unknown-name",
+        path=path,
+        place="blank",
+        found=_shown(names) if given is None else repr(given),
+        expected="one of " + ", ".join(filter(None, BLANKS[0] + BLANKS[1])),
+        remedy="name the blank of this model, by its label or its column",
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (f", ... ({len(names)})" if len(names) > 8 else "")
+
+
+def read_names(path: Path, columns: int | None = None) -> tuple[str, ...]:
+    """The labels of a file, by column.
+
+    Args:
+        path: a JSON list or dictionary, or lines.
+        columns: number of outputs; k2's ``tokens.txt`` may have disambiguation symbols beyond them.
+
+    Raises:
+        InputError: if it cannot be read, is none of these, or leaves a column without a label.
+    """
+    with open_source(path) as source:
+        data = source.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8", code="invalid-encoding", path=path) from error
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            return _of_json(json.loads(text), path)
+        except (ValueError, RecursionError) as error:
+            # A list of labels whose first is a bracket is lines, not JSON.
+            if "\n" not in text.strip() or text.lstrip()[:2].strip() in ('["', '{"'):
+                raise InputError(
+                    "not valid JSON", code="invalid-syntax", path=path, found=str(error)
+                ) from error
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    lines = [line for line in lines if line]  # a label of one space is a line
+    if not lines:
+        raise InputError("the file has no labels", code="empty-input", path=path)
+    numbered = [re.fullmatch(r"(.*)[ \t](\d+)", line) for line in lines]
+    if len(lines) == 1 or not all(numbered):
+        return tuple(lines)
+    # k2: "TOKEN ID"; a line that is only an id names the space.
+    ids = {
+        match[1] if match[1] else " ": int(match[2])
+        for match in numbered
+        if match and not _DISAMBIGUATION.fullmatch(match[1])
+    }
+    return _by_column(ids, path)
+
+
+def _of_json(found: object, path: Path) -> tuple[str, ...]:
+    if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    numbers = isinstance(found, dict) and all(type(k) is int for k in found.values())
+    if isinstance(found, dict) and found and numbers:
+        return _by_column(found, path)
+    raise InputError(
+        "not a vocabulary",
+        code="unknown-format",
+        path=path,
+        found=f"a JSON {type(found).__name__}",
+        expected='["a", "b"] or {"a": 0, "b": 1}',
+    )
+
+
+def _by_column(ids: dict[str, int], path: Path) -> tuple[str, ...]:
+    """Labels in the order of their columns."""
+    names = {k: name for name, k in ids.items()}
+    missing = next((k for k in range(len(ids)) if k not in names), None)
+    if missing is not None:
+        raise InputError(
+            "the columns are not numbered from 0 on without gaps",
+            code="invalid-value",
+            path=path,
+            place=f"column {missing}",
+            found=f"{len(ids)} labels, columns up to {max(names)}",
+            expected="one label per column",
+        )
+    return tuple(names[k] for k in range(len(ids)))

@@ -1,0 +1,246 @@
+"""N-gram language models in ARPA format, as an automaton whose nodes are n-grams.
+
+The score of a word walks from the longest history that the model has to shorter ones until the word follows
+(Katz back-off, as the ARPA format defines it), so it costs at most one look-up per order.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from holdfast.errors import InputError
+from holdfast.opening import open_source
+from holdfast.speech.recognize import _kernels as kernels
+
+_SECTION = re.compile(rb"^[ \t]*\\(\d+)-grams:[ \t\r]*$", re.MULTILINE)
+_END = re.compile(rb"^[ \t]*\\end\\", re.MULTILINE)
+_COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
+_BINARY = b"mmap lm http://kheafield.com/code"
+
+Words = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """An n-gram model: P(word | the words before it)."""
+
+    words: tuple[str, ...]
+    """By id; those of markers (`<s>`, `</s>`, `<unk>`) included."""
+    order: int
+    """Longest n-grams."""
+    ngrams: kernels.Ngrams
+    start: int
+    """Node of the history `<s>`."""
+
+    @classmethod
+    def read(cls, path: Path | str) -> LanguageModel:
+        """Read an ARPA file, plain or compressed.
+
+        Raises:
+            InputError: if it is not one, is cut off, its counts or numbers are wrong, an n-gram occurs
+                twice or its history is missing, or `<s>` or `</s>` is missing.
+        """
+        path = Path(path)
+        with open_source(path) as source:
+            data = source.read()
+        if data.startswith(_BINARY):
+            raise InputError(
+                "a binary file of KenLM",
+                code="unsupported",
+                path=path,
+                expected="the ARPA file that it was built from",
+            )
+        sections = _sections(data, path)
+        first = sections[0]
+        vocabulary = first.words
+        words = tuple(vocabulary.to_pylist())
+        by_word = {word: k for k, word in enumerate(words)}
+        for marker in ("<s>", "</s>"):
+            if marker not in by_word:
+                raise InputError(
+                    "a marker is missing",
+                    code="missing-key",
+                    path=path,
+                    place="\\1-grams:",
+                    expected=marker,
+                    remedy="train with sentence boundaries, as lmplz and SRILM do by default",
+                )
+        nodes = 1 + sum(part.count for part in sections)
+        trie = empty_trie(nodes, len(words))
+        suffix = np.zeros(nodes, np.int64)
+        node = 1
+        for part in sections:
+            ids = pc.index_in(part.words, value_set=vocabulary).fill_null(-1).to_numpy()
+            ids = ids.astype(np.int64).reshape(-1, part.order)
+            if (ids < 0).any():
+                row = int(np.argmax((ids < 0).any(1)))
+                raise part.damaged(row, path, "a word that is not in the 1-grams")
+            wrong = kernels.add_ngrams(trie, suffix, ids, node)
+            if wrong >= 0:
+                what = "an n-gram twice" if wrong < part.count else "an n-gram without its history"
+                raise part.damaged(wrong % part.count, path, what)
+            node += part.count
+        log_prob = np.concatenate([[0.0], *(part.log_prob for part in sections)])
+        backoff = np.concatenate([[0.0], *(part.backoff for part in sections)])
+        leaf = np.arange(nodes) >= nodes - sections[-1].count
+        unknown = by_word.get("<unk>", by_word.get("<UNK>", kernels.NONE))
+        ngrams = kernels.Ngrams(
+            trie,
+            log_prob * math.log(10),
+            backoff * math.log(10),
+            suffix,
+            leaf if len(sections) > 1 else leaf | True,
+            unknown,
+            by_word["</s>"],
+        )
+        start = kernels.ROOT if len(sections) == 1 else 1 + by_word["<s>"]
+        return cls(words, len(sections), ngrams, start)
+
+    def score(self, words: Sequence[str]) -> list[float]:
+        """Ln P of each word of a sentence, and of its end.
+
+        Args:
+            words: of one sentence, without markers; those that the model does not have are `<unk>`.
+        """
+        ids = {word: k for k, word in enumerate(self.words)}
+        history, scores = self.start, []
+        for word in [*words, "</s>"]:
+            ln_p, history = kernels.ngram_score(self.ngrams, history, ids.get(word, kernels.NONE))
+            scores.append(ln_p)
+        return scores
+
+
+def empty_trie(steps: int, symbols: int) -> kernels.Trie:
+    """A trie with room for a number of steps."""
+    slots = 1 << max(2 * steps, 2).bit_length()
+    return kernels.Trie(np.full(slots, kernels.NONE, np.int64), np.zeros(slots, np.int64), symbols)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """The n-grams of one order."""
+
+    order: int
+    first_line: int
+    words: Any
+    """Arrow strings [count * order]."""
+    log_prob: NDArray[np.float64]
+    """[count] log10."""
+    backoff: NDArray[np.float64]
+
+    @property
+    def count(self) -> int:
+        return self.log_prob.size
+
+    def damaged(self, row: int, path: Path, problem: str) -> InputError:
+        words = self.words.slice(row * self.order, self.order).to_pylist()
+        return InputError(
+            problem,
+            code="damaged",
+            path=path,
+            place=f"\\{self.order}-grams:, entry {row + 1}",
+            found=" ".join(words),
+            remedy="make the model again, or copy the file again",
+        )
+
+
+def _sections(data: bytes, path: Path) -> list[_Section]:
+    marks = list(_SECTION.finditer(data))
+    if b"\\data\\" not in data or not marks:
+        raise InputError(
+            "not a language model",
+            code="unknown-format",
+            path=path,
+            found=repr(data[:60]),
+            expected="an ARPA file: \\data\\, \\1-grams:, ..., \\end\\",
+        )
+    end = _END.search(data, marks[-1].end())
+    orders = [int(mark[1]) for mark in marks]
+    counts = {int(k): int(n) for k, n in _COUNT.findall(data[: marks[0].start()])}
+    if end is None or orders != sorted(counts) or orders != list(range(1, len(orders) + 1)):
+        raise InputError(
+            "the language model is cut off" if end is None else "a section is missing",
+            code="damaged",
+            path=path,
+            found=f"n-grams of order {', '.join(map(str, orders))}"
+            + ("" if end else ", no \\end\\"),
+            expected=f"order {', '.join(map(str, counts))}, then \\end\\",
+            remedy="copy the file again",
+        )
+    stops = [mark.start() for mark in marks[1:]] + [end.start()]
+    return [
+        _section(data, mark.end(), stop, order, counts[order], path)
+        for mark, stop, order in zip(marks, stops, orders, strict=True)
+    ]
+
+
+def _section(data: bytes, begin: int, stop: int, order: int, count: int, path: Path) -> _Section:
+    """Read ``log10 P, word, ..., word[, log10 back-off]`` in each line between two offsets."""
+    place = f"\\{order}-grams:"
+    try:
+        # One column: the separator is a character that no text has.
+        table = csv.read_csv(
+            io.BytesIO(data[begin:stop].strip() + b"\n"),
+            csv.ReadOptions(column_names=["line"]),
+            csv.ParseOptions(delimiter="\x1f", quote_char=False),
+            csv.ConvertOptions(column_types={"line": pa.string()}),
+        )
+    except pa.ArrowInvalid as error:
+        code = "invalid-encoding" if "UTF8" in str(error) else "damaged"
+        raise InputError(
+            "the n-grams cannot be read", code=code, path=path, place=place, found=str(error)
+        ) from error
+    lines = table["line"].combine_chunks()
+    fields = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
+    sizes = pc.list_value_length(fields).to_numpy()
+    fits = (sizes == order + 1) | (sizes == order + 2)
+    if len(lines) != count or not fits.all():
+        row = int(np.argmin(fits)) if not fits.all() else len(lines) - 1
+        raise InputError(
+            "the section is damaged",
+            code="damaged",
+            path=path,
+            place=f"{place}, entry {row + 1}",
+            found=f"{len(lines)} n-grams; {str(lines[row])[:80]!r}",
+            expected=f"{count} lines of a number, {order} words and perhaps a number",
+            remedy="copy the file again",
+        )
+    flat = pc.list_flatten(fields)
+    starts = np.cumsum(sizes) - sizes
+    numbers = [starts, (starts + order + 1)[sizes == order + 2]]
+    try:
+        log_prob, given = (
+            pc.cast(flat.take(pa.array(at)), pa.float64()).to_numpy() for at in numbers
+        )
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            "not a number", code="damaged", path=path, place=place, found=str(error)
+        ) from error
+    backoff = np.zeros(count)
+    backoff[sizes == order + 2] = given
+    wrong = ~(log_prob <= 1e-6) | ~np.isfinite(backoff)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            "not the logarithm of a probability",
+            code="damaged",
+            path=path,
+            place=f"{place}, entry {row + 1}",
+            found=repr(str(lines[row])[:80]),
+            expected="a number of at most 0, and a finite back-off",
+        )
+    places = (starts[:, None] + np.arange(1, order + 1)).ravel()
+    # Old tools write -99 for a probability of zero; as KenLM does, it is taken as it is.
+    return _Section(order, 0, flat.take(pa.array(places)), log_prob, backoff)
