@@ -219,7 +219,8 @@ EXTRAS = {
     "data": "croissant",
     "fst": "automata",
     **{
-        name: name for name in ("runs", "carbon", "lm", "profile", "sparse", "private", "federated")
+        name: name
+        for name in ("runs", "carbon", "lm", "profile", "sparse", "private", "federated", "speech")
     },
 }
 """Room -> the extra with its libraries."""

@@ -1,0 +1,1 @@
+"""Speech: recognizing it (`recognize`)."""

@@ -1,0 +1,44 @@
+"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts with word times, error rates.
+
+result = recognize.train("digits.toml", "model")
+recognize.recognize("model", ["call.wav"]).transcripts[0].text
+recognize.score("model", "test.jsonl").wer
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.speech.recognize.audio import read_audio
+    from holdfast.speech.recognize.manifests import read_manifest
+    from holdfast.speech.recognize.model import SpeechModel
+    from holdfast.speech.recognize.recognition import recognize
+    from holdfast.speech.recognize.scoring import error_rates, score
+    from holdfast.speech.recognize.training import TrainConfig, train
+
+_HOMES = {
+    "SpeechModel": "model",
+    "TrainConfig": "training",
+    "error_rates": "scoring",
+    "read_audio": "audio",
+    "read_manifest": "manifests",
+    "recognize": "recognition",
+    "score": "scoring",
+    "train": "training",
+}
+
+__all__ = [
+    "SpeechModel",
+    "TrainConfig",
+    "error_rates",
+    "read_audio",
+    "read_manifest",
+    "recognize",
+    "score",
+    "train",
+]
+
+__getattr__ = lazily(__name__, _HOMES)
