@@ -53,7 +53,7 @@ def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
         The utterances, and rows of the lines that are not usable.
 
     Raises:
-        InputError: ``not-found``, ``no-data``, or ``too-many-rejects``: more than a tenth of the lines.
+        InputError: ``unreadable``, ``no-data``, or ``too-many-rejects``: more than a tenth of the lines.
     """
     path = Path(path)
     lines, read, records = _format(path)
