@@ -26,6 +26,7 @@ from holdfast.lm import query as q
 from holdfast.private import bandits, mpc
 from holdfast.profile import numerics
 from holdfast.profile import ops as profile_ops
+from holdfast.speech import recognize
 
 ROOMS: dict[str, ModuleType] = {
     "carbon": carbon,
@@ -42,6 +43,7 @@ ROOMS: dict[str, ModuleType] = {
     "data.records": records,
     "profile.numerics": numerics,
     "sparse": sparse,
+    "speech.recognize": recognize,
     "profile": profile,
     "private.bandits": bandits,
     "private.mpc": mpc,
@@ -62,6 +64,7 @@ TORCH_ROOMS = {
     "holdfast.lm.generate",
     "holdfast.private.bandits",
     "holdfast.private.mpc",
+    "holdfast.speech.recognize",
 }
 """Rooms of which that holds for every name."""
 

@@ -31,7 +31,7 @@ class Description:
     labels: tuple[str, ...]
     """Texts of outputs 1, 2, ...; output 0 is the blank."""
     training: Mapping[str, Any] = field(default_factory=dict)
-    """How it was trained: ``plan``, ``history``, ``utterances``."""
+    """How it was trained: ``history``, the loss of each epoch, and the number of ``utterances``."""
 
 
 class SpeechModel:

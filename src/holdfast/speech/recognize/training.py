@@ -150,7 +150,7 @@ def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> Tra
     # 3. Write the model; the checkpoint stays, for more epochs.
     scored = None
     if ranks.rank == 0:
-        how = {"plan": plan, "history": trainer.history, "utterances": len(screening.examples)}
+        how = {"history": trainer.history, "utterances": len(screening.examples)}
         model.description = Description(config.features, config.network, alphabet.labels, how)
         model.save(output)
         scored = score_utterances(model, test) if test else None
