@@ -7,6 +7,9 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Flower pins older versions of what holdfast has: its app lives in an environment of its own.
+FLOWER := .venv-flower
+FLOWER_APP := examples/federated/flower
 INSTALL := tools/install.sh $(VENV)
 # Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
 # from the other's when its own is done. Two for two cores: a third made the whole a minute slower.
@@ -18,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What the testbed's README states: its time is compressed.
 DEMO_WINDOWS := --check-before 45s --check-after 10s --preempt-slack 30s --checkpoint 60s --init 1s --long-run 60s
 
-.PHONY: help demo test test-full lint bench docs clean
+.PHONY: help demo test test-full lint bench docs flower clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -32,7 +35,7 @@ test: ## everything that must hold: lint, types, contracts, documents, tests
 	$(MAKE) --no-print-directory -j2 .compiled .debian
 	$(MAKE) --no-print-directory -j2 .quick-tests lint .site
 
-test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow proofs (Spark, large logs)
+test-full: $(VENV)/.full $(FLOWER)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
 
 .PHONY: .quick-tests .site
@@ -65,8 +68,10 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/zensical build --clean --strict
 
+flower: $(FLOWER)/.installed ## the environment of the Flower app, .venv-flower
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) out site
+	rm -rf $(VENV) $(FLOWER) out site
 
 # A stamp says which groups of packages the environment holds; a change of the lists renews it.
 $(VENV)/bin/python:
@@ -89,7 +94,12 @@ $(VENV)/.peers: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(INSTALL) -e '.[all,audio,bench,dicom,hf,images,polars,spark,torch]'
+	$(INSTALL) -e '.[all,audio,bench,dicom,hf,images,polars,ray,spark,torch]'
+	touch $@
+
+$(FLOWER)/.installed: pyproject.toml $(FLOWER_APP)/requirements.txt $(FLOWER_APP)/constraints.txt
+	$(PYTHON) -m venv $(FLOWER)
+	CONSTRAINTS=$(FLOWER_APP)/constraints.txt tools/install.sh $(FLOWER) -e '.[federated]' -r $(FLOWER_APP)/requirements.txt
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its

@@ -67,7 +67,7 @@ with contextlib.redirect_stdout(io.StringIO()):
             found[3] += seconds
     except Exception as error:
         report = f"{type(error).__name__}: {error}"
-rows, tree = {}, analyzer.tree
+rows, failed, tree = {}, {}, analyzer.tree
 def model_of(event):
     try:
         return tree_perf.resolve_perf_model_class(event["name"])
@@ -82,16 +82,18 @@ for event in tree.events:
         above = tree.get_parent_event(above)
     if not found:
         continue
-    arguments = tree_perf._perf_model_init_kwargs(found, event, None, None, False)
-    try:
-        model = found(**arguments)
-        counts = [model.flops() or 0, model.bytes() or 0]
-    except Exception:
-        counts = [0, 0]
     row = rows.setdefault(event["name"], [0, 0, 0.0])
-    for n, each in enumerate([*counts, event["dur"] / 1e6]):
-        row[n] += each
-print(json.dumps({"report": report, "rows": rows, "kernels": kernels}))
+    try:
+        model = found(**tree_perf._perf_model_init_kwargs(found, event, None, None, False))
+        counts = [model.flops(), model.bytes()]
+    except Exception as error:
+        failed[event["name"]] = f"{type(error).__name__}: {error}"
+        counts = [None, None]
+    # Of an operator whose formula fails once, or has no answer, the sum is not known.
+    for n, each in enumerate(counts):
+        row[n] = None if row[n] is None or each is None else row[n] + each
+    row[2] += event["dur"] / 1e6 * (counts != [None, None])
+print(json.dumps({"report": report, "rows": rows, "kernels": kernels, "failed": failed}))
 """
 
 
@@ -229,7 +231,7 @@ def ours(model: nn.Module, path: Path, *inputs: torch.Tensor, **named: Any) -> d
 def theirs(python: str, path: Path, folder: Path) -> dict[str, Any]:
     """What TraceLens reports, and what its models count of operators."""
     if not python:
-        return {"report": "not run", "rows": {}, "kernels": {}}
+        return {"report": "not run", "rows": {}, "kernels": {}, "failed": {}}
     return dict(json.loads(run([python, "-c", PEER, path, folder]).output.strip().splitlines()[-1]))
 
 
@@ -295,9 +297,12 @@ def table(
     for name, (flops, seconds) in summed.items():
         rows[name]["ms (own), torch.profiler"] += 1e3 * seconds
         rows[name]["MFLOP, torch.profiler"] += flops / 1e6
-    for name, (flops, moved, _) in peer["rows"].items():
-        rows[name_of(name)]["MFLOP, TraceLens"] += flops / passes / 1e6
-        rows[name_of(name)]["MB, TraceLens"] += moved / passes / 1e6
+    unknown = set()
+    for name, counts in peer["rows"].items():
+        for what, count in zip(("MFLOP", "MB"), counts, strict=False):
+            at = name_of(name), f"{what}, TraceLens"
+            rows[at[0]][at[1]] += (count or 0) / passes / 1e6
+            unknown |= {at} if count is None else set()
     columns = [
         f"{what}, {who}" for what, who in (("ms", "holdfast"), ("ms (own)", "torch.profiler"))
     ]
@@ -310,12 +315,16 @@ def table(
         (name, row)
         for name, row in rows.items()
         if row["ms, holdfast"] >= 10 * own["seconds"]
-        or any(row[column] >= 0.001 for column in columns[2:])
+        or any(row[column] >= 0.001 or (name, column) in unknown for column in columns[2:])
     ]
     large.sort(key=lambda each: -each[1]["ms, holdfast"])
     # 0: the tool says nothing of the operator, or that it does nothing.
     return [
-        {"operator": name, **{column: float(row[column]) for column in columns}}
+        {"operator": name}
+        | {
+            column: "unknown" if (name, column) in unknown else float(row[column])
+            for column in columns
+        }
         for name, row in large
     ]
 
@@ -364,7 +373,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"{case.label.capitalize()}: {case.flops / 1e6:,.1f} MFLOP of products by formula; "
                 f"holdfast {own['flops'] / 1e6:,.1f}, torch.profiler {products / 1e6:,.1f}. "
                 f"Counted and not in the trace: {_listed(own['missing'])}. "
-                f"TraceLens' own report of this trace: {peer['report']}."
+                f"TraceLens' own report of this trace: {peer['report']}; formulas that failed: "
+                + ("; ".join(f"{name} ({why})" for name, why in peer["failed"].items()) or "none")
+                + "."
             ]
             figures[name] = {
                 "formula_flops": case.flops,
@@ -399,8 +410,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "notes": [
             f"CPU: means of {options.passes} passes, one thread, load after: {os.getloadavg()[0]:.1f}. "
             "There is no GPU here: traces of one are other people's. 0: the tool says nothing of the "
-            "operator. MFLOP: all arithmetic that a tool counts; torch.profiler counts products, sums and "
-            "differences.",
+            "operator; unknown: its formula failed. MFLOP: all arithmetic that a tool counts; "
+            "torch.profiler counts products, sums and differences.",
             "holdfast has the time of an operator with all that runs inside it, torch.profiler's column "
             "that of the operator alone. TraceLens has the time of kernels alone; on traces of a CPU its "
             "FLOPs and bytes are those of the outermost operators that it has a model for.",

@@ -65,6 +65,27 @@ def test_a_transducer_and_names_with_spaces(tmp_path: Path) -> None:
     assert shlex.split(row["next"]) == ["holdfast", "fst", "info", str(path)]
 
 
+def test_a_federated_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import numpy as np
+    from safetensors.numpy import save_file
+    from torch import nn
+
+    from holdfast import federated
+
+    x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    run = {"settings": federated.Settings(rounds=3), "folder": tmp_path / "run"}
+    federated.run(nn.Linear(4, 2), {"a": (x, y)}, test={"phone": (x, y), "car": (x, y)}, **run)
+    (row,) = why(tmp_path).to_dict()["found"]
+    assert (row["what"], row["path"]) == ("a federated run", str(tmp_path / "run"))
+    assert row["headline"].startswith("3 rounds, 0 updates not used")
+    assert row["next"] == "holdfast federated run CONFIG.toml --resume"
+    # The state of something else.
+    save_file({"w": x}, tmp_path / "run" / "state.safetensors", {"run": "{}"})
+    with pytest.raises(InputError):
+        why(tmp_path)
+
+
 def test_plain_data_leads_to_a_description_or_records(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow.parquet")
     image = pytest.importorskip("PIL.Image")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from holdfast.data.croissant.rules import checking, on_data  # noqa: F401  # they fill the tables
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Rule
@@ -57,7 +56,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, rules: Iterable[Rule[Any]]) -> list[str]:
+def _section(title: str, rules: Iterable[Rule]) -> list[str]:
     lines = [
         f"## {title}",
         "",

@@ -58,6 +58,10 @@ def _integers(_: Any, tokens: Sequence[Any]) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
+def _listed(default: int | Sequence[int] | None) -> str | None:
+    return str(default).strip("()").replace(" ", "") if default else None
+
+
 def _stream(_: Any, tokens: Sequence[Any]) -> str:
     text: str = tokens[0].value
     return "-" if text == _LONE_DASH else text
@@ -118,7 +122,9 @@ Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1), me
 """Between 0 and 1."""
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0), metavar="N")]
 """A number of things, 0 or more."""
-Integers = Parameter(converter=_integers, n_tokens=1, metavar="N,...")
+Integers = Parameter(
+    converter=_integers, n_tokens=1, metavar="N,...", show_default=_listed, negative=""
+)
 """Decorates a sequence of integers: different whole numbers of 1 or more, separated by commas."""
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1), metavar="N")]
 """A number of things, 1 or more."""

@@ -81,6 +81,24 @@ def clopper_pearson_interval(hits: float, trials: float) -> tuple[float, float]:
     return low, float(betaincinv(hits + 1, trials - hits, 0.975)) if hits < trials else 1.0
 
 
+def mean_interval(values: npt.ArrayLike) -> tuple[float, tuple[float, float]]:
+    """Mean and its 95 % t-interval, for independent values of a normal distribution.
+
+    mean +- t(0.975; n - 1) s / sqrt(n); infinitely wide for one value.
+
+    Args:
+        values: n of them, 1 or more.
+    """
+    from scipy.special import stdtrit
+
+    sample = np.asarray(values, dtype=np.float64)
+    mean, n = float(np.mean(sample)), len(sample)
+    if n < 2:
+        return mean, (-math.inf, math.inf)
+    half = float(stdtrit(n - 1, 0.975)) * float(np.std(sample, ddof=1)) / n**0.5
+    return mean, (mean - half, mean + half)
+
+
 def jackknife_error(estimates: npt.ArrayLike) -> float:
     """Standard error of an estimate, from those that leave out one block of the data each.
 

@@ -22,7 +22,7 @@ from holdfast.answer import SCHEMA, Answer, ColumnFormat, Section, Table, Unknow
 from holdfast.command import lacking, room
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.formats import recognise as recognize_log
-from holdfast.numbers import counted, size
+from holdfast.numbers import counted, percent, size
 from holdfast.opening import first_bytes, is_compressed, open_source, unreadable
 
 app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
@@ -126,8 +126,8 @@ def why(path: Path, /) -> Why:
 
     Args:
         path: A file or folder: a scheduler log, health events, a store, events or dumps of a training
-            run, traces, checkpoints, a Croissant description, records, a transducer, a model, images,
-            tables (CSV, Parquet, JSON Lines).
+            run, traces, checkpoints, a federated run, a Croissant description, records, a transducer, a
+            model, images, tables (CSV, Parquet, JSON Lines).
     """
     try:
         there = path.is_file() or path.is_dir()
@@ -330,6 +330,15 @@ def _is_checkpoints(path: Path, _: bytes) -> bool:
     return bool(folder.checkpoints or folder.unfinished)
 
 
+def _is_federated(path: Path, _: bytes) -> bool:
+    state = path / "state.safetensors"
+    if not state.is_file():  # rooms and libraries are imported where something can be theirs
+        return False
+    from holdfast.federated.state import read_noted
+
+    return "plan" in read_noted(state)
+
+
 def _is_model(path: Path, head: bytes) -> bool:
     if head.lstrip().startswith(b"\\data\\"):
         return True
@@ -419,6 +428,20 @@ def _of_checkpoints(path: Path) -> str:
     return f"{counted(len(look(path).checkpoints), 'checkpoint')}."
 
 
+def _of_federated(path: Path) -> str:
+    from holdfast.federated.state import read_noted
+
+    noted = read_noted(path / "state.safetensors")
+    rounds = counted(len(noted["history"]), "round")
+    unused = counted(len(noted["failures"]), "update")
+    measured = [row["accuracy"] for row in noted["history"] if row["accuracy"]]
+    if not measured:
+        return f"{rounds}, {unused} not used; no test data."
+    mean = sum(measured[-1].values()) / len(measured[-1])
+    devices = counted(len(measured[-1]), "device")
+    return f"{rounds}, {unused} not used; mean accuracy {percent(mean)} on {devices}."
+
+
 def _of_model(path: Path) -> str:
     if path.is_file():
         return "An n-gram model."
@@ -494,6 +517,7 @@ KINDS = (
     Kind("step times", _is_steps, _of_runs("stragglers"), "runs stragglers {}"),
     Kind("events of a run", _is_events, _of_events, "runs report {} --html run.html", "by folder"),
     Kind("checkpoints", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
+    Kind("a federated run", _is_federated, _of_federated, "federated run CONFIG.toml --resume"),
     Kind("a grid signal", _is_signal, _of_signal, "carbon plan --load LOAD --signal {}"),
     Kind("logs of a cluster", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"),
     Kind("a transducer as text", _is_fst_text, _of_fst_text, "fst compile {} -o machine.fst"),

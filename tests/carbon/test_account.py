@@ -151,8 +151,31 @@ def test_tasks_of_an_array_are_not_the_array(tmp_path: Path) -> None:
 
 def test_attempts_of_a_job_take_their_energies_in_order() -> None:
     start = np.array([300.0, 100.0, 200.0, 50.0])
-    found = matched({"7": [1.0, 2.0], "8": [5.0]}, ["7", "7", "8", "8"], start)
+    stop, jobs = start + 10.0, ["7", "7", "8", "8"]
+    found = matched({"7": [1.0, 2.0], "8": [5.0]}, jobs, start, stop)
     assert found == pytest.approx([2.0, 1.0, 5.0, np.nan], nan_ok=True)
+
+
+def test_the_energy_of_a_whole_job_is_that_of_all_its_attempts(tmp_path: Path) -> None:
+    ends = (("NODE_FAIL", 0, 3), ("COMPLETED", 4, 5))
+    rows = [
+        job(1, "ana", state, f"2026-02-01T0{a}:00:00", f"2026-02-01T0{b}:00:00", "n1", 1)
+        for state, a, b in ends
+    ]
+    (tmp_path / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    whole, last = "job,energy_kwh\n1,8\n", "JobID|ConsumedEnergyRaw\n1|28800000\n"
+    for text, by_state, share in (
+        (whole, {"NODE_FAIL": 6.0, "COMPLETED": 2.0}, 1.0),
+        (last, {"NODE_FAIL": 3.0, "COMPLETED": 8.0}, 8 / 11),
+        ("job,energy_kwh\n1,5\n1,3\n", {"NODE_FAIL": 5.0, "COMPLETED": 3.0}, 1.0),
+    ):
+        (tmp_path / "energy").write_text(text)
+        options = {"pue": 1.0, "watts_per_gpu": 1000.0, "energy": tmp_path / "energy"}
+        made = account(tmp_path / "store", 100.0, **options)
+        found = {name: row["energy_kwh"] for name, row in rows_of(made, "state").items()}
+        assert found == pytest.approx(by_state)
+        assert made.measured_share == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ def test_loads_that_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("time,a\n2022-05-10 00:00Z,\n", "invalid-value", "line 2"),
         ("time\n2022-05-10 00:00Z\n", "missing-column", "line 1"),
         ("time,a\n2021-05-10 00:00Z,1\n", "no-match", None),
+        ("time,a_kW\n2022-05-10 00:00Z,1\n", "invalid-value", "line 1"),
+        ("time,site (kWh)\n2022-05-10 00:00Z,1\n", "invalid-value", "line 1"),
+        # Megawatts, and a name with a W in it: in another year.
+        ("time,a_MW,b_Web\n2021-05-10 00:00Z,1,1\n", "no-match", None),
     )
     for text, code, place in cases:
         (tmp_path / "load.csv").write_text(text)

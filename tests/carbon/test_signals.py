@@ -103,13 +103,14 @@ def test_five_minutes_become_hours(tmp_path: Path) -> None:
     assert signal.values[:2] == pytest.approx(expected)
     assert np.isnan(signal.values[2])
     # One sample of an hour is not the hour; a length of a sample that is none is refused.
-    for period, code in ((300, "no-data"), ("soon", "invalid-value"), (None, ""), (0, "no-data")):
+    refused = {"soon": "row 0"} | dict.fromkeys((0, -300, "-1e9"), "meta.data_point_period_seconds")
+    for period in (300, None, *refused):
         meta["data_point_period_seconds"] = period
         path = written(tmp_path, "w.json", json.dumps({"data": data[:1], "meta": meta}))
-        if code == "invalid-value":
-            assert refusal(path).place == "row 0"
+        if period in refused:
+            assert (refusal(path).code, refusal(path).place) == ("invalid-value", refused[period])
         else:
-            assert read_signal(path).missing == (code == "no-data")
+            assert read_signal(path).missing == (period == 300)
 
 
 def test_electricity_maps(tmp_path: Path) -> None:
@@ -247,6 +248,24 @@ def test_entsoe_prices(tmp_path: Path) -> None:
     assert read_signal(table).values.tolist() == [-5]
 
 
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("EUR/MWh", 1), ("USD/kWh", 1000), ("€/kWh", 1000), ("ct/kWh", 0), ("EUR", 0), ("", 0)],
+)
+def test_units_of_prices(unit: str, factor: float, tmp_path: Path) -> None:
+    row = ("2024-02-01T00:00Z", 0.25)
+    files = [written(tmp_path, "p.csv", typed(row, unit=unit, kind="price"))]
+    for form in ("[{}]", "({})"):
+        text = f"MTU (UTC),Day-ahead Price {form.format(unit)}\n01.02.2024 00:00,0.25\n"
+        files.append(written(tmp_path, f"{len(files)}.csv", text))
+    for path in files:
+        if factor:
+            found = read_signal(path)
+            assert (found.values.tolist(), found.unit) == ([0.25 * factor], f"{unit[:-4]}/MWh")
+        else:
+            assert (refusal(path).code, refusal(path).place) == ("invalid-value", "unit")
+
+
 def test_eia_balance_file(tmp_path: Path) -> None:
     rows = 'CISO,01/01/2024 1:00:00 AM,100,"1,000",,50\nCISO,01/01/2024 2:00:00 AM,100,1000,,150\n'
     signal = read_signal(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))
@@ -285,6 +304,27 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
         "unknown-name",
         "Tide",
     )
+
+
+def test_a_balance_row_with_a_fuel_and_its_split_counts_it_once(tmp_path: Path) -> None:
+    sources = {
+        "Wind": (40, 40, 40),
+        "Wind with Integrated Battery Storage": (15, "", ""),
+        "Wind without Integrated Battery Storage": (30, "", 25),
+        "Hydropower and Pumped Storage": (70, 70, ""),
+        "Hydropower Excluding Pumped Storage": (60, "", 60),
+        "Pumped Storage": (20, "", ""),
+        "Natural Gas": (100, 100, 100),
+    }
+    names = [f"Net Generation (MW) from {name}" for name in sources]
+    lines = [",".join(["Balancing Authority", "UTC Time at End of Hour", *names])]
+    for n in range(3):
+        cells = [f"{row[n]}" for row in sources.values()]
+        lines.append(",".join(["CISO", f"07/01/2024 {n + 1}:00:00 AM", *cells]))
+    path = written(tmp_path, "balance.csv", "\n".join(lines) + "\n")
+    mixes = ((45, 80), (40, 70), (25, 60))
+    expected = [(w * 11 + h * 24 + 100 * 490) / (w + h + 100) for w, h in mixes]
+    assert read_signal(path).values == pytest.approx(expected)
 
 
 def test_what_is_no_answer_of_watttime(tmp_path: Path) -> None:

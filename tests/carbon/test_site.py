@@ -95,6 +95,15 @@ def test_prices_and_co2_together(carbon_price: float) -> None:
     assert clean.kg_after <= made.kg_after + 1e-6
 
 
+def test_a_plan_for_money_that_emits_more_curtails_nothing_in_every_hour() -> None:
+    """Energy is cheap where it is dirty: the plan saves money, and costs CO2."""
+    price = signal_of(500 - GRAMS, "price")
+    made = plan(LOAD, signal_of(GRAMS), flex=0.5, cap=90, price=price, carbon_price=3.0)
+    assert made.saved_share < 0
+    assert made.always_share == 0
+    assert "every hour alike" not in made.headline
+
+
 @pytest.mark.parametrize(
     ("options", "code", "place"),
     [

@@ -88,6 +88,56 @@ def test_fedadam_follows_the_paper() -> None:
     assert after["seen"].dtype == np.int64
 
 
+def test_fedadam_without_tau_leaves_what_no_update_has_moved() -> None:
+    current = {"w": np.array([1.0, 2.0])}
+    for _ in range(2):
+        current, _, _ = federated.aggregate("fedadam", current, updates([1.5, 2.0]), tau=0.0)
+    assert current["w"][1] == 2.0
+    assert np.isfinite(current["w"]).all()
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "multi-krum", "bulyan", "scaffold"])
+@pytest.mark.parametrize("scale", [1.7e308, 1e30, 1.0, 5e-324])
+def test_means_of_the_largest_and_smallest_numbers(rule: str, scale: float) -> None:
+    given = [
+        federated.Update({"w": np.array([scale, -scale, -0.0])}, 1, control=np.zeros(3))
+        for _ in range(8)
+    ]
+    parameters = {"clients": 8} if rule == "scaffold" else {"f": 1}
+    after = aggregated(rule, [0, 0, 0], given, **parameters)
+    assert after == pytest.approx([scale, -scale, 0.0], rel=1e-15, abs=0)
+    # Ends of both signs: the mean of the middle two.
+    ends = updates(*[[scale]] * 2, *[[-scale]] * 2)
+    assert aggregated("median", [0], ends, f=1) == [0.0]
+
+
+def test_a_result_beyond_its_type_is_refused() -> None:
+    given = [
+        federated.Update({"w": np.full(2, 3e38, np.float32)}, 1, control=np.zeros(2))
+        for _ in range(2)
+    ]
+    with pytest.raises(InputError) as caught:
+        federated.aggregate("scaffold", GOOD, given, server_rate=2.0, clients=2)
+    assert caught.value.code == "not-finite"
+
+
+@pytest.mark.parametrize("rule", ["krum", "multi-krum", "bulyan"])
+def test_buffers_neither_choose_nor_are_chosen(rule: str) -> None:
+    """BatchNorm's variance is large where the data is; a liar may hide its step behind it."""
+    rng = np.random.default_rng(0)
+    honest = [{"w": 0.01 * rng.normal(size=3), "var": np.array([1.0 + 100 * n])} for n in range(7)]
+    steps = {"w": np.full(3, 5.0), "var": np.array([300.0])}
+    statistics = {"w": np.zeros(3), "var": np.array([1e30])}
+    for liar in (steps, statistics):
+        given = [federated.Update(each, 1) for each in [*honest, liar]]
+        weights, _, failures = federated.aggregate(
+            rule, honest[0], given, f=1, largest_norm=100.0, buffers=["var"]
+        )
+        assert not failures
+        assert abs(weights["w"]).max() < 0.1
+        assert 1.0 <= weights["var"][0] <= 601.0
+
+
 def test_scaffold_moves_by_the_mean_step_and_sums_control_variates() -> None:
     given = [
         federated.Update({"w": np.array([w])}, 1, control=np.array([c]))
@@ -163,6 +213,40 @@ BAD = {
     "no-examples": federated.Update(GOOD, 0),
     "norm": federated.Update({"w": np.array([3e30, 4e30], np.float32)}, 5),
 }
+ODD = [
+    ("names", federated.Update(None, 5)),  # type: ignore[arg-type]
+    ("dtype", federated.Update({"w": [0.0, 0.0]}, 5)),  # type: ignore[dict-item]
+    ("no-examples", federated.Update(GOOD, 10**400)),
+    ("dtype", federated.Update(GOOD, 5, {"loss": "x"})),  # type: ignore[dict-item]
+    ("dtype", federated.Update(GOOD, 5, {"loss": None})),  # type: ignore[dict-item]
+    ("dtype", federated.Update(GOOD, 5, control="x")),  # type: ignore[arg-type]
+    ("not-finite", federated.Update({"w": np.array([1e300, 0.0])}, 5)),
+]
+
+
+@pytest.mark.parametrize(("code", "update"), ODD)
+def test_odd_updates_are_named(code: str, update: federated.Update) -> None:
+    weights, _, failures = federated.aggregate("fedavg", GOOD, [update, federated.Update(GOOD, 1)])
+    assert weights["w"].tolist() == [0.0, 0.0]
+    assert [each.code for each in failures] == [code]
+    assert update.nbytes >= 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "metrics", "parameters"),
+    [
+        ("q-fedavg", {}, {"learning_rate": 0.1}),
+        ("q-fedavg", {"loss_before": -1.0}, {"learning_rate": 0.1}),
+        ("heteroswitch", {"loss_before": 1.0}, {}),
+        ("scaffold", {"loss": 1.0}, {"clients": 2}),
+    ],
+)
+def test_what_a_rule_computes_with_is_named(
+    rule: str, metrics: dict[str, float], parameters: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        federated.aggregate(rule, GOOD, [federated.Update(GOOD, 1, metrics, "eve")], **parameters)
+    assert (caught.value.code, str(caught.value.place)[:14]) == ("invalid-value", "update of eve:")
 
 
 @pytest.mark.parametrize("code", BAD)
@@ -231,6 +315,9 @@ def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
         ("fedprox", {"mu": float("nan")}, "invalid-value", "rule.mu"),
         ("heteroswitch", {"switch": "sometimes"}, "invalid-value", "rule.switch"),
         ("q-fedavg", {}, "missing-key", "rule.learning_rate"),
+        ("q-fedavg", {"learning_rate": 0.0}, "invalid-value", "rule.learning_rate"),
+        ("fedadam", {"beta2": 2.0}, "invalid-value", "rule.beta2"),
+        ("heteroswitch", {"gamma": 1.5}, "invalid-value", "rule.gamma"),
     ],
 )
 def test_parameters_of_rules_are_checked(
@@ -285,6 +372,29 @@ def test_updates_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().err)["error"]["code"] == "too-few-updates"
 
 
+def test_files_of_one_stem_are_clients_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = []
+    for client in ("a", "b", "c"):
+        Path(client).mkdir()
+        paths.append(Path(client) / "update.safetensors")
+        value = np.nan if client == "b" else 1.0
+        save_file({"w": np.full(2, value, np.float32)}, paths[-1], {"examples": "10"})
+    save_file({"w": np.ones(2, np.float32)}, "alone.safetensors", {"examples": "5"})
+    result = federated.aggregate_files([*paths, "alone.safetensors"], "out")
+    names = [row["update"] for row in result.updates]
+    assert names == [*map(str, paths), "alone"]
+    assert [row["update"] for row in result.updates if row["excluded"]] == [str(paths[1])]
+    with safe_open("out", framework="np") as file:
+        assert file.metadata() == {"examples": "25"}
+    for again in (paths[0], tmp_path / paths[0]):
+        with pytest.raises(InputError) as caught:
+            federated.aggregate_files([*paths, again], "out")
+        assert caught.value.code == "conflict"
+
+
 def test_the_result_of_files_counts_what_was_used_in_the_type_of_the_files(tmp_path: Path) -> None:
     paths = files(tmp_path, 5)
     federated.aggregate_files(paths, tmp_path / "out", largest_norm=1e3)
@@ -293,13 +403,36 @@ def test_the_result_of_files_counts_what_was_used_in_the_type_of_the_files(tmp_p
         assert file.get_tensor("w").dtype == np.float32
 
 
+def test_statistics_in_files_do_not_choose(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.safetensors" for n in range(6)]
+    for n, path in enumerate(paths):
+        step = np.full(2, 0.01 * n if n < 5 else 5.0)
+        save_file({"w": step, "bn.running_var": np.array([100.0 * n])}, path, {"examples": "1"})
+    result = federated.aggregate_files(paths, tmp_path / "out", rule="krum", largest_norm=10.0)
+    assert load_file(tmp_path / "out")["w"].max() < 0.1
+    assert load_file(tmp_path / "out")["bn.running_var"].tolist() == [250.0]
+    assert not result.unknowns()
+
+
+def test_files_of_several_types_are_averaged_in_the_widest(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.safetensors" for n in range(3)]
+    for path, dtype in zip(paths, ("f2", "f4", "f4"), strict=True):
+        save_file({"w": np.full(2, 1.0001, dtype)}, path, {"examples": "1"})
+    for order in (paths, paths[::-1]):
+        federated.aggregate_files(order, tmp_path / "out")
+        assert load_file(tmp_path / "out")["w"].dtype == np.float32
+        assert load_file(tmp_path / "out")["w"][0] == pytest.approx(1.00007, abs=1e-5)
+
+
 def test_files_that_are_no_updates(tmp_path: Path) -> None:
     save_file({"w": np.zeros(2)}, tmp_path / "silent.safetensors")
     save_file({"w": np.zeros(2)}, tmp_path / "many.safetensors", {"examples": "lots"})
+    save_file({"w": np.zeros(2)}, tmp_path / "more.safetensors", {"examples": "9" * 5000})
     (tmp_path / "torn.safetensors").write_bytes((tmp_path / "silent.safetensors").read_bytes()[:-3])
     expected = {
         "silent": "missing-key",
         "many": "invalid-value",
+        "more": "invalid-value",
         "torn": "damaged",
         "no": "not-found",
     }

@@ -114,6 +114,21 @@ def test_graphs_on_which_agents_never_agree_are_refused(graph: Any) -> None:
     assert (caught.value.code, caught.value.place) == ("invalid-value", "graph")
 
 
+def test_frozen_parameters_stay_as_they_are() -> None:
+    net = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
+    net[0].weight.requires_grad_(False)
+    found = federated.dif_maml(net, [sines(0)], np.ones((1, 1)), steps=2, spread=1.0, loss=squared)
+    assert "0.weight" not in found.weights[0]
+    assert (found.weights[0]["1.weight"] != net[1].weight.detach().numpy()).all()
+
+
+def test_layers_that_keep_statistics_are_refused() -> None:
+    net = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    with pytest.raises(InputError) as caught:
+        federated.dif_maml(net, [sines(0)], np.ones((1, 1)), steps=2, loss=squared)
+    assert (caught.value.code, caught.value.place) == ("unsupported", "model")
+
+
 def test_an_agent_without_tasks_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         federated.dif_maml(network(), [sines(0), []], np.full((2, 2), 0.5), loss=squared)

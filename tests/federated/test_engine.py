@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ from torch import nn
 
 from holdfast import federated
 from holdfast.errors import InputError
-from holdfast.federated.datasets import split_examples
+from holdfast.federated.datasets import as_tensors, split_examples
+from holdfast.federated.identity import fingerprint
 from holdfast.federated.training import FlatModel, Task, train_client
 
 Settings = federated.Settings
@@ -106,7 +110,10 @@ def test_swad_is_the_mean_of_the_weights_after_every_batch() -> None:
         Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, needs_loss=True, loss=logged
     )
     update = train_client(flat, (x, y), task)
-    after = [*seen[2:], flat.vector.item()]  # the first evaluates, the second starts
+    middle = seen[2:]  # the first evaluates, the second starts
+    flat.reset()
+    last = train_client(flat, (x, y), replace(task, local={**local, "switch": "never"}))
+    after = [*middle, last.weights["w"].item()]
     assert len(after) == 2 * 3  # 2, 2 and 3: one left over joins the last
     assert update.weights["w"].item() == pytest.approx(np.mean(after), rel=1e-12)
 
@@ -170,6 +177,41 @@ def test_scaffold_by_hand() -> None:
     # Round 1: gradients -2 and -6, w = mean(0.5, 1.5) = 1; c = -4. Round 2: gradients 0 and -4, less c_k
     # plus c: -2 and -2; w = 1.5.
     assert result.weights["w"].item() == 1.5
+
+
+@pytest.mark.parametrize("per_round", [2, 3])
+def test_scaffold_over_many_rounds_follows_the_paper(per_round: int) -> None:
+    """Algorithm 1 of 1910.06378 in NumPy, option II, on the losses (w x_k - y_k)^2 of three clients."""
+    xs, ys, rate, steps, rounds = [1.0, 0.5, 2.0], [1.0, 3.0, -2.0], 0.1, 3, 6
+    clients = [
+        (torch.full((1, 1), x, dtype=torch.float64), torch.tensor([y], dtype=torch.float64))
+        for x, y in zip(xs, ys, strict=True)
+    ]
+    settings = Settings(rounds=rounds, per_round=per_round, epochs=steps, learning_rate=rate)
+    asked: list[int] = []
+
+    def train(module: nn.Module, data: Any, task: Task) -> Any:
+        asked.append(task.seed[-1])
+        flat.load({name: each.numpy() for name, each in module.state_dict().items()})
+        return train_client(flat, data, task)
+
+    flat = FlatModel(Weight())
+    result = federated.run(
+        Weight(), clients, rule="scaffold", settings=settings, loss=squared, train=train
+    )
+    w, c, own = 0.0, 0.0, [0.0] * 3
+    for number in range(rounds):
+        moved, changed = [], []
+        for k in asked[number * per_round :][:per_round]:
+            y = w
+            for _ in range(steps):
+                y -= rate * (2 * xs[k] * (y * xs[k] - ys[k]) - own[k] + c)
+            new = own[k] - c + (w - y) / (steps * rate)
+            moved.append(y - w)
+            changed.append(new - own[k])
+            own[k] = new
+        w, c = w + np.mean(moved), c + sum(changed) / 3
+    assert result.weights["w"].item() == pytest.approx(w, rel=1e-12)
 
 
 def test_liars_break_the_mean_and_not_the_median() -> None:
@@ -323,6 +365,213 @@ def test_other_peoples_modules_and_data(rule: str) -> None:
     assert result.weights["norm.num_batches_tracked"] > 0
     if rule != "fedadam":
         assert result.mean_accuracy == 1.0
+
+
+PLAIN_LISTS = [
+    ([[0.5, 1.0], [2.0, 3.0], [1.0, 1.0]], [0, 1, 0]),
+    [[[0.5, 1.0], [2.0, 3.0]], [0, 1]],  # as JSON has it
+    [[[0.5, 1.0], 0], [[2.0, 3.0], 1]],  # two examples
+    [([0.5, 1.0], 0), ([2.0, 3.0], 1)],
+    ([torch.tensor([0.5, 1.0]), torch.tensor([2.0, 3.0])], [0, 1]),
+    (np.array([[0.5, 1.0], [2.0, 3.0]], ">f8"), (0, 1)),
+    (np.array([[2.0, 3.0], [0.5, 1.0]])[::-1], np.array([1, 0], ">i2")[::-1]),
+    (np.frombuffer(np.array([0.5, 1.0, 2.0, 3.0]).tobytes()).reshape(2, 2), [0, 1]),
+]
+
+
+@pytest.mark.parametrize("data", PLAIN_LISTS)
+def test_data_in_other_forms_is_the_same_data(data: Any) -> None:
+    x, y = as_tensors(data, torch.zeros(1), "a")
+    assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
+    assert x[:2].tolist() == [[0.5, 1.0], [2.0, 3.0]]
+    assert y[:2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "data", [([[1.0, 2.0], [3.0]], [0, 1]), (["a", "b"], [0, 1]), 5, ([[1.0]], 3), [(1.0,), (2.0,)]]
+)
+def test_data_that_is_not_numbers_is_refused(data: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), {"eve": data})
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "client eve")
+
+
+def test_names_of_clients_differ_as_text() -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), {1: CLIENTS[0], "1": CLIENTS[1]})
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "clients")
+
+
+class Scaled:
+    """A loss with a setting."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, outputs: Any, targets: Any) -> Any:
+        return self.scale * nn.functional.cross_entropy(outputs, targets)
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        return self(outputs, targets)
+
+
+SCALE = 1.0
+
+
+def scaled(outputs: Any, targets: Any, scale: float = 1.0) -> Any:
+    return sum(SCALE * each for each in [scale * nn.functional.cross_entropy(outputs, targets)])
+
+
+def closed_over(scale: Any) -> Any:
+    return lambda outputs, targets: scaled(outputs, targets, float(scale))
+
+
+def by_default(scale: float) -> Any:
+    def loss(outputs: Any, targets: Any, *, scale: float = scale) -> Any:
+        return scaled(outputs, targets, scale)
+
+    return loss
+
+
+class Head(nn.Linear):
+    """A layer with a setting that is neither a parameter nor shown."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(6, 3)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+        self.factors = {"output": scale}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factors["output"] * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: functools.partial(scaled, scale=s),
+        closed_over,
+        lambda s: closed_over(np.array(s)),
+        lambda s: closed_over(torch.tensor(s)),
+        by_default,
+        Scaled,
+        lambda s: Scaled(s).loss,
+        lambda s: functools.partial(functools.partial(Scaled.loss, Scaled(s))),
+        lambda s: nn.CrossEntropyLoss(label_smoothing=s / 4),
+        lambda s: nn.CrossEntropyLoss(weight=torch.tensor([1.0, s, 1.0])),
+    ],
+)
+def test_a_function_with_another_setting_is_another_function(make: Any, tmp_path: Path) -> None:
+    settings = Settings(rounds=1)
+    federated.run(model(), CLIENTS, settings=settings, folder=tmp_path, loss=make(1.0))
+    federated.run(model(), CLIENTS, settings=settings, folder=tmp_path, loss=make(1.0), resume=True)
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, folder=tmp_path, loss=make(2.0), resume=True)
+    assert (caught.value.code, caught.value.found) == ("conflict", "other loss")
+
+
+def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fingerprint(Head(1.0)) == fingerprint(Head(1.0)) != fingerprint(Head(2.0))
+    before = fingerprint(scaled)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert fingerprint(scaled) != before
+    # A cycle, and what cannot be copied.
+    cycle: list[Any] = [1, threading.Lock()]
+    cycle.append(cycle)
+    assert len(fingerprint(lambda: cycle)) == 16
+
+
+IDENTITY = """
+import functools, torch
+from torch import nn
+from holdfast.federated.identity import fingerprint
+names = {"weight", "bias", "scale"}
+def loss(out, y, options, kinds=frozenset({"a", "b", "c"})):
+    return options[0] * nn.functional.mse_loss(out, y) if len(names) in {"x", "y", 3} else 0
+print(fingerprint([functools.partial(loss, options=(0.5, names)), nn.Linear(2, 2).forward.__func__]))
+"""
+
+
+@pytest.mark.full
+def test_a_function_is_the_same_in_every_process() -> None:
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", IDENTITY],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+def test_a_changed_byte_of_the_state_is_found(tmp_path: Path) -> None:
+    settings = Settings(rounds=2)
+    federated.run(model(), CLIENTS, settings=settings, folder=tmp_path, rule="scaffold")
+    path = tmp_path / "state.safetensors"
+    whole = path.read_bytes()
+    loss = whole.index(b"loss") + 12
+    for place in (len(whole) - 1, len(whole) // 2, loss):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(InputError) as caught:
+            federated.run(
+                model(), CLIENTS, settings=settings, folder=tmp_path, rule="scaffold", resume=True
+            )
+        assert (caught.value.code, caught.value.path) == ("damaged", str(path))
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "krum"])
+def test_other_peoples_modules_resume(rule: str, tmp_path: Path) -> None:
+    """Counters of BatchNorm have no dimension."""
+    torch.manual_seed(0)
+    net, clients = Odd(), [Pairs(21 + n) for n in range(5)]
+    longer = federated.run(net, clients, rule=rule, settings=Settings(rounds=3))
+    federated.run(net, clients, rule=rule, settings=Settings(rounds=2), folder=tmp_path)
+    resumed = federated.run(
+        net, clients, rule=rule, settings=Settings(rounds=3), folder=tmp_path, resume=True
+    )
+    for name, array in longer.weights.items():
+        assert resumed.weights[name].shape == array.shape
+        assert resumed.weights[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_the_ledger_of_a_run_is_whole(ledger: bool, tmp_path: Path) -> None:
+    federated.run(model(), CLIENTS, settings=Settings(rounds=1), folder=tmp_path, ledger=ledger)
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, folder=tmp_path, ledger=not ledger, resume=True)
+    assert (caught.value.code, caught.value.found) == ("conflict", "other ledger")
+
+
+def test_statistics_have_no_part_in_the_distance_of_a_run() -> None:
+    """A client whose inputs are large has another running_var, and the same weights as all others."""
+    net = nn.Sequential(nn.BatchNorm1d(6, affine=False), nn.Linear(6, 3))
+    far = [(x * 1e3, y) for x, y in CLIENTS[:1]]
+    settings = Settings(rounds=1, largest_norm=50.0)
+    result = federated.run(net, [*far, *CLIENTS[1:]], settings=settings)
+    assert not result.failures
+    assert result.weights["0.running_var"].max() > 50
+
+
+def test_an_aggregate_that_is_too_large_changes_nothing() -> None:
+    settings = Settings(rounds=2, per_round=8)
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e300)
+    assert caught.value.code == "no-data"
+
+
+def test_updates_of_tensors_are_named() -> None:
+    def train(module: nn.Module, data: Any, task: Task) -> Any:
+        if len(data[0]) == 30:
+            return train_client(FlatModel(module), data, task)
+        return federated.Update(module.state_dict(), 5)  # type: ignore[arg-type]
+
+    clients = {"a": CLIENTS[0], "eve": digits(20)}
+    result = federated.run(model(), clients, settings=Settings(rounds=1), train=train)
+    assert [(row["client"], row["code"]) for row in result.failures] == [("eve", "dtype")]
 
 
 def test_state_of_other_settings_is_not_resumed(tmp_path: Path) -> None:

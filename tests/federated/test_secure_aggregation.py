@@ -151,6 +151,41 @@ def test_a_run_without_noise_is_the_run_in_the_clear() -> None:
     assert hidden.sections()[-1].id == "privacy"
 
 
+class Tied(torch.nn.Module):
+    """A weight of two names, and a frozen one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 3)
+        self.frozen = torch.nn.Linear(3, 3, bias=False).requires_grad_(False)
+        self.outer = torch.nn.Linear(3, 3)
+        self.outer.weight = self.inner.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.frozen(self.inner(x)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "privacy"),
+    [
+        ("fedavg", None),
+        ("fedavg", Privacy(noise=1.0)),
+        ("fedprox", Privacy(clip=100.0)),
+        ("fedadam", None),
+    ],
+)
+def test_what_is_not_trained_stays_as_it_is(rule: str, privacy: Privacy | None) -> None:
+    torch.manual_seed(0)
+    net = Tied()
+    settings = federated.Settings(rounds=2)
+    result = federated.run(net, CLIENTS, settings=settings, rule=rule, privacy=privacy)
+    assert result.weights["frozen.weight"].tolist() == net.frozen.weight.tolist()
+    tied = [result.weights[f"{name}.weight"] for name in ("inner", "outer")]
+    assert tied[0].tobytes() == tied[1].tobytes() != net.inner.weight.detach().numpy().tobytes()
+    if privacy is not None:  # the noise is on what is trained alone, once
+        assert result.to_dict()["bytes_up"] == 2 * 5 * 8 * 3 * (9 + 3 + 3)
+
+
 def test_the_privacy_loss_of_a_run() -> None:
     settings = federated.Settings(rounds=4)
     result = federated.run(model(), CLIENTS, settings=settings, privacy=Privacy(noise=3.0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from holdfast import federated
 from holdfast.errors import InputError
+from holdfast.fanout import fan_out
 
 SIGNS = Path(__file__).parents[2] / "examples" / "signs" / "photos"
 CONFIG = """\
@@ -44,6 +46,29 @@ def test_rules_are_compared_on_the_same_clients(tmp_path: Path) -> None:
         "variance",
         "left-out",
     ]
+
+
+@pytest.mark.full
+def test_ray_changes_no_bit_of_a_run_or_a_study(tmp_path: Path) -> None:
+    ray: Any = pytest.importorskip("ray")
+    paths = []
+    for place in ("here", "there"):
+        paths.append(tmp_path / place / "c.toml")
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(CONFIG.format(photos=SIGNS, compare=RULES))
+    here = federated.run_config(paths[0])
+    compared = federated.study(paths[0], seeds=2)
+    ray.init(log_to_driver=False)
+    try:
+        [(_, there)] = fan_out(paths[1:], federated.run_config, ray="local")
+        compared_there = federated.study(paths[1], seeds=2, ray="local")
+    finally:
+        ray.shutdown()
+    assert there.history == here.history
+    assert there.weights.keys() == here.weights.keys()
+    for name, array in here.weights.items():
+        assert there.weights[name].tobytes() == array.tobytes()
+    assert compared_there.rows == compared.rows
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         "rate",
     ),
     "two rates": (("ettr", STORE, "--nodes", "9", "--rate", "1", "--checkpoint", "1h"), "two"),
-    "nothing given": (("ettr",), "without --nodes, --rate, --checkpoint"),
+    "nothing given": (("ettr",), "--nodes 2000 --rate 6.5e-3 --checkpoint 60m"),
     "an impossible target": (
         ("ettr", "--nodes", "9", "--rate", "1", "--solve", "checkpoint", "--target", "2"),
         "target is not an ETTR",

@@ -341,8 +341,9 @@ def test_solve_says_what_is_reachable():
     assert "2110" in str(caught.value)  # the best interval, 35.17 minutes
     with pytest.raises(InputError, match="writes"):
         solve("rate", 0.95, nodes=10, checkpoint_interval_s=900, write_s=300)
-    with pytest.raises(InputError, match="needs rate_per_node_day"):
+    with pytest.raises(InputError) as caught:
         solve("checkpoint", nodes=10)
+    assert (caught.value.code, caught.value.found) == ("missing-key", "no rate_per_node_day")
     with pytest.raises(InputError, match="target"):
         solve("checkpoint", 1.2, nodes=10, rate_per_node_day=1e-3)
     with pytest.raises(InputError, match="solved for"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from invoking import invoke
-from logs import BASE, COLUMNS, random_log
+from logs import BASE, COLUMNS, Attempt, Log, random_log
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
@@ -92,3 +92,23 @@ def test_without_nodes_and_failures_the_missing_column_is_named(tmp_path: Path) 
     with pytest.raises(InputError) as error:
         fleet.mttf(path)
     assert error.value.code == "missing-column"
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "COMPLETING"])
+def test_what_runs_without_an_elapsed_time_runs_until_the_log_ends(
+    tmp_path: Path, state: str
+) -> None:
+    log = Log(
+        [
+            Attempt(1, tuple(f"n{k}" for k in range(20)), 0, None, state, runtime_s=0),
+            Attempt(2, tuple(f"m{k}" for k in range(20)), 9 * 86_400, 10 * 86_400, "NODE_FAIL"),
+            Attempt(3, ("n0",), None, None, "PENDING", submit=0),
+        ]
+    )
+    columns = [name for name in COLUMNS if name != "ElapsedRaw"]
+    opened = fleet.open(log.store(tmp_path, columns))
+    assert fleet.status(opened).node_hours == 220 * 24
+    assert fleet.mttf(opened).model.node_days_ == 220
+    assert opened.untimed == 1
+    told = [each.text for each in fleet.report(opened).unknowns()]
+    assert any(text.startswith("1 running attempt ") for text in told)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import Attempt, Check, Log
+from logs import Attempt, Check, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.fleet.node_names import own_names
@@ -74,3 +74,42 @@ def test_nodes_that_no_attempt_names_are_no_all_clear(tmp_path: Path) -> None:
     assert [each.verdict for each in found] == ["unknown", "unknown"]
     for answer in (told, *found, fleet.report(tmp_path / "s")):
         assert any(each.doubt and "blade9, rack3" in each.text for each in answer.unknowns())
+
+
+@pytest.mark.parametrize("said", ["rack3-b", "RACK3-B.example.org", "rack3-b.mgmt.lan"])
+@pytest.mark.parametrize("source", ["controller", "outages", "inventory", "failed_node"])
+def test_a_failed_node_has_one_name_whoever_names_it(
+    tmp_path: Path, said: str, source: str
+) -> None:
+    nodes = ("rack3-a.example.org", "rack3-b.example.org")
+    log = Log([Attempt(k, nodes, k * HOUR, k * HOUR + 1800, "NODE_FAIL") for k in range(1, 7)])
+    ends = [(each.job, each.stop) for each in log.attempts]
+    if source == "controller":
+        line = "requeue job JobId={} due to failure of node " + said
+        log.controller = [(end, line.format(job)) for job, end in ends]
+    elif source == "outages":
+        log.outages = [Outage(said, end, end + 600) for _, end in ends]
+    elif source == "inventory":
+        log.nodes = {said: 8, "rack3-a": 8}
+    files = log.write(tmp_path)
+    if source == "failed_node":
+        head, *rows = files[0].read_text().splitlines()
+        text = [f"{head}|FailedNode", *(f"{row}|{said}" for row in rows)]
+        files[0].write_text("\n".join(text) + "\n")
+    fleet.ingest(files, tmp_path / "store")
+    opened = fleet.open(tmp_path / "store")
+    rows = {row["node"]: row for row in fleet.lemons(opened).nodes.to_pylist()}
+    assert set(rows) == set(nodes)
+    named = source != "inventory"
+    assert rows[nodes[1]]["failures"] == pytest.approx(6 if named else 3)
+    assert rows[nodes[1]]["node_days"] == pytest.approx(6 * 1800 / 86_400, rel=1e-3)
+
+
+def test_a_node_that_the_attempt_did_not_have_is_not_blamed(tmp_path: Path) -> None:
+    attempts = [Attempt(k, ("n1", "n2"), k * HOUR, k * HOUR + 1800, "NODE_FAIL") for k in (1, 2, 3)]
+    lines = [
+        (each.stop, f"Killing JobId={each.job} on failed node {node}")
+        for each, node in zip(attempts, ("m7", "n1", "m7"), strict=True)
+    ]
+    rows = fleet.lemons(Log(attempts, controller=lines).open(tmp_path)).nodes.to_pylist()
+    assert {row["node"]: row["failures"] for row in rows} == {"n1": 2, "n2": 1}

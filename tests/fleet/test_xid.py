@@ -8,8 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logs import Attempt, Log
 from reading import read, rejected, rows
 
+import holdfast.fleet as fleet
 from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.xid import XID, host_of_file
 
@@ -66,6 +68,25 @@ def test_a_missing_year_is_the_last_that_fits(tmp_path: Path) -> None:
     times = read(XID, path)["health"].column("time_s").to_pylist()
     days = [datetime.fromtimestamp(time, UTC).date().isoformat() for time in times]
     assert days == ["2026-11-20", "2025-11-23", "2024-02-29"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("name", ["a-kern.log", "z-kern.log"])
+def test_the_jobs_tell_a_missing_year(tmp_path: Path, name: str, before: bool) -> None:
+    """A copy of an old kernel log has the time of the copy: its events belong to the jobs of their year."""
+    jobs = Log([Attempt(1, ("n1",), 0, 3600, "NODE_FAIL")])  # ends on 2026-01-05 at 01:00
+    files = jobs.write(tmp_path / "logs")
+    text = "Jan 05 00:59:50 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, x\n"
+    kernel = write(tmp_path / "logs" / name, text)
+    os.utime(kernel, (TEN_49 + 400 * 86_400,) * 2)
+    store = tmp_path / "store"
+    if before:
+        fleet.ingest(files, store)
+        files = []
+    told = fleet.ingest(sorted([*files, kernel]), store)
+    [cause] = fleet.attribute(store, "1").attempts[0]["causes"]
+    assert cause["offset_s"] == -10
+    assert any("2026" in each for each in told.inferred)
 
 
 def test_local_time(tmp_path: Path) -> None:

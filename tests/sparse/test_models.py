@@ -222,6 +222,22 @@ def test_conv1d_of_transformers_stays_dense_and_the_decisions_say_so() -> None:
     assert sparse.percentiles(model) == sparse.percentiles(model.state_dict(), exclude=["0.*"])
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.nn.functional.linear,
+        torch.matmul,
+        lambda x, weight: x @ weight,
+        lambda x, weight: torch.addmm(x, x, weight),
+    ],
+)
+def test_whoever_reads_a_packed_weight_is_told(call: Any) -> None:
+    packed, _ = sparse.pack(pruned(nn.Linear(40, 60)), "csr")
+    with pytest.raises(InputError) as refused:
+        call(torch.ones(3, 40), packed.weight)
+    assert (refused.value.code, refused.value.place) == ("unsupported", "weight")
+
+
 def test_a_layer_with_two_names_is_packed_once() -> None:
     layer = nn.Linear(40, 40)
     model = pruned(nn.ModuleDict({"a": nn.Sequential(layer), "b": layer}))

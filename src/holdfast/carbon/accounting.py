@@ -195,10 +195,10 @@ def account(
     kwh, measured = gpus * watts_per_gpu / 1000 * hours, np.zeros(len(hours), bool)
     unmatched = None if energy is None else 0
     if energy is not None:
-        energies, key = read_energies(energy)
+        energies, key, whole = read_energies(energy)
         ids = runs[key].to_pylist()
         unmatched = len(set(energies) - set(ids))
-        found = matched(energies, ids, start)
+        found = matched(energies, ids, start, stop, whole)
         measured = ~np.isnan(found) & (hours > 0)
         kwh = np.where(measured, found, kwh)
     # A row per attempt and month: a run across midnight on the 31st is in both.

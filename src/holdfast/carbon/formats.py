@@ -68,6 +68,7 @@ class Layout:
         values: columns of the value; the first that has one in a row counts.
         generation: columns of MW; their group 1 is the fuel.
         fuels: such a fuel -> fuel code, or "" for storage.
+        split: such a fuel -> fuels into which newer rows split it.
         zone_in_name: group 1 is the zone, in the name of the file.
         facts: what the format says of all its files: kind, basis, scope, zone, clock.
         stated: columns that say more of these, the same in every row.
@@ -84,6 +85,7 @@ class Layout:
     values: Sequence[str] = ()
     generation: str = ""
     fuels: Mapping[str, str] = field(default_factory=dict)
+    split: Mapping[str, str] = field(default_factory=dict)
     zone_in_name: str = "()"
     facts: Mapping[str, str] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
@@ -291,15 +293,16 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         raise refused("duplicate time", "duplicate", path, place, when)
     step_s = layout.step_s
     if layout.step and layout.step in records.columns:
-        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
-        step_s = int(np.clip(stated, 1, HOUR_S))
+        stated = records.numbers(layout.step)[0]
+        if stated <= 0:
+            problem, found = "not a span of time", f"{stated:g}"
+            raise refused(problem, "invalid-value", path, layout.step, found, "seconds, above 0")
+        step_s = int(np.clip(np.nan_to_num(stated, nan=HOUR_S), 1, HOUR_S))
     if len(unique) > 1:  # samples of five minutes are averaged
         step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
     hourly, start = _hourly(times, values, step_s)
-    kind, unit = KINDS[facts["kind"]], facts["unit"]
-    factor = 1.0
-    if kind != "price":
-        factor, unit = _grams_per_kwh(path, unit or "gCO2/kWh"), "gCO2/kWh"
+    kind = KINDS[facts["kind"]]
+    factor, unit = _standard(path, facts["unit"], kind)
     typed = (kind, facts["zone"] or zone, unit, facts["basis"], facts["scope"])
     return Signal(hourly * factor, start, *typed, str(path), tuple(notes))
 
@@ -341,8 +344,9 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
             filled = int((np.isnan(values) & ~np.isnan(others)).sum())
             values = np.where(np.isnan(values), others, values)
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
-        # A price has its unit in the name of its column.
-        facts["unit"] = facts["unit"] or names[0].partition("[")[2].rstrip("]")
+        # A price has its unit in the name of its column, such as [EUR/MWh].
+        said = re.findall(r"[\[(]([^/()[\]]+/\w+)[\])]", names[0])
+        facts["unit"] = facts["unit"] or "".join(said)
     for name in _matching(records.columns, ESTIMATED):
         rows = sum(cell.lower() == "true" for cell in records.column(name))
         notes += [f"{counted(rows, 'value')} estimated by {layout.name}."] if rows else []
@@ -351,7 +355,7 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
 
 def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
     """Intensities of a fuel mix, and notes."""
-    parts: dict[str, list[FloatArray]] = {}
+    by_fuel: dict[str, FloatArray] = {}
     for column in _matching(records.columns, layout.generation):
         mw, fuel = np.array(records.numbers(column)), re.sub(layout.generation, r"\1", column)
         # Adjusted values, where there are any, are EIA's correction of the reported ones.
@@ -362,6 +366,13 @@ def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
         if fuel not in layout.fuels:
             problem, expected = "unknown fuel", ", ".join(layout.fuels)
             raise refused(problem, "unknown-name", records.path, column, fuel, expected)
+        by_fuel[fuel] = mw
+    for whole, split in layout.split.items():  # a row with both counts once
+        for fuel in set(by_fuel) if whole in by_fuel else ():
+            if re.fullmatch(split, fuel):
+                by_fuel[whole] = np.where(np.isnan(by_fuel[fuel]), by_fuel[whole], np.nan)
+    parts: dict[str, list[FloatArray]] = {}
+    for fuel, mw in by_fuel.items():
         # A fuel that a zone does not have is empty in every row, and no gap.
         if not np.isnan(mw).all() or len(mw) == 1:
             parts.setdefault(layout.fuels[fuel], []).append(mw)
@@ -458,11 +469,19 @@ def instants(
     return np.array(found, np.int64)
 
 
-def _grams_per_kwh(path: Path, unit: str) -> float:
-    """The factor by which values are converted to gCO2/kWh."""
-    mass, _, energy = unit.lower().replace("₂", "2").replace("_per_", "/").partition("/")
-    mass, energy = re.sub(r"[\s_]|co2(eq?)?", "", mass), energy.strip()
-    if mass not in MASSES or energy not in ENERGIES:
-        expected = "such as gCO2/kWh, kg/MWh, lb/MWh"
-        raise refused("unknown unit", "invalid-value", path, "unit", unit, expected)
-    return MASSES[mass] / ENERGIES[energy]
+def _standard(path: Path, unit: str, kind: Kind) -> tuple[float, str]:
+    """The factor by which values are converted to gCO2/kWh, of prices to money/MWh; that unit."""
+    amount, _, energy = unit.replace("₂", "2").replace("_per_", "/").partition("/")
+    amount, kwh = amount.strip(), ENERGIES.get(energy.strip().lower())
+    if kind == "price":  # cents of which currency, nobody says
+        money = re.fullmatch("[A-Z]{3}|[€$£¥]", amount)
+        factor, standard, expected = (1e3 if money else None), f"{amount}/MWh", "EUR/MWh, USD/kWh"
+    else:
+        mass = re.sub(r"[\s_]|co2(eq?)?", "", amount.lower())
+        factor, standard, expected = MASSES.get(mass), "gCO2/kWh", "gCO2/kWh, kg/MWh, lb/MWh"
+        if not unit:
+            return 1.0, standard
+    if factor is None or kwh is None:
+        about = (path, "unit", unit, f"such as {expected}")
+        raise refused("unknown unit", "invalid-value", *about)
+    return factor / kwh, standard

@@ -89,8 +89,8 @@ class Plan(Answer):
 
     @property
     def always_share(self) -> float:
-        """Share of the CO2 that is saved without a signal: of what the plan saves, at most all."""
-        kg = min(self.kg_always, self.kg_before - self.kg_after)
+        """Share of the CO2 that is saved without a signal: of what the plan saves, between 0 and all."""
+        kg = max(min(self.kg_always, self.kg_before - self.kg_after), 0.0)
         return kg / self.kg_before if self.kg_before else 0.0
 
     @property
@@ -202,11 +202,11 @@ class Plan(Answer):
         proof = f"no plan of its kind is better by more than a share of {PROVEN:.0e} (dual bound)."
         if self.gap > PROVEN:
             proof = f"the solver stopped short: others may be better by a share of {self.gap:.1e}."
-        from_signal = self.saved_share - self.always_share
-        parts = (
-            f"{percent(from_signal, 2)} comes from the signal, {percent(self.always_share, 2)} from "
-            "what is curtailed in every hour alike"
-        )
+        of_time = self.saved_share - self.always_share
+        followed = "signal and price" if "cost_before" in self.extra else "the signal"
+        parts = f"{percent(of_time, 2)} comes from {followed}"
+        if self.always_share:
+            parts += f", {percent(self.always_share, 2)} from what is curtailed in every hour alike"
         saved = f"{percent(self.saved_share, 2)} of {total}"
         sentence = f"The {self.policy} plan saves {saved}: {parts}; {proof}"
         if "kept_share" in self.extra:

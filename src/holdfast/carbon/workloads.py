@@ -11,6 +11,7 @@ Units: latency and throughput penalties in hours lost, batch penalties in job-ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -263,6 +264,10 @@ def read_load(path: str | Path, *, timezone: str = "", penalties: str | Path | N
     if not names or len(set(records.columns)) < len(records.columns):
         expected = "a column of times, then one column of MW per workload"
         raise refused("not a load", "missing-column", path, "line 1", None, expected)
+    for name in names:
+        if re.search(r"[\s_(\[]([kK][wW][hH]?|G?Wh?)(?![A-Za-z])", name):
+            expected = "MW; convert the column, and leave the unit out of its name"
+            raise refused("not a power in MW", "invalid-value", path, "line 1", name, expected)
     places, times = records.places, records.column(records.columns[0])
     moments = instants(records.path, times, places, timezone)
     for n in np.flatnonzero(np.diff(moments) != HOUR_S)[:1] + 1:

@@ -7,7 +7,7 @@ the updates and applies one. FedAvg computes as Flower does, to the last bit; al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,14 @@ def q_fedavg(
     w <- w - sum F_k^q d_k / sum (q F_k^(q-1) |d_k|^2 + L F_k^q). With q = 0 it is the plain mean.
     """
     scale = 1.0 / learning_rate
-    steps: dict[str, Array] = {name: np.zeros(array.shape) for name, array in current.items()}
-    curvature = 0.0
-    for update in updates:
-        loss = update.metrics["loss_before"] + 1e-10
-        squares = scale**2 * distance(current, update.weights) ** 2
-        for name, array in current.items():
-            step = scale * np.subtract(array, update.weights[name], dtype=np.float64)
-            steps[name] += loss**q * step
-        curvature += q * loss ** (q - 1) * squares + scale * loss**q
-    return {name: array - steps[name] / curvature for name, array in current.items()}, state
+    loss = np.array([update.metrics["loss_before"] + 1e-10 for update in updates])
+    squares = np.array([distance(current, update.weights) ** 2 for update in updates])
+    curvature = np.sum(q * loss ** (q - 1) * scale**2 * squares + scale * loss**q)
+    shares = loss**q * scale / curvature
+    return {
+        name: array - np.tensordot(shares, array - robust.stacked(updates, name), axes=1)
+        for name, array in current.items()
+    }, state
 
 
 def scaffold(
@@ -71,7 +69,7 @@ def scaffold(
     w <- w + server_rate mean(w_k - w); c <- c + |updates| / clients mean(change of c_k).
     """
     changes = np.stack([update.control for update in updates if update.control is not None])
-    mean = {name: robust.stacked(updates, name).mean(axis=0) for name in current}
+    mean = {name: robust.mean_of(robust.stacked(updates, name)) for name in current}
     weights = {name: array + server_rate * (mean[name] - array) for name, array in current.items()}
     control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
     return weights, {**state, "control": control + changes.sum(axis=0) / clients}
@@ -90,6 +88,7 @@ def fedadam(
     """Adam on the mean step d (Reddi et al., arXiv 2003.00295, algorithm 2).
 
     m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; w <- w + server_rate m / (sqrt(v) + tau).
+    With tau = 0 a weight that no update has moved stays as it is.
     """
     total = sum(update.examples for update in updates)
     weights, after = {}, dict(state)
@@ -100,7 +99,8 @@ def fedadam(
         m = beta1 * state.get(f"m.{name}", np.zeros(array.shape)) + (1 - beta1) * step
         v = beta2 * state.get(f"v.{name}", np.full(array.shape, tau**2)) + (1 - beta2) * step**2
         after[f"m.{name}"], after[f"v.{name}"] = m, v
-        weights[name] = array + server_rate * m / (np.sqrt(v) + tau)
+        scale = np.sqrt(v) + tau
+        weights[name] = array + server_rate * m / np.where(scale > 0, scale, 1.0)
     return weights, after
 
 
@@ -132,10 +132,7 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
         raise InputError(problem, code="missing-key", place="proxy", remedy=remedy)
     good = reliable(features(current, updates), state)
     left = [update for update, kept in zip(updates, good, strict=True) if kept]
-    if not left:
-        found, expected = "0 reliable updates", "at least 1"
-        problem = "no update is reliable"
-        raise InputError(problem, code="too-few-updates", found=found, expected=expected)
+    check_enough("deepsa", len(left), 0)
     return fedavg(current, left, state)
 
 
@@ -153,34 +150,48 @@ class Rule:
     """What clients do beside plain SGD, with defaults; see `training.Task`."""
     least: Callable[[int], int] = lambda f: 1
     """The least number of updates that withstand f liars."""
-    adapts: bool = False
-    """Whether it scales steps, which makes sense for trained parameters only; buffers are averaged."""
+    needs: str = ""
+    """The metric of every update that it computes with, or ``control``."""
+    untrained: str = ""
+    """The rule for integers and buffers, such as BatchNorm's statistics, where this one scales steps or
+    compares updates, which makes sense for trained parameters only; empty: this one."""
 
 
-def _robust(function: Callable[..., Weights], least: Callable[[int], int]) -> Rule:
+def _robust(
+    function: Callable[..., Weights], least: Callable[[int], int], untrained: str = ""
+) -> Rule:
     def apply(current: Weights, updates: Sequence[Update], state: State, *, f: int) -> Result:
         return function(updates, f), state
 
-    return Rule(apply, {"f": 1}, least=least)
+    return Rule(apply, {"f": 1}, least=least, untrained=untrained)
 
 
 RULES: dict[str, Rule] = {
     "fedavg": Rule(fedavg),
     "fedprox": Rule(fedavg, local={"mu": 0.01}),
-    "q-fedavg": Rule(q_fedavg, {"q": 0.2, "learning_rate": None}, adapts=True),
-    "scaffold": Rule(scaffold, {"server_rate": 1.0, "clients": None}, {"control": True}),
+    "q-fedavg": Rule(
+        q_fedavg, {"q": 0.2, "learning_rate": None}, needs="loss_before", untrained="fedavg"
+    ),
+    "scaffold": Rule(
+        scaffold, {"server_rate": 1.0, "clients": None}, {"control": True}, needs="control"
+    ),
     "fedadam": Rule(
-        fedadam, {"server_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}, adapts=True
+        fedadam,
+        {"server_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
+        untrained="fedavg",
     ),
     "heteroswitch": Rule(
-        heteroswitch, {"ema": 0.9}, {"switch": "measured", "gain": 0.001, "gamma": 0.9}
+        heteroswitch,
+        {"ema": 0.9},
+        {"switch": "measured", "gain": 0.001, "gamma": 0.9},
+        needs="loss",
     ),
     "deepsa": Rule(deepsa),
     "median": _robust(robust.median, lambda f: 2 * f + 1),
     "trimmed-mean": _robust(robust.trimmed_mean, lambda f: 2 * f + 1),
-    "krum": _robust(robust.krum, lambda f: 2 * f + 3),
-    "multi-krum": _robust(robust.multi_krum, lambda f: 2 * f + 3),
-    "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3),
+    "krum": _robust(robust.krum, lambda f: 2 * f + 3, "median"),
+    "multi-krum": _robust(robust.multi_krum, lambda f: 2 * f + 3, "median"),
+    "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3, "median"),
 }
 """Name -> rule."""
 
@@ -225,13 +236,20 @@ SWITCHES = ("measured", "transform", "averaging", "always", "never")
 """What HeteroSwitch's clients do: both switches as measured, one of them alone, both always, none."""
 
 
+_SHARES = ("beta1", "beta2", "ema", "gain", "gamma")
+
+
 def _check(key: str, value: Any, default: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key == "switch":
         valid, expected = value in SWITCHES, f"one of {', '.join(SWITCHES)}"
     elif isinstance(default, int):
         valid, expected = isinstance(value, int) and value >= 0, "a whole number of 0 or more"
+    elif default is None:
+        valid, expected = number and 0 < value < np.inf, "a number above 0"
+    elif key in _SHARES:
+        valid, expected = number and 0 <= value <= 1, "a number from 0 to 1"
     else:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
         valid, expected = number and 0 <= value < np.inf, "a number of 0 or more"
     if not valid:
         raise InputError(
@@ -286,9 +304,9 @@ def aggregate(
         New weights in the types of `current`, the rule's state, and the clients that were excluded.
 
     Raises:
-        InputError: ``too-few-updates``; unknown or invalid parameters.
+        InputError: ``too-few-updates``; ``not-finite`` if the result is; unknown or invalid parameters.
     """
-    usable, failures = screen(current, updates, largest_norm)
+    usable, failures = screen(current, updates, largest_norm, buffers)
     _, values, _ = rule_named(rule, parameters)
     return *combine(rule, current, usable, state or {}, values, buffers), failures
 
@@ -303,16 +321,49 @@ def combine(
 ) -> tuple[dict[str, Array], State]:
     """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
     check_enough(rule, len(usable), values.get("f", 0))
-    statistics = {}
-    if RULES[rule].adapts:
-        statistics = {n: a for n, a in current.items() if n in buffers or a.dtype.kind != "f"}
-    trained = {name: array for name, array in current.items() if name not in statistics}
-    weights, after = RULES[rule].function(trained, usable, state, **values)
-    weights = {**weights, **fedavg(statistics, usable, {})[0]}
-    return {name: like(weights[name], array) for name, array in current.items()}, after
+    needs = RULES[rule].needs
+    for update in usable:
+        known = {**update.metrics, "control": update.control}
+        value = known.get(needs) if needs else 0.0
+        # Of losses q-FedAvg takes powers.
+        if value is None or (needs == "loss_before" and value < 0):
+            raise InputError(
+                f"an update does not have what {rule} computes with",
+                code="invalid-value",
+                place=f"update of {update.client}: {needs}",
+                found=str(value),
+                expected="a loss of 0 or more" if needs == "loss_before" else f"a {needs}",
+                remedy="return it: Update(..., metrics={...}, control=...)",
+            )
+    other = RULES[rule].untrained
+    apart = [n for n, a in current.items() if other and (n in buffers or a.dtype.kind != "f")]
+    trained = [name for name in current if name not in apart]
+    weights, after = RULES[rule].function(*_parts(current, usable, trained), state, **values)
+    if apart:
+        given = RULES[other].parameters
+        found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
+        weights = {**weights, **found}
+    result = {name: like(weights[name], array) for name, array in current.items()}
+    for name, array in result.items():
+        if not np.isfinite(array).all():
+            problem, found = "the aggregate is too large for its type", f"{name} is not finite"
+            expected = f"values of {array.dtype}"
+            raise InputError(problem, code="not-finite", found=found, expected=expected)
+    return result, after
+
+
+def _parts(
+    current: Weights, updates: Sequence[Update], names: Sequence[str]
+) -> tuple[Weights, Sequence[Update]]:
+    """Some tensors of the global weights and of the updates."""
+    if len(names) == len(current):
+        return current, updates
+    kept = [replace(update, weights={n: update.weights[n] for n in names}) for update in updates]
+    return {name: current[name] for name in names}, kept
 
 
 def like(values: Array, model: Array) -> Array:
     """Values in the type of another array; counters (integers) are rounded."""
     rounded = np.rint(values) if model.dtype.kind in "iub" else values
-    return np.asarray(rounded).astype(model.dtype, copy=False)
+    with np.errstate(over="ignore"):
+        return np.asarray(rounded).astype(model.dtype, copy=False)

@@ -25,9 +25,9 @@ import pyarrow as pa
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.federated.updates import Update
+from holdfast.federated.updates import Update, digest
 from holdfast.files import Journal, read_whole, write_whole
 from holdfast.numbers import counted
 
@@ -92,7 +92,7 @@ class Ledger:
         """
         used = {update.client: update for update in updates}
         rows = [("deposit", name, DEPOSIT, "") for name in asked]
-        rows += [("update", u.client, float(u.examples), digest(u)) for u in updates]
+        rows += [("update", u.client, float(u.examples), digest(u.weights)) for u in updates]
         rows += [("refund" if name in used else "take", name, DEPOSIT, "") for name in asked]
         self._write(number, [*rows, ("seal", "", 0.0, "")])
 
@@ -142,14 +142,6 @@ def canonical(entry: Mapping[str, Any]) -> bytes:
 def public(key: Ed25519PrivateKey) -> str:
     """The public key, hexadecimal."""
     return key.public_key().public_bytes_raw().hex()
-
-
-def digest(update: Update) -> str:
-    """SHA-256 of an update's names and arrays, in the order of the names."""
-    total = hashlib.sha256()
-    for name in sorted(update.weights):
-        total.update(name.encode() + b"\0" + update.weights[name].tobytes())
-    return total.hexdigest()
 
 
 def head_path(path: Path) -> Path:
@@ -206,9 +198,7 @@ class Audit(Answer):
             sentence = (
                 f"Entry {self.bad_entry} is bad: {self.reason}. {entries} before it are good."
             )
-        columns = {name: ColumnFormat() for name in ("client", "updates", "examples")}
-        table = Table(pa.Table.from_pylist(self.clients), columns)
-        tables = [table] if self.clients else []
+        tables = [Table(pa.Table.from_pylist(self.clients))] if self.clients else []
         return [Section("ledger", "Is the ledger whole?", sentence, tables=tables)]
 
 

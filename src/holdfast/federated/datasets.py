@@ -22,33 +22,56 @@ def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
     """Inputs and targets of a client as tensors.
 
     Args:
-        data: a pair (inputs, targets) of arrays or tensors, or a sequence of such pairs of single
-            examples, such as a map-style torch data set.
+        data: a pair (inputs, targets) of arrays, tensors or nested lists, or a sequence of such pairs of
+            single examples, such as a map-style torch data set.
         like: a parameter of the model, whose type and device floating-point inputs take.
         name: of the client, for errors.
 
     Raises:
         InputError: ``invalid-value``.
     """
-    if not (isinstance(data, (tuple, list)) and len(data) == 2 and hasattr(data[0], "shape")):
-        pairs = [data[place] for place in range(len(data))]
-        if not pairs:
-            return torch.zeros(0), torch.zeros(0)
-        data = tuple(
-            torch.stack([torch.as_tensor(part) for part in side])
-            for side in zip(*pairs, strict=True)
-        )
-    x, y = (torch.as_tensor(part) for part in data)
-    if len(x) != len(y):
+    try:
+        if not _is_pair(data):
+            data = list(zip(*(data[place] for place in range(len(data))), strict=True))
+        x, y = map(_tensor, data or ((), ()))
+        lengths = len(x), len(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            "data of a client cannot be read",
+            code="invalid-value",
+            place=f"client {name}",
+            found=f"{type(error).__name__}: {error}",
+            expected="(inputs, targets) of numbers in one shape, or a sequence of such examples",
+        ) from error
+    if lengths[0] != lengths[1]:
         raise InputError(
             "inputs and targets differ in length",
             code="invalid-value",
             place=f"client {name}",
-            found=f"{len(x)} inputs, {len(y)} targets",
+            found=f"{lengths[0]} inputs, {lengths[1]} targets",
         )
-    kinds = [like.dtype if part.is_floating_point() else part.dtype for part in (x, y)]
-    targets = y.to(like.device, kinds[1] if y.is_floating_point() else torch.int64)
-    return x.to(like.device, kinds[0]), targets
+    inputs = x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
+    return inputs, y.to(like.device, like.dtype if y.is_floating_point() else torch.int64)
+
+
+def _is_pair(data: Any) -> bool:
+    """Whether data is (inputs, targets) rather than two examples, each an (input, target)."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        return False
+    first = data[0]
+    # An example in a list has an input of numbers and a target that is one: [[0.1, 0.2], 1].
+    listed = isinstance(first, list) and len(first) == 2 and np.ndim(first[1]) < np.ndim(first[0])
+    return not isinstance(first, tuple) and not listed
+
+
+def _tensor(part: Any) -> torch.Tensor:
+    if isinstance(part, torch.Tensor):
+        return part
+    if isinstance(part, (list, tuple)) and part and isinstance(part[0], torch.Tensor):
+        return torch.stack(list(part))
+    array = np.asarray(part)
+    # torch takes no arrays that are backwards, read-only, or in the other order of bytes.
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:

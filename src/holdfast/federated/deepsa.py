@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from holdfast.errors import InputError
+from holdfast.federated.aggregation import combine
 from holdfast.federated.faults import moved
 from holdfast.federated.training import Data, FlatModel, Task, train_client
 from holdfast.federated.updates import Array, Update, Weights
@@ -88,10 +89,7 @@ def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Classifier:
         mixed = [_spoiled(u, current, rng) if b else u for u, b in zip(updates, bad, strict=True)]
         seen.append(features(current, mixed))
         labels.append(~bad)
-        current = {
-            n: np.mean([u.weights[n] for u in updates], axis=0).astype(current[n].dtype)
-            for n in current
-        }
+        current, _ = combine("fedavg", current, updates, {}, {})
     model.load(first)
     return _fitted(np.concatenate(seen), np.concatenate(labels))
 

@@ -148,27 +148,20 @@ def characterize(path: str | Path) -> Characterization:
             bar.advance(1)
         # 2. A model of the reference stages, tested on each alternative of each stage.
         reference = replace(next(iter(profiles.values())), stages=Stages())
-        variants = {("", "reference"): reference}
+        variants = {("", ""): reference}
         for stage, alternatives in STAGES.items():
             for alternative in [*alternatives][1:]:
                 choice: dict[str, Any] = {stage: alternative}
                 stages = replace(Stages(), **choice)
                 variants[stage, alternative] = replace(reference, stages=stages)
-        tests = {
-            "/".join(key): photographed(held_out, profile, seed, 0)
-            for key, profile in variants.items()
-        }
+        tests = {key: photographed(held_out, each, seed, 0) for key, each in variants.items()}
         row = _trained(config, folder, photos, reference, tests)
         bar.advance(1)
-    stages = [
-        _loss(
-            stage, alternative, row["/reference"], row[f"{stage}/{alternative}"], len(held_out[0])
-        )
-        for stage, alternative in variants
-        if stage
-    ]
-    stages.sort(key=lambda each: -each["loss"])
-    return Characterization(list(profiles), accuracy, stages, len(photos[0]), len(held_out[0]))
+    before = row.pop(("", ""))
+    n = len(held_out[0])
+    losses = [_loss(stage, other, before, after, n) for (stage, other), after in row.items()]
+    losses.sort(key=lambda each: -each["loss"])
+    return Characterization(list(profiles), accuracy, losses, len(photos[0]), len(held_out[0]))
 
 
 def _trained(
@@ -176,8 +169,8 @@ def _trained(
     folder: Path,
     photos: Examples,
     profile: Profile,
-    tests: Mapping[str, Examples],
-) -> dict[str, float]:
+    tests: Mapping[Any, Examples],
+) -> dict[Any, float]:
     """Accuracy by device of a model that was trained on photos of one."""
     seed = config.training.seed
     taken = photographed(photos, profile, seed + 1, 0)

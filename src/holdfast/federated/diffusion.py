@@ -86,8 +86,18 @@ def dif_maml(
 
     Raises:
         InputError: ``invalid-value`` for a graph that is not doubly stochastic or not connected;
-            ``no-data`` for a task with fewer than two examples.
+            ``no-data`` for a task with fewer than two examples; ``unsupported`` for a model that keeps
+            statistics, such as BatchNorm's: no gradient goes through them.
     """
+    keeping = [n for n, m in model.named_modules() if getattr(m, "track_running_stats", False)]
+    if keeping:
+        raise InputError(
+            "layers that keep statistics have no gradient through an inner step",
+            code="unsupported",
+            place="model",
+            found=", ".join(keeping),
+            remedy="use GroupNorm or LayerNorm, or track_running_stats=False",
+        )
     eigenvalue = check_graph(graph, len(agents))
     like = next(model.parameters())
     tasks = [[as_tensors(task, like, f"{k}") for task in own] for k, own in enumerate(agents)]
@@ -100,15 +110,7 @@ def dif_maml(
             )
     plan = _Plan(model, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
     vectors, disagreement, losses = _by_processes(plan) if processes else _here(plan)
-    shapes = {name: part.shape for name, part in model.named_parameters()}
-    ends = np.cumsum([shape.numel() for shape in shapes.values()])[:-1]
-    weights = [
-        {
-            name: part.reshape(shape)
-            for (name, shape), part in zip(shapes.items(), np.split(row, ends), strict=True)
-        }
-        for row in vectors.numpy()
-    ]
+    weights = [{n: part.numpy() for n, part in _named(model, row).items()} for row in vectors]
     return Diffusion(weights, disagreement, losses, eigenvalue)
 
 
@@ -135,9 +137,17 @@ def check_graph(graph: Array, agents: int) -> float:
     return second
 
 
+def _named(model: nn.Module, vector: Tensor) -> dict[str, Tensor]:
+    """Trained parameters of a model by name, as parts of a vector."""
+    named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    parts = vector.split([each.numel() for each in named.values()])
+    return {n: part.view(named[n].shape) for n, part in zip(named, parts, strict=True)}
+
+
 def _start(plan: _Plan) -> Tensor:
     """First weights of all agents, [agents, parameters]."""
-    first = torch.cat([part.detach().reshape(-1) for part in plan.model.parameters()])
+    trained = [each for each in plan.model.parameters() if each.requires_grad]
+    first = nn.utils.parameters_to_vector(trained).detach()
     rng = np.random.default_rng([plan.seed, 0])
     noise = plan.spread * rng.normal(size=(len(plan.agents), len(first)))
     return first + torch.from_numpy(noise).to(first)
@@ -151,12 +161,10 @@ def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, 
     rng = np.random.default_rng([plan.seed, 1, agent, step])
     x, y = plan.agents[agent][rng.integers(len(plan.agents[agent]))]
     inner, outer = np.array_split(rng.permutation(len(x)), 2)
-    names = {name: part.shape for name, part in plan.model.named_parameters()}
 
     def loss_on(vector: Tensor, places: Array) -> Tensor:
-        parts = vector.split([shape.numel() for shape in names.values()])
-        values = {n: p.view(shape) for (n, shape), p in zip(names.items(), parts, strict=True)}
-        return plan.loss(functional_call(plan.model, values, (x[places],)), y[places])
+        outputs = functional_call(plan.model, _named(plan.model, vector), (x[places],))
+        return plan.loss(outputs, y[places])
 
     # 2. The gradient through the inner step.
     def after_inner_step(vector: Tensor) -> Tensor:
@@ -208,16 +216,13 @@ def _process(rank: int, plan: _Plan, folder: str) -> None:
     received = torch.zeros(len(plan.agents), len(vector), dtype=vector.dtype)
     for step in range(plan.steps):
         received[rank], value = _adapt(plan, rank, step, vector)
-        sends = [
-            distributed.isend(received[rank].clone(), k)
-            for k in range(len(plan.agents))
-            if k != rank and plan.graph[rank, k]
-        ]
-        for k in np.flatnonzero(plan.graph[:, rank]):
-            if k != rank:
-                distributed.recv(received[int(k)], int(k))
-        for send in sends:
-            send.wait()
+        sent = received[rank].clone()
+        neighbors = [int(k) for k in np.flatnonzero(plan.graph[rank]) if k != rank]
+        transfers = [distributed.P2POp(distributed.isend, sent, k) for k in neighbors]
+        neighbors = [int(k) for k in np.flatnonzero(plan.graph[:, rank]) if k != rank]
+        transfers += [distributed.P2POp(distributed.irecv, received[k], k) for k in neighbors]
+        for transfer in distributed.batch_isend_irecv(transfers):
+            transfer.wait()
         vector = column @ received
         vectors.append(vector)
         losses.append(value)

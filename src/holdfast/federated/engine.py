@@ -8,8 +8,6 @@ resume after a crash, and clients that fail change nothing else.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +20,10 @@ from torch.nn.functional import cross_entropy
 
 from holdfast import progress
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import check_enough, combine, like, rule_named
+from holdfast.federated.aggregation import check_enough, combine, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
+from holdfast.federated.identity import fingerprint
 from holdfast.federated.limits import check_limits
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
@@ -50,7 +49,7 @@ STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
 
-Train = Callable[[nn.Module, Data, Task], Update]
+Train = Callable[[nn.Module, Data, Task], Update | Failure]
 
 
 def run(
@@ -85,7 +84,7 @@ def run(
             without buffers (BatchNorm); clients then count alike, whatever their examples.
         proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
-            returns the `Update`. None: SGD with what the rule adds.
+            returns the `Update`, or a `Failure` that says why not. None: SGD with what the rule adds.
         loss: mean loss of a batch, from outputs and targets.
         metric: mean score of a batch; higher is better.
         parameters: of the rule, such as ``f=2``.
@@ -97,7 +96,7 @@ def run(
     """
     settings = settings or Settings()
     folder = None if folder is None else Path(folder)
-    engine = _Engine(
+    engine = Engine(
         model, clients, test, rule, settings, train, loss, metric, privacy, proxy, parameters
     )
     # A module's dropout draws from torch's generator: the caller's stays as it was.
@@ -105,26 +104,19 @@ def run(
     torch.set_num_threads(settings.threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            state = engine.run(folder, resume, ledger)
+            return engine.run(folder, resume, ledger)
     finally:
         torch.set_num_threads(threads)
         if engine.ledger is not None:
             engine.ledger.close()
-    return FederatedRun(
-        rule=rule,
-        parameters=parameters,
-        clients=len(engine.clients),
-        untested=engine.untested,
-        history=state.history,
-        failures=state.failures,
-        weights=state.weights,
-        folder=folder,
-        privacy=engine.spent(len(state.history)),
-    )
 
 
-class _Engine:
-    """What does not change between rounds."""
+class Engine:
+    """What does not change between rounds; its arguments are those of `run`.
+
+    `run` plays all rounds here. Where clients are elsewhere, whoever reaches them calls `begin`, for each
+    round `sampled`, `task` and `play_round`, whose `train` then hands over their answers, and `result`.
+    """
 
     def __init__(
         self,
@@ -144,13 +136,21 @@ class _Engine:
         vector = self.model.vector
         named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
         self.clients = {str(n): as_tensors(data, vector, str(n)) for n, data in named.items()}
+        if len(self.clients) < len(named):
+            raise InputError(
+                "two clients have the same name as text",
+                code="invalid-value",
+                place="clients",
+                found=", ".join(map(repr, named)),
+                expected="names that differ",
+            )
         devices = test if isinstance(test, Mapping) else {} if test is None else {"all": test}
         tests = {name: as_tensors(data, vector, name) for name, data in devices.items()}
         self.test = {name: data for name, data in tests.items() if len(data[0])}
         self.untested = [name for name in tests if name not in self.test]
         known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
         _, self.parameters, self.local = rule_named(rule, parameters, known)
-        self.rule, self.settings, self.train = rule, settings, train
+        self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
         self.privacy = privacy
@@ -179,30 +179,42 @@ class _Engine:
 
         return {**asdict(self.privacy), "epsilon": privacy_loss(self.privacy, rounds)}
 
-    def run(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
+    def run(self, folder: Path | None, resume: bool, ledger: bool) -> FederatedRun:
         """All rounds that the folder does not have yet."""
+        state = self.begin(folder, resume, ledger)
+        total = self.settings.rounds
+        with progress.track("training", total, "rounds") as bar:
+            bar.advance(len(state.history))
+            while len(state.history) < total:
+                self.play_round(state)
+                bar.advance(1)
+        return self.result(state)
+
+    def begin(self, folder: Path | None, resume: bool, ledger: bool) -> RunState:
+        """The state before the first round that the folder does not have yet."""
         state = RunState(self.model.weights())
-        path, plan = None, ""
+        self.folder = folder
+        self.plan: dict[str, str] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            path, plan = folder / STATE, self._plan(state)
-            if path.exists():
-                state = self._resumed(path, plan, resume)
+            self.plan = self._plan(ledger)
+            if (folder / STATE).exists():
+                state = self._resumed(folder / STATE, self.plan, resume)
             if ledger:
                 self._open_ledger(folder / LEDGER, len(state.history))
         if self.rule == "deepsa" and self.proxy is not None and not state.rule:
             from holdfast.federated.deepsa import train_classifier
 
-            task = self._task(state, 0, 0, "")
+            task = self.task(state, 0, 0, "")
             state.rule = {**train_classifier(self.model, self.proxy, task)}
-        total = self.settings.rounds
-        with progress.track("training", total, "rounds") as bar:
-            bar.advance(len(state.history))
-            while len(state.history) < total:
-                self._round(state, len(state.history) + 1)
-                if path is not None:
-                    state.save(path, plan)
-                bar.advance(1)
+        return state
+
+    def result(self, state: RunState) -> FederatedRun:
+        """The answer after the last round.
+
+        Raises:
+            InputError: ``no-data`` if no round had enough usable updates.
+        """
         if all(row.skipped for row in state.history):
             failed = [f"{f['client']}: {f['code']}, {f['reason']}" for f in state.failures]
             raise InputError(
@@ -211,9 +223,19 @@ class _Engine:
                 found=state.history[-1].skipped,
                 remedy=f"look at client {failed[0]}" if failed else None,
             )
-        return state
+        return FederatedRun(
+            rule=self.rule,
+            parameters=self.given,
+            clients=len(self.clients),
+            untested=self.untested,
+            history=state.history,
+            failures=state.failures,
+            weights=state.weights,
+            folder=self.folder,
+            privacy=self.spent(len(state.history)),
+        )
 
-    def _resumed(self, path: Path, plan: str, resume: bool) -> RunState:
+    def _resumed(self, path: Path, plan: Mapping[str, str], resume: bool) -> RunState:
         if not resume:
             raise InputError(
                 "a run is in this folder",
@@ -233,53 +255,55 @@ class _Engine:
         keys = {name: simulated_key(seed, name) for name in self.clients}
         self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
 
-    def _plan(self, state: RunState) -> str:
-        """Hash of all that determines a run; only the number of rounds may change."""
-        settings = asdict(replace(self.settings, rounds=0))
-        said = [
-            settings,
-            self.privacy and asdict(self.privacy),
-            self.rule,
-            self.parameters,
-            self.local,
-            list(self.clients),
-            list(self.test),
-            repr(self.model.module),
-            [_identity(getattr(type(m), "forward", None)) for m in self.model.module.modules()],
-            [_identity(function) for function in (self.train, self.loss, self.metric)],
-        ]
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-        own = [] if self.proxy is None else [self.proxy]
-        data = [
-            part for pair in (*self.clients.values(), *self.test.values(), *own) for part in pair
-        ]
-        for array in (*state.weights.values(), *map(as_array, data)):
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        return digest.hexdigest()[:16]
+    def _plan(self, ledger: bool) -> dict[str, str]:
+        """Hashes of all that determines a run; only the number of rounds may change."""
+        parts = {
+            "settings": asdict(replace(self.settings, rounds=0)),
+            "privacy": self.privacy and asdict(self.privacy),
+            "ledger": ledger,
+            "rule": [self.rule, self.parameters, self.local],
+            "clients": self.clients,
+            "test data": self.test,
+            "proxy data": self.proxy,
+            # `train` and `eval` are called before each use.
+            "model": self.model.module.train(),
+            "training function": self.train,
+            "loss": self.loss,
+            "metric": self.metric,
+        }
+        return {name: fingerprint(part) for name, part in parts.items()}
 
-    def _round(self, state: RunState, number: int) -> None:
-        """One round; the state has its result."""
+    def sampled(self, number: int) -> list[int]:
+        """Places of the clients that are asked in a round, from 1."""
+        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
+        return sorted(rng.choice(len(self.clients), self.asked, replace=False).tolist())
+
+    def play_round(self, state: RunState) -> None:
+        """One round more; the state, and its file, have the result."""
+        number = len(state.history) + 1
         self.model.load(state.weights)
         # 1. Ask some clients.
-        names = list(self.clients)
-        rng = np.random.default_rng([self.settings.seed, _SAMPLING, number])
-        asked = np.sort(rng.choice(len(names), self.asked, replace=False))
+        names, asked = list(self.clients), self.sampled(number)
         updates, failures = [], []
-        for place in asked.tolist():
+        for place in asked:
             answer = self._ask(state, number, place, names[place])
             (updates if isinstance(answer, Update) else failures).append(answer)
         # 2. Aggregate what can be used; too few updates leave the weights as they are.
-        usable, excluded = screen(state.weights, updates, self.settings.largest_norm)
+        usable, excluded = screen(
+            state.weights, updates, self.settings.largest_norm, self.model.others
+        )
         before, skipped = state.weights, ""
         try:
             if self.privacy is None:
-                state.weights, state.rule = combine(
+                result, state.rule = combine(
                     self.rule, before, usable, state.rule, self.parameters, self.model.others
                 )
+                # A mean of equal numbers may differ from them in the last bit.
+                state.weights = {**result, **{name: before[name] for name in self.model.frozen}}
             else:
                 state.weights = self._secure(self.privacy, before, usable, number)
         except InputError as error:
-            if error.code != "too-few-updates":
+            if error.code not in ("too-few-updates", "not-finite"):
                 raise
             skipped = f"{error.found}, expected {error.expected}"
         for update in usable:
@@ -289,7 +313,7 @@ class _Engine:
         # 3. Remember what happened.
         if self.ledger is not None:
             used = [] if skipped else usable
-            self.ledger.record(number, [names[place] for place in asked.tolist()], used)
+            self.ledger.record(number, [names[place] for place in asked], used)
         failures += excluded
         state.failures += [{"round": number, **asdict(failure)} for failure in failures]
         last = number == self.settings.rounds
@@ -308,12 +332,14 @@ class _Engine:
             accuracy=self._accuracy(state) if due or last else None,
         )
         state.history.append(row)
+        if self.folder is not None:
+            state.save(self.folder / STATE, self.plan)
 
     def _bytes_up(self, update: Update) -> int:
         """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
         if self.privacy is None:
             return update.nbytes
-        return 8 * self.privacy.servers * sum(array.size for array in update.weights.values())
+        return 8 * self.privacy.servers * len(self.model.vector)
 
     def _secure(
         self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
@@ -321,15 +347,17 @@ class _Engine:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 
-        def flat(weights: Weights) -> Array:
-            return np.concatenate([weights[name].ravel() for name in before]).astype(np.float64)
+        def trained(weights: Weights) -> Array:
+            self.model.load(weights)
+            return as_array(self.model.vector).astype(np.float64)
 
-        start = flat(before)
-        steps = {update.client: flat(update.weights) - start for update in usable}
+        steps = {update.client: trained(update.weights) for update in usable}
+        start = trained(before)
+        steps = {client: vector - start for client, vector in steps.items()}
         mean, _ = secure_mean(steps, privacy, (self.settings.seed, _PRIVACY, number))
-        ends = np.cumsum([array.size for array in before.values()])[:-1]
-        parts = zip(before.items(), np.split(start + mean, ends), strict=True)
-        return {name: like(part.reshape(array.shape), array) for (name, array), part in parts}
+        # Whatever is not trained stays as it is.
+        self.model.vector.copy_(torch.from_numpy(start + mean))
+        return self.model.weights()
 
     def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
         """The update of one client, or why there is none."""
@@ -338,7 +366,7 @@ class _Engine:
         fault = drawn_fault(self.settings.faults, rng)
         if fault == "drop":
             return Failure(name, "no-answer", "did not answer (injected)")
-        task = self._task(state, number, place, name)
+        task = self.task(state, number, place, name)
         self.model.reset()
         try:
             if self.train is None:
@@ -349,12 +377,15 @@ class _Engine:
             raise
         except Exception as error:
             return Failure(name, "error", f"{type(error).__name__}: {error}")
+        if isinstance(update, Failure):
+            return replace(update, client=name)
         if not isinstance(update, Update):
             return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
         changed = update if fault is None else KINDS[fault](update, state.weights)
         return replace(changed, client=name)
 
-    def _task(self, state: RunState, number: int, place: int, name: str) -> Task:
+    def task(self, state: RunState, number: int, place: int, name: str) -> Task:
+        """What one client is asked to do in a round."""
         control = None
         if "control" in self.local:
             zeros = np.zeros(len(self.model.vector), np.float32)
@@ -375,17 +406,6 @@ class _Engine:
         self.model.load(state.weights)
         module = self.model.module
         return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
-
-
-def _identity(function: Any) -> list[str]:
-    """What tells a function from others: its name, and its instructions, since lambdas share a name."""
-    named = function if hasattr(function, "__qualname__") else type(function)
-    text = [named.__module__, named.__qualname__]
-    if (code := getattr(function, "__code__", None)) is not None:
-        # Of constants those alone whose text is the same in every process.
-        constants = [str(each) for each in code.co_consts if isinstance(each, (int, float, str))]
-        text += [code.co_code.hex(), *code.co_names, *constants]
-    return text
 
 
 def check_settings(settings: Settings) -> None:

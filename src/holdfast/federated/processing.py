@@ -92,35 +92,28 @@ def bayes_shrink(raw: Array, profile: Profile) -> Array:
     sigma_x^2 = max(mean squared details - sigma^2, 0).
     """
     result = np.empty_like(raw)
-    for row in (0, 1):
-        for column in (0, 1):
-            plane = (slice(None), slice(row, None, 2), slice(column, None, 2))
-            mean, *details = haar(raw[plane])
-            spread = np.median(np.abs(details[2]), axis=(1, 2), keepdims=True) / 0.6745
-            for place, band in enumerate(details):
-                signal = np.mean(band**2, axis=(1, 2), keepdims=True) - spread**2
-                limit = spread**2 / np.sqrt(np.maximum(signal, 1e-12))
-                details[place] = np.sign(band) * np.maximum(np.abs(band) - limit, 0)
-            result[plane] = _unhaar(mean, *details)
+    for row, column in np.ndindex(2, 2):
+        # 1. The Haar transform of a color's blocks of 2 x 2 pixels: means and details, [4, n, ...].
+        places = [np.s_[:, row + 2 * a :: 4, column + 2 * b :: 4] for a, b in np.ndindex(2, 2)]
+        bands = haar(np.stack([raw[place] for place in places]))
+        # 2. Soft thresholds on each band of details.
+        spread = np.median(np.abs(bands[3]), axis=(1, 2), keepdims=True) / 0.6745
+        signal = np.mean(bands[1:] ** 2, axis=(2, 3), keepdims=True) - spread**2
+        limit = spread**2 / np.sqrt(np.maximum(signal, 1e-12))
+        bands[1:] = np.sign(bands[1:]) * np.maximum(np.abs(bands[1:]) - limit, 0)
+        for place, pixels in zip(places, haar(bands), strict=True):
+            result[place] = pixels
     return result
 
 
-def haar(plane: Array) -> tuple[Array, Array, Array, Array]:
-    """Orthonormal Haar transform: means, vertical, horizontal and diagonal details, half the size."""
-    a, b = plane[:, ::2, ::2], plane[:, ::2, 1::2]
-    c, d = plane[:, 1::2, ::2], plane[:, 1::2, 1::2]
-    return (a + b + c + d) / 2, (a + b - c - d) / 2, (a - b + c - d) / 2, (a - b - c + d) / 2
+def haar(parts: Array) -> Array:
+    """Orthonormal Haar transform of blocks of four pixels, [4, ...]; it is its own inverse.
 
+    Means, then horizontal, vertical and diagonal details.
+    """
+    from scipy.linalg import hadamard
 
-def _unhaar(mean: Array, down: Array, across: Array, diagonal: Array) -> Array:
-    n, height, width = mean.shape
-    plane = np.empty((n, 2 * height, 2 * width))
-    # The transform of four pixels is its own inverse.
-    plane[:, ::2, ::2] = (mean + down + across + diagonal) / 2
-    plane[:, ::2, 1::2] = (mean + down - across - diagonal) / 2
-    plane[:, 1::2, ::2] = (mean - down + across - diagonal) / 2
-    plane[:, 1::2, 1::2] = (mean - down - across + diagonal) / 2
-    return plane
+    return np.tensordot(hadamard(4) / 2, parts, axes=1)
 
 
 # --- Color ---------------------------------------------------------------------------------------

@@ -204,31 +204,18 @@ class FederatedRun(Answer):
         parts = ", ".join(f"{count:,} {code}" for code, count in codes.most_common())
         total = counted(len(self.failures), "update")
         sentence = f"{total} of {counted(clients, 'client')} not used: {parts}."
-        columns = {
-            "round": ColumnFormat("Round"),
-            "client": ColumnFormat("Client"),
-            "code": ColumnFormat("Code"),
-            "reason": ColumnFormat("Reason"),
-        }
         bars = [{"code": code, "updates": count} for code, count in codes.most_common()]
         drawn = figures.bars(bars, "code", "updates", "Updates not used")
-        table = Table(pa.Table.from_pylist(list(self.failures[:MOST_ROWS])), columns)
+        table = Table(pa.Table.from_pylist(list(self.failures[:MOST_ROWS])))
         return Section("failures", asked, sentence, [drawn], [table])
 
     def _switches(self) -> Section:
-        rows = [
-            {"round": row.number, "switch": name, "share": share}
-            for row in self.history
-            for name, share in (("transform", row.transform), ("averaging", row.averaging))
-            if share is not None
+        pairs = [
+            (row.transform, row.averaging) for row in self.history if row.transform is not None
         ]
-        on = [
-            np.mean([r["share"] for r in rows if r["switch"] == n])
-            for n in ("transform", "averaging")
-        ]
+        on = np.mean(np.array(pairs, dtype=float), axis=0)
         sentence = (
             f"{percent(float(on[0]))} of the clients trained on transformed images, and "
             f"{percent(float(on[1]))} uploaded averaged weights."
         )
-        drawn = figures.lines(rows, "round", "share", "Round", "Share of clients", series="switch")
-        return Section("switches", "How often did clients switch?", sentence, [drawn])
+        return Section("switches", "How often did clients switch?", sentence)

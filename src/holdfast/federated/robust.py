@@ -19,17 +19,27 @@ def stacked(updates: Sequence[Update], name: str) -> Array:
     return np.stack([update.weights[name] for update in updates]).astype(np.float64)
 
 
+def mean_of(values: Array) -> Array:
+    """Mean over updates, of values [updates, ...] whose sum may be beyond the largest float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = values.mean(axis=0)
+        if np.isfinite(mean).all():
+            return np.asarray(mean)
+        parts = (values / len(values)).sum(axis=0)
+    bounded = np.clip(parts, values.min(axis=0), values.max(axis=0))
+    return np.asarray(np.where(np.isfinite(mean), mean, bounded))
+
+
 def median(updates: Sequence[Update], f: int) -> Weights:
-    """Median of each coordinate (Yin et al., arXiv 1803.01498)."""
-    return {name: np.median(stacked(updates, name), axis=0) for name in updates[0].weights}
+    """Median of each coordinate (Yin et al., arXiv 1803.01498): the mean of the middle one or two."""
+    return trimmed_mean(updates, (len(updates) - 1) // 2)
 
 
 def trimmed_mean(updates: Sequence[Update], f: int) -> Weights:
     """Mean of each coordinate without its f largest and f smallest (Yin et al., arXiv 1803.01498)."""
     kept = slice(f, len(updates) - f)
     return {
-        name: np.sort(stacked(updates, name), axis=0)[kept].mean(axis=0)
-        for name in updates[0].weights
+        name: mean_of(np.sort(stacked(updates, name), axis=0)[kept]) for name in updates[0].weights
     }
 
 
@@ -42,7 +52,7 @@ def multi_krum(updates: Sequence[Update], f: int) -> Weights:
     """Mean of the n - f updates with the best Krum scores."""
     best = nearest_first(squared_distances(updates), f)[: len(updates) - f]
     chosen = [updates[place] for place in sorted(best)]
-    return {name: stacked(chosen, name).mean(axis=0) for name in chosen[0].weights}
+    return {name: mean_of(stacked(chosen, name)) for name in chosen[0].weights}
 
 
 def bulyan(updates: Sequence[Update], f: int) -> Weights:
@@ -59,12 +69,15 @@ def bulyan(updates: Sequence[Update], f: int) -> Weights:
     chosen = [updates[place] for place in sorted(selected)]
     close = len(chosen) - 2 * f
 
-    def around_median(values: Array) -> Array:
-        order = np.argsort(np.abs(values - np.median(values, axis=0)), axis=0, kind="stable")
-        nearest = np.take_along_axis(values, order[:close], axis=0)
-        return np.asarray(nearest.mean(axis=0))
+    middle = median(chosen, f)
 
-    return {name: around_median(stacked(chosen, name)) for name in chosen[0].weights}
+    def around_median(name: str, values: Array) -> Array:
+        # In halves, since a difference may be twice the largest float64.
+        away = np.abs(values / 2 - middle[name] / 2)
+        order = np.argsort(away, axis=0, kind="stable")
+        return mean_of(np.take_along_axis(values, order[:close], axis=0))
+
+    return {name: around_median(name, stacked(chosen, name)) for name in chosen[0].weights}
 
 
 def squared_distances(updates: Sequence[Update]) -> Array:

@@ -25,6 +25,7 @@ from holdfast.federated.configuration import (
 )
 from holdfast.federated.engine import run
 from holdfast.report import figures
+from holdfast.stats import mean_interval
 
 METRICS = {
     "mean_accuracy": "mean accuracy over devices",
@@ -148,29 +149,26 @@ def study(
     devices: list[str | None] = [None]
     if leave_out:
         devices += list(client_data(config, folder)[1])
-    jobs, places = [], []
+    jobs = []
     for seed in range(config.training.seed, config.training.seed + seeds):
         settings = replace(config.training, seed=seed, evaluate_every=0)
-        for device in devices:
-            for name, rule in zip(names, config.compare, strict=True):
-                jobs.append(_Job(replace(config, training=settings), folder, rule, device))
-                places.append((name, seed, device))
-    results: list[dict[str, float]] = [{} for _ in jobs]
+        own = replace(config, training=settings)
+        jobs += [_Job(own, folder, rule, device) for device in devices for rule in config.compare]
+    results = np.empty(len(jobs), dtype=object)
     with progress.track("training", len(jobs), "runs") as bar:
         for place, result in fan_out(jobs, _run_job, processes=processes, ray=ray):
             results[place] = result
             bar.advance(1)
-    failed = sum(int(result.pop("failed_clients")) for result in results)
-    # Metric -> rule -> value by seed; a device left out is one of several runs of a seed.
-    table: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for (name, seed, _), result in zip(places, results, strict=True):
-        for metric, value in result.items():
-            by_rule = table.setdefault(metric, {}).setdefault(name, {})
-            by_rule.setdefault(seed, []).append(value)
+    failed = sum(int(result["failed_clients"]) for result in results)
+    grid = results.reshape(seeds, len(devices), len(names))
     rows = []
-    for metric, by_name in table.items():
-        values = {n: np.array([np.mean(v) for v in by.values()]) for n, by in by_name.items()}
-        rows += [_row(name, metric, values[name], values[names[0]]) for name in names]
+    for metric in METRICS:
+        # The first run of a seed has all devices; of the others each leaves out one.
+        runs = grid[:, 1:] if metric == "left_out" else grid[:, :1]
+        if runs.size:
+            values = np.vectorize(lambda result, key=metric: result[key], otypes=[float])(runs)
+            values = values.mean(axis=1)
+            rows += [_row(n, metric, values[:, k], values[:, 0]) for k, n in enumerate(names)]
     return Study(names, seeds, rows, failed)
 
 
@@ -219,18 +217,7 @@ def _label(rule: Mapping[str, Any]) -> str:
 
 def _row(name: str, metric: str, values: Any, baseline: Any) -> dict[str, Any]:
     """A row of `Study.rows`."""
-    mean, ci95 = _interval(values)
-    difference, difference_ci95 = _interval(values - baseline)
+    mean, ci95 = mean_interval(values)
+    difference, difference_ci95 = mean_interval(values - baseline)
     row = {"rule": name, "metric": metric, "value": mean, "ci95": ci95}
     return {**row, "difference": difference, "difference_ci95": difference_ci95}
-
-
-def _interval(values: Any) -> tuple[float, tuple[float, float]]:
-    """Mean and its 95 % t-interval; infinitely wide for one value."""
-    from scipy.special import stdtrit
-
-    mean, n = float(np.mean(values)), len(values)
-    if n < 2:
-        return mean, (-np.inf, np.inf)
-    half = float(stdtrit(n - 1, 0.975)) * float(np.std(values, ddof=1)) / n**0.5
-    return mean, (mean - half, mean + half)

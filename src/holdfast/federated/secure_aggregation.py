@@ -113,25 +113,23 @@ def secure_mean(
     fits = len(names) * privacy.clip * (1 + 10 * servers * privacy.noise) < limit
     expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
     check_limits(vars(privacy), {"clip": (fits, expected)}, "privacy.")
-    reached = np.ones((servers, len(names)), np.uint8)
-    for column, name in enumerate(names):
-        if delivered and name in delivered:
-            reached[:, column] = [server in delivered[name] for server in range(servers)]
+    whole = range(servers)
+    places = [(delivered or {}).get(name, whole) for name in names]
+    reached = np.array([[server in place for place in places] for server in whole], np.uint8)
     sent = [shares(clipped(step, privacy.clip), servers) for step in steps.values()]
 
     def serve(party: Any) -> Array:
         # 1. Which clients reached every server: public.
-        all_reached = np.ones(len(names), np.uint8)
-        for answer in party.channel.exchange(reached[party.rank]):
-            all_reached &= np.frombuffer(answer, np.uint8)
+        answers = party.channel.exchange(reached[party.rank])
+        lists = [np.frombuffer(answer, np.uint8) for answer in answers]
+        all_reached: Array = np.min(lists, axis=0)
         # 2. The sum of their shares, and this server's noise.
         if all_reached.sum() < LEAST:
             return all_reached
         rng = np.random.default_rng([*seed, party.rank])
         scale = privacy.noise * privacy.clip * 2**FRACTION_BITS
         total = np.rint(rng.normal(0.0, scale, sent[0].shape[1])).astype(np.int64)
-        for client in np.flatnonzero(all_reached):
-            total += sent[client][party.rank]
+        total += np.sum([sent[k][party.rank] for k in np.flatnonzero(all_reached)], axis=0)
         # 3. The only thing that is opened.
         opened = mpc.SharedTensor(party, torch.from_numpy(total), FRACTION_BITS).reveal()
         return np.concatenate([all_reached, np.asarray(opened)])

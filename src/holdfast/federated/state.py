@@ -6,14 +6,16 @@ rule's state, control variates and the history are all that a resumed run needs 
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import State
-from holdfast.federated.updates import Array, write_weights
+from holdfast.federated.updates import Array, digest, write_weights
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class RunState:
     failures: list[dict[str, Any]] = field(default_factory=list)
     """Rows ``{"round", "client", "code", "reason"}``."""
 
-    def save(self, path: Path, plan: str) -> None:
+    def save(self, path: Path, plan: Mapping[str, str]) -> None:
         """Replace the file.
 
         Args:
             path: a safetensors file.
-            plan: hash of all that determines the run.
+            plan: what determines the run -> its hash.
 
         Raises:
             HoldfastError: if it cannot be written.
@@ -68,12 +70,13 @@ class RunState:
         groups = {"weights": self.weights, "rule": self.rule, "client": self.controls}
         arrays = {f"{g}/{name}": a for g, part in groups.items() for name, a in part.items()}
         rows = [asdict(row) for row in self.history]
-        noted = {"plan": plan, "history": rows, "failures": self.failures}
+        noted: dict[str, Any] = {"plan": dict(plan), "history": rows, "failures": self.failures}
+        noted["sha256"] = _checksum(arrays, noted)
         # One key: safetensors writes several in any order, and equal runs should be equal files.
         write_weights(path, arrays, {"run": json.dumps(noted)})
 
     @classmethod
-    def load(cls, path: Path, plan: str) -> RunState:
+    def load(cls, path: Path, plan: Mapping[str, str]) -> RunState:
         """Read what `save` wrote.
 
         Raises:
@@ -81,30 +84,52 @@ class RunState:
         """
         import safetensors
 
-        groups: dict[str, dict[str, Array]] = {"weights": {}, "rule": {}, "client": {}}
+        problem = ""
         try:
+            noted = read_noted(path)
             with safetensors.safe_open(path, framework="np") as file:
-                noted = json.loads((file.metadata() or {})["run"])
-                for key in file.keys():  # noqa: SIM118
-                    group, _, name = key.partition("/")
-                    groups[group][name] = file.get_tensor(key)
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            if noted.pop("sha256") != _checksum(arrays, noted):
+                problem = "the checksum of its content differs"
             history = [Round(**row) for row in noted["history"]]
-            saved, failures = noted["plan"], noted["failures"]
         except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        if problem:
             raise InputError(
                 "not the state of a federated run",
                 code="damaged",
                 path=path,
-                found=str(error),
+                found=problem,
                 remedy="remove the folder and start again",
-            ) from error
-        if saved != plan:
+            )
+        changed = [name for name in plan if noted["plan"].get(name) != plan[name]]
+        if changed:
             raise InputError(
                 "the state is of a run with other settings, model, functions or data",
                 code="conflict",
                 path=path,
-                found=saved,
-                expected=plan,
+                found=f"other {', '.join(changed)}",
                 remedy="name another output folder, or restore the settings; only rounds may change",
             )
-        return cls(groups["weights"], groups["rule"], groups["client"], history, failures)
+        groups: dict[str, dict[str, Array]] = {"weights": {}, "rule": {}, "client": {}}
+        for key, array in arrays.items():
+            group, _, name = key.partition("/")
+            groups[group][name] = array
+        weights, rule, controls = groups.values()
+        return cls(weights, rule, controls, history, noted["failures"])
+
+
+def read_noted(path: Path) -> dict[str, Any]:
+    """Plan, history, failures and checksum of a state; no arrays are read.
+
+    Raises:
+        SafetensorError, OSError, KeyError, ValueError: if it is not such a state.
+    """
+    import safetensors
+
+    with safetensors.safe_open(path, framework="np") as file:
+        return dict(json.loads((file.metadata() or {})["run"]))
+
+
+def _checksum(arrays: Mapping[str, Array], noted: Mapping[str, Any]) -> str:
+    return hashlib.sha256((digest(arrays) + json.dumps(noted)).encode()).hexdigest()

@@ -82,10 +82,11 @@ class FlatModel:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = copy.deepcopy(module)
-        named = dict(self.module.named_parameters())
-        trained = {name: each for name, each in named.items() if each.requires_grad}
-        if len({(each.dtype, each.device) for each in trained.values()}) != 1:
-            kinds = sorted({f"{each.dtype} on {each.device}" for each in trained.values()})
+        named = dict(self.module.named_parameters(remove_duplicate=False))
+        # A tied parameter has several names, and one place in the vector.
+        trained = list(dict.fromkeys(each for each in named.values() if each.requires_grad))
+        if len({(each.dtype, each.device) for each in trained}) != 1:
+            kinds = sorted({f"{each.dtype} on {each.device}" for each in trained})
             raise InputError(
                 "unsupported model",
                 code="unsupported",
@@ -94,32 +95,31 @@ class FlatModel:
                 expected="trainable parameters of one type on one device",
             )
         with torch.no_grad():
-            self.vector = torch.cat([each.reshape(-1) for each in trained.values()]).clone()
+            self.vector = torch.cat([each.reshape(-1) for each in trained]).clone()
         self.gradient = torch.zeros_like(self.vector)
-        self.spans: dict[str, tuple[int, torch.Size]] = {}
-        place = 0
-        for name, each in trained.items():
-            end = place + each.numel()
-            each.data = self.vector[place:end].view(each.shape)
-            each.grad = self.gradient[place:end].view(each.shape)
-            self.spans[name] = place, each.shape
-            place = end
-        # Everything else: frozen parameters and buffers. A tied parameter has one name.
+        sizes = [each.numel() for each in trained]
+        parts = zip(trained, self.vector.split(sizes), self.gradient.split(sizes), strict=True)
+        for each, values, gradient in parts:
+            each.data, each.grad = values.view(each.shape), gradient.view(each.shape)
+        self.state: dict[str, Tensor] = dict(self.module.state_dict())
+        """Every name with its tensor, which follows the vector."""
         self.others = {
-            name: tensor for name, tensor in self.module.state_dict().items() if name not in trained
+            name: tensor
+            for name, tensor in self.state.items()
+            if name not in named or not named[name].requires_grad
         }
+        """Frozen parameters and buffers."""
+        self.frozen = [name for name in self.others if name in named]
         self.start = self.vector.clone()
-        self.start_others = {name: tensor.clone() for name, tensor in self.others.items()}
+        self.start_others = dict(self.others)
 
     def load(self, weights: Weights) -> None:
         """Set the global weights, to which `reset` returns."""
         with torch.no_grad():
-            for name, (place, shape) in self.spans.items():
-                values = torch.from_numpy(np.ascontiguousarray(weights[name]))
-                self.start[place : place + shape.numel()].copy_(values.reshape(-1))
-            for name, tensor in self.start_others.items():
-                tensor.copy_(torch.from_numpy(np.asarray(weights[name])))
-        self.reset()
+            for name, tensor in self.state.items():
+                tensor.copy_(torch.from_numpy(np.array(weights[name])))
+        self.start.copy_(self.vector)
+        self.start_others = {name: tensor.clone() for name, tensor in self.others.items()}
 
     def reset(self) -> None:
         """Return to the global weights."""
@@ -128,12 +128,9 @@ class FlatModel:
             for name, tensor in self.others.items():
                 tensor.copy_(self.start_others[name])
 
-    def weights(self, vector: Tensor | None = None) -> dict[str, Array]:
-        """The state as arrays: trained parameters from a vector (default: their own), and the others."""
-        flat = as_array(self.vector if vector is None else vector)
-        spans = self.spans.items()
-        trained = {n: flat[at : at + shape.numel()].reshape(shape) for n, (at, shape) in spans}
-        return trained | {name: as_array(tensor) for name, tensor in self.others.items()}
+    def weights(self) -> dict[str, Array]:
+        """The state as arrays."""
+        return {name: as_array(tensor) for name, tensor in self.state.items()}
 
 
 def as_array(tensor: Tensor) -> Array:
@@ -169,7 +166,9 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
         x = random_processing(x, task.local["gain"], task.local["gamma"], rng)
     steps, total = 0, torch.zeros((), device=x.device)
     mean = torch.zeros_like(model.vector) if first else None
-    penalty = _control_term(model, task)
+    penalty = None
+    if task.control is not None:  # what SCAFFOLD adds to each gradient: c - c_k
+        penalty = torch.from_numpy(task.control[0] - task.control[1]).to(model.vector)
     rate = task.settings.learning_rate
     model.module.train()
     for _ in range(task.settings.epochs):
@@ -195,9 +194,12 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
     if switch is not None:
         metrics["transform"] = float(first and switch != "averaging")
         metrics["averaging"] = float(second and switch != "transform")
-    averaged = mean / steps if mean is not None and metrics.get("averaging") else None
-    control = None if penalty is None else _control_change(model, penalty, steps * rate)
-    return Update(model.weights(averaged), len(x), metrics, control=control)
+    control = None
+    if task.control is not None:  # option II of SCAFFOLD: c_k+ - c_k = (w - w_k) / (steps rate) - c
+        control = as_array((model.start - model.vector) / (steps * rate)) - task.control[0]
+    if mean is not None and metrics.get("averaging"):
+        model.vector.copy_(mean / steps)
+    return Update(model.weights(), len(x), metrics, control=control)
 
 
 def switched(switch: str | None, alone: str, loss: float | None, loss_ema: float | None) -> bool:
@@ -239,19 +241,6 @@ def _batches(n: int, size: int) -> list[tuple[int, int]]:
     """Begin and end of each batch; one example left over joins the last, since BatchNorm needs two."""
     ends = [*range(size, n - (size > 1), size), n]
     return list(zip([0, *ends], ends, strict=False))
-
-
-def _control_term(model: FlatModel, task: Task) -> Tensor | None:
-    """What SCAFFOLD adds to each gradient: c - c_k."""
-    if task.control is None:
-        return None
-    server, client = task.control
-    return torch.from_numpy(server - client).to(model.vector)
-
-
-def _control_change(model: FlatModel, penalty: Tensor, scale: float) -> Array:
-    """Change of the client's control variate, option II of SCAFFOLD: (w - w_k) / (steps rate) - c."""
-    return as_array((model.start - model.vector) / scale - penalty)
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:

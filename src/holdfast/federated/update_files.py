@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mode
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import aggregate, like
 from holdfast.federated.robust import median
 from holdfast.federated.updates import Update, Weights, distance, read_update, screen, write_weights
 from holdfast.numbers import counted
+
+BUFFERS = ("running_mean", "running_var")
+"""Ends of names that PyTorch gives to statistics of its layers."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,7 @@ class Aggregated(Answer):
         """One row per update."""
         used = sum(not row["excluded"] for row in self.updates)
         sentence = f"{used} of {counted(len(self.updates), 'update')} aggregated by {self.rule}."
-        columns = {
-            "update": ColumnFormat("Update"),
-            "examples": ColumnFormat("Examples"),
-            "distance": ColumnFormat("Distance from the result"),
-            "excluded": ColumnFormat("Excluded"),
-        }
-        table = Table(pa.Table.from_pylist(self.updates), columns)
+        table = Table(pa.Table.from_pylist(self.updates), caption="distance: from the result")
         return [Section("updates", "Which updates were used?", sentence, tables=[table])]
 
 
@@ -68,6 +66,7 @@ def aggregate_files(
     """Aggregate updates in safetensors files.
 
     Names and shapes are those that most of the files have; the bound of the norm holds around the median.
+    Statistics of PyTorch's layers (`BUFFERS`) have no part in distances.
 
     Args:
         paths: one per client.
@@ -79,7 +78,9 @@ def aggregate_files(
     Raises:
         InputError: a file that cannot be read; ``too-few-updates``.
     """
-    updates = [read_update(Path(path)) for path in paths]
+    updates = [
+        replace(read_update(path), client=name) for path, name in _client_names(paths).items()
+    ]
     if not updates:
         raise InputError("no updates", code="no-data", expected="one file per client")
     form = _commonest_form(updates)
@@ -88,23 +89,44 @@ def aggregate_files(
         form = {name: like(middle[name], array) for name, array in form.items()}
     parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
     output = Path(output)
-    weights, _, failures = aggregate(rule, form, updates, largest_norm=largest_norm, **parameters)
+    buffers = [name for name in form if name.endswith(BUFFERS)]
+    weights, _, failures = aggregate(
+        rule, form, updates, largest_norm=largest_norm, buffers=buffers, **parameters
+    )
+    trained = {name: array for name, array in weights.items() if name not in buffers}
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
     used = sum(each.examples for each in updates if each.client not in reasons)
     write_weights(output, weights, {"examples": str(used)})
     rows: list[dict[str, object]] = []
     for update in updates:
         excluded = reasons.get(update.client, "")
-        away = None if excluded else distance(weights, update.weights)
+        away = None if excluded else distance(trained, update.weights)
         row = {"update": update.client, "examples": update.examples, "distance": away}
         rows.append({**row, "excluded": excluded})
     return Aggregated(rule, rows, output)
 
 
+def _client_names(paths: Sequence[str | Path]) -> dict[Path, str]:
+    """File -> name of its client: the stem, or the whole path where several files have one stem.
+
+    Raises:
+        InputError: ``conflict`` if a file is named twice.
+    """
+    files = [Path(path) for path in paths]
+    stems = Counter(path.stem for path in files)
+    twice = [path for path, n in Counter(path.resolve() for path in files).items() if n > 1]
+    if twice:
+        problem, remedy = "an update would count twice", "name each file once"
+        raise InputError(problem, code="conflict", path=twice[0], remedy=remedy)
+    return {path: path.stem if stems[path.stem] == 1 else str(path) for path in files}
+
+
 def _commonest_form(updates: Sequence[Update]) -> Weights:
-    """The weights of the first update whose names and shapes most updates have."""
+    """The weights of an update whose names and shapes most updates have, in their widest type."""
     forms = [
         tuple(sorted((n, a.shape, a.dtype.kind == "f") for n, a in update.weights.items()))
         for update in updates
     ]
-    return updates[forms.index(mode(forms))].weights
+    common = mode(forms)
+    alike = [update for update, form in zip(updates, forms, strict=True) if form == common]
+    return max(alike, key=lambda update: update.nbytes).weights

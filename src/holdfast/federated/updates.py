@@ -5,7 +5,8 @@ An update that cannot be used is excluded with its client, a code and a reason; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,8 @@ class Update:
     @property
     def nbytes(self) -> int:
         """Bytes of its arrays."""
-        size = sum(array.nbytes for array in self.weights.values())
-        return size + (0 if self.control is None else self.control.nbytes)
+        arrays = [*dict(self.weights or {}).values(), self.control]
+        return sum(getattr(array, "nbytes", 0) for array in arrays)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,10 @@ class Failure:
 
 
 def screen(
-    current: Weights, updates: Sequence[Update], largest_norm: float | None = None
+    current: Weights,
+    updates: Sequence[Update],
+    largest_norm: float | None = None,
+    buffers: Collection[str] = (),
 ) -> tuple[list[Update], list[Failure]]:
     """Separate updates that may be averaged from those that may not.
 
@@ -65,6 +69,7 @@ def screen(
         current: global weights, which give names and shapes.
         updates: of one round.
         largest_norm: bound of the `distance` from the global weights; None: no bound.
+        buffers: names that are not trained, and have no part in the distance.
 
     Returns:
         Usable updates in their order, and the others with the reason.
@@ -74,9 +79,15 @@ def screen(
     """
     valid = largest_norm is None or largest_norm >= 0
     check_limits({"largest_norm": largest_norm}, {"largest_norm": (valid, "0 or more")})
+    trained = {name: array for name, array in current.items() if name not in buffers}
     usable, failures = [], []
     for update in updates:
-        problem = _problem(current, update, largest_norm)
+        problem = _problem(current, update)
+        if problem is None and largest_norm is not None:
+            norm = distance(trained, update.weights)
+            if norm > largest_norm:
+                reason = f"a step of norm {norm:.4g}, more than {largest_norm:g}"
+                problem = "norm", reason
         if problem is None:
             usable.append(update)
         else:
@@ -84,33 +95,35 @@ def screen(
     return usable, failures
 
 
-def _problem(
-    current: Weights, update: Update, largest_norm: float | None
-) -> tuple[str, str] | None:
+def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
     """Code and reason why an update cannot be used; None if it can."""
-    if not isinstance(update.examples, (int, np.integer)) or update.examples < 1:
-        return "no-examples", f"{update.examples} examples"
+    counts = isinstance(update.examples, (int, np.integer))
+    if not counts or not 1 <= update.examples < 2**63:
+        return "no-examples", "not a number of 1 to 2^63 examples"
+    if not isinstance(update.weights, Mapping):
+        return "names", f"weights are {type(update.weights).__name__}, not arrays by name"
     if update.weights.keys() != current.keys():
         other = sorted(update.weights.keys() ^ current.keys())
         return "names", f"{other[0]} and {len(other) - 1} other names differ"
     for name, expected in current.items():
         array = update.weights[name]
+        if not isinstance(array, (np.ndarray, np.generic)):
+            return "dtype", f"{name} is {type(array).__name__}, not a NumPy array"
         if array.shape != expected.shape:
             return "shape", f"{name} is {list(array.shape)}, not {list(expected.shape)}"
         # An integer in the place of a float would not count in distances.
         if array.dtype.kind not in ("f" if expected.dtype.kind == "f" else "iub"):
             return "dtype", f"{name} holds {array.dtype}, not {expected.dtype}"
-        if not np.isfinite(array).all():
+        with np.errstate(over="ignore"):  # what float64 holds may be too large for the model
+            finite = np.isfinite(array.astype(expected.dtype, copy=False)).all()
+        if not finite:
+            return "not-finite", f"{name} has NaN or infinite values in {expected.dtype}"
+    control = {} if update.control is None else {"the control variate": update.control}
+    for name, value in {**update.metrics, **control}.items():
+        if np.asarray(value).dtype.kind not in "fiub":
+            return "dtype", f"{name} is {type(value).__name__}, not a number"
+        if not np.isfinite(value).all():
             return "not-finite", f"{name} has NaN or infinite values"
-    if update.control is not None and not np.isfinite(update.control).all():
-        return "not-finite", "the control variate has NaN or infinite values"
-    for name, value in update.metrics.items():
-        if not np.isfinite(value):
-            return "not-finite", f"{name} is {value}"
-    if largest_norm is not None:
-        norm = distance(current, update.weights)
-        if norm > largest_norm:
-            return "norm", f"{norm:.4g} from the global weights, more than {largest_norm:g}"
     return None
 
 
@@ -128,6 +141,15 @@ def distance(current: Weights, weights: Weights) -> float:
     return float(np.linalg.norm(flat({name: weights[name] for name in current}) - flat(current)))
 
 
+def digest(arrays: Weights) -> str:
+    """SHA-256 of arrays with their names, types and shapes, in the order of the names."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        total.update(f"{name}\0{array.dtype.str}{array.shape}\0".encode() + array.tobytes())
+    return total.hexdigest()
+
+
 def read_update(path: Path) -> Update:
     """An update from a safetensors file, whose metadata has the number of ``examples``.
 
@@ -142,7 +164,7 @@ def read_update(path: Path) -> Update:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise InputError("update not found", code="not-found", path=path) from error
-    except (safetensors.SafetensorError, OSError, TypeError, ValueError) as error:
+    except (safetensors.SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             "damaged safetensors file, or one with numbers that NumPy lacks",
             code="damaged",
@@ -159,14 +181,14 @@ def read_update(path: Path) -> Update:
             found=", ".join(noted) or None,
             remedy='save_file(weights, path, {"examples": "600"})',
         )
-    if not noted["examples"].isdecimal():
+    if not noted["examples"].isdecimal() or len(noted["examples"]) > 18:
         raise InputError(
             "invalid number of examples",
             code="invalid-value",
             path=path,
             place="metadata: examples",
             found=noted["examples"],
-            expected="a whole number",
+            expected="a whole number of at most 18 digits",
         )
     return Update(weights, int(noted["examples"]), client=path.stem)
 
@@ -179,5 +201,5 @@ def write_weights(path: Path, weights: Weights, metadata: Mapping[str, str] | No
     """
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in weights.items()}
     write_whole(path, save(arrays, dict(metadata or {})))

@@ -166,7 +166,8 @@ class Analysis:
         """What would raise the ETTR of the largest job, the strongest first."""
         if self.expected_ettr is None:
             return []
-        base, bad = self.ettr_setting, set(self.lemons.lemons)
+        base = self.ettr_setting
+        bad = set(self.lemons.lemons)
         rows = (row for row in self.lemons.nodes.to_pylist() if row["node"] in bad)
         left = 1 + sum(row["fleet_rate_change"] for row in rows)  # of the failure rate
         more_often = 1.0 if base["write_s"] else 0.5

@@ -69,12 +69,18 @@ class Assumptions:
             if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
             if not (math.isfinite(value) and value >= 0):
-                problem, expected = f"invalid assumption {name}", "a finite number, zero or more"
-                raise InputError(problem, code="invalid-value", found=str(value), expected=expected)
+                raise InputError(
+                    f"invalid assumption {name}",
+                    code="invalid-value",
+                    found=str(value),
+                    expected="a finite number, zero or more",
+                )
         if self.checkpoint_interval_s == 0:
-            problem = "a checkpoint interval of zero would mean that a failure never loses work"
-            expected = "a time above zero, for example 60m"
-            raise InputError(problem, code="invalid-value", expected=expected)
+            raise InputError(
+                "a checkpoint interval of zero would mean that a failure never loses work",
+                code="invalid-value",
+                expected="a time above zero, for example 60m",
+            )
 
     def to_dict(self) -> dict[str, object]:
         """The parameters by name, times in seconds."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet.log import BY_NODE, FleetLog, bucket, open_log
+from holdfast.fleet.log import BY_NODE, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
 from holdfast.fleet.schema import NODE_FAILURES
 from holdfast.fleet.wording import listed, table
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 UNATTRIBUTED = "unattributed"
 
-LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
+LONGEST_LAG_S = 14 * 3600
+LAG_STEP_S = 1800
 LEAST_MATCHES = 3  # Fewer failures with a check at a lag prove nothing
 
 # Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only
@@ -87,11 +88,13 @@ class Attribution(Answer):
 
     def figures(self) -> list[Figure]:
         """Attempts as bars, and the checks near their ends as ticks; none if nothing ran."""
-        bars, ticks = [], []
+        bars = []
+        ticks = []
         for row in self.attempts[-MOST_DRAWN:]:
             if row["start"] is None:
                 continue
-            begin, end = _time(row["start"]), _time(row["end"]) or moment(self.end_s)
+            begin = _time(row["start"])
+            end = _time(row["end"]) or moment(self.end_s)
             assert begin is not None
             end = max(begin, end)
             span = {"attempt": row["attempt"], "start": begin, "end": end, "state": row["state"]}
@@ -107,33 +110,48 @@ class Attribution(Answer):
         # An axis that shows hours only names the day.
         days = {f"{bar[end]:%Y-%m-%d}" for bar in bars for end in ("start", "end")}
         zone = f"{days.pop()}, UTC" if len(days) == 1 else "UTC"
-        columns = ("attempt", "start", "end", "state")
-        look: dict[str, Any] = {"marks": ticks, "lane_title": "Attempt", "zone": zone}
-        return [figures.timeline(bars, *columns, legend, **look)]
+        return [
+            figures.timeline(
+                bars,
+                "attempt",
+                "start",
+                "end",
+                "state",
+                legend,
+                marks=ticks,
+                lane_title="Attempt",
+                zone=zone,
+            )
+        ]
 
     def _attempt_table(self) -> Table:
         from ClusterShell.NodeSet import NodeSet
 
         rows = []
         for row in self.attempts:
-            start, end = _time(row["start"]), _time(row["end"])
+            start = _time(row["start"])
+            end = _time(row["end"])
             causes = row["causes"]
             likeliest = "unattributed" if row["infrastructure"] else ""
             if causes:
-                first, more = causes[0], len(causes) - 1
-                likeliest = f"{first['symptom']}: {first['check']} on {first['node']} at "
-                likeliest += f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
+                first = causes[0]
+                more = len(causes) - 1
+                likeliest = (
+                    f"{first['symptom']}: {first['check']} on {first['node']} at "
+                    f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
+                )
             ran = duration((end - start).total_seconds()) if start and end else ""
             failed = listed(row["failed_nodes"]) if row["failed_nodes"] else ""
             names = {"nodes": str(NodeSet.fromlist(row["nodes"])), "count": len(row["nodes"])}
             times = {"start": start, "end": end, "ran": ran}
             rows.append({**row, **times, **names, "failed": failed, "cause": likeliest})
-        caption = (
-            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
-            "the names of all nodes."
-        )
         data = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-        return table(data, "attempt state end ran count failed cause", caption)
+        return table(
+            data,
+            "attempt state end ran count failed cause",
+            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
+            "the names of all nodes.",
+        )
 
     def _cause_table(self) -> Table:
         """Every check that explains an end, ranked."""
@@ -142,10 +160,13 @@ class Attribution(Answer):
             for row in self.attempts
             for n, cause in enumerate(row["causes"], start=1)
         ]
-        caption = "One row per check near the end of a failed attempt, the likeliest cause first."
-        empty = "No check fired near the end of a failed attempt."
-        shown = "attempt rank symptom check node offset_s severity domains"
-        return table(rows, shown, caption, empty, detail=True)
+        return table(
+            rows,
+            "attempt rank symptom check node offset_s severity domains",
+            "One row per check near the end of a failed attempt, the likeliest cause first.",
+            "No check fired near the end of a failed attempt.",
+            detail=True,
+        )
 
 
 def _time(text: str | None) -> datetime | None:
@@ -184,23 +205,30 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         f"FROM {mine} ORDER BY attempt, key"
     )
     if not attempts:
-        problem, path = f"job not found: {job_id!r}", log.store.path
-        expected = "a job id as sacct prints it, for example 93, 306_4 or 98+1"
-        remedy = "check the id, and that the window (--since) covers the job"
-        raise InputError(problem, code="no-match", path=path, expected=expected, remedy=remedy)
+        raise InputError(
+            f"job not found: {job_id!r}",
+            code="no-match",
+            path=log.store.path,
+            expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
+            remedy="check the id, and that the window (--since) covers the job",
+        )
     keys = literal([row["key"] for row in attempts])
-    causes: dict[int, list[dict[str, Any]]] = {}
+    causes = {}
     for cause in log.rows(
         f"""SELECT key, "check", node, offset_s, severity, label AS symptom, domains
         FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"""
     ):
-        offset_s, domains = round(cause["offset_s"], 3), cause["domains"].split(",")
+        offset_s = round(cause["offset_s"], 3)
+        domains = cause["domains"].split(",")
         own = causes.setdefault(cause.pop("key"), [])
         own.append({**cause, "offset_s": offset_s, "domains": domains})
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
-    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {mine} AS mine)"
-    named = log.rows(_evident_nodes(log, mine, each_node))
+    named = log.rows(
+        _evident_nodes(
+            log, mine, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {mine} AS mine)"
+        )
+    )
     explained = [
         {
             **{name: row[name] for name in ("attempt", "state", "gpus", "recovered")},
@@ -222,7 +250,8 @@ def classified_health(log: FleetLog) -> str:
     """
     if "classified_health" in log.named:
         return "classified_health"
-    kinds = log.rows(f'SELECT DISTINCT "check", xid FROM {log.health} ORDER BY "check", xid')
+    health = log.table("health")
+    kinds = log.rows(f'SELECT DISTINCT "check", xid FROM {health} ORDER BY "check", xid')
     xids = [kind["xid"] for kind in kinds]
     known = log.taxonomy.classify([kind["check"] for kind in kinds], xids)
     columns = {
@@ -241,7 +270,7 @@ def classified_health(log: FleetLog) -> str:
         f"""SELECT time_s, node, "check",
             CASE WHEN severity IN ('HIGH', 'LOW') THEN severity ELSE usual_severity END AS severity,
             result, xid, message, symptom, label, domains
-        FROM {log.health}
+        FROM {health}
         JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid""",
     )
 
@@ -258,7 +287,8 @@ def ranked_causes(log: FleetLog) -> str:
 
 
 def _rank_causes(log: FleetLog) -> str:
-    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    before = log.assumptions.check_before_s
+    after = log.assumptions.check_after_s
     width = max(1.0, before + after)
     fired = bucket("time_s", width)
     # A check that repeats is one sign: the firing nearest to the end. Across nodes the sign nearest to
@@ -386,15 +416,17 @@ def _requeued_by_node(log: FleetLog) -> str:
     requeued = log.view(
         "requeued", f"SELECT * FROM {log.executions} WHERE state = 'REQUEUED' AND end_s IS NOT NULL"
     )
-    each_node = f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
-    named = _evident_nodes(log, requeued, each_node)
+    named = _evident_nodes(
+        log, requeued, f"(SELECT key, stop_s, unnest(nodes) AS node FROM {requeued} AS requeued)"
+    )
     return log.keep("requeued_by_node", f"SELECT DISTINCT key FROM ({named}) AS named")
 
 
 def _failed_ends(log: FleetLog) -> str:
     """One row per (failed attempt, node): key, state, stop_s, node."""
-    ends = f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
-    return log.keep("failed_ends", ends)
+    return log.keep(
+        "failed_ends", f"SELECT key, state, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+    )
 
 
 def _failed_evident(log: FleetLog) -> str:
@@ -411,26 +443,32 @@ def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
     """
     width = 2 * SLURM_MATCH_S
     began = bucket("start_s", width)
-    return f"""SELECT ends.key, ends.node
-        FROM (
-            SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
-            FROM {each_node} AS each_node
-        ) AS ends
-        JOIN (
-            SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
-            FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
-        ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
-        WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
-        UNION
-        SELECT key, node
-        FROM (SELECT key, stop_s, {log.job_keys} FROM {attempts} AS attempts) AS ended
-        JOIN (
-            SELECT time_s, node, {log.job_keys} FROM {log.table("controller_events")}
-            WHERE event = 'node_fail'
-        ) AS heard USING ({log.job_keys})
-        WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
-        UNION
-        SELECT key, failed_node FROM {attempts} AS attempts WHERE failed_node <> ''"""
+    # What names a node that the attempt did not have is no evidence.
+    return f"""SELECT key, node FROM (
+            SELECT ends.key, ends.node
+            FROM (
+                SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
+                FROM {each_node} AS each_node
+            ) AS ends
+            JOIN (
+                SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
+                FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
+            ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
+            WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
+            UNION
+            SELECT key, node
+            FROM (SELECT key, stop_s, {log.job_keys} FROM {attempts} AS attempts) AS ended
+            JOIN (
+                SELECT time_s, node, {log.job_keys} FROM {log.table("controller_events")}
+                WHERE event = 'node_fail'
+            ) AS heard USING ({log.job_keys})
+            WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
+            UNION
+            SELECT key, coalesce(own, failed_node) FROM {attempts} AS attempts
+            LEFT JOIN {log.called} ON failed_node = said WHERE failed_node <> ''
+        ) AS named
+        WHERE (key, node) IN (SELECT (key, node) FROM {each_node} AS own_nodes)
+            OR key NOT IN (SELECT key FROM {each_node} AS with_nodes)"""
 
 
 @dataclass(frozen=True)
@@ -444,15 +482,8 @@ class ClockLag:
     matched_now: int  # Failures with a check at lag 0
 
 
+@once
 def clock_lag(log: FleetLog) -> ClockLag | None:
-    """What `_clock_lag` finds, computed once for a log."""
-    if "clock_lag" not in log.found:
-        log.found["clock_lag"] = _clock_lag(log)
-    lag: ClockLag | None = log.found["clock_lag"]
-    return lag
-
-
-def _clock_lag(log: FleetLog) -> ClockLag | None:
     """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
 
     `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to
@@ -465,7 +496,7 @@ def _clock_lag(log: FleetLog) -> ClockLag | None:
     if not len(ends):
         ends = log.arrow(_failed_ends(log))
     events = log.arrow(
-        f"SELECT node, time_s FROM {log.health} "
+        f"SELECT node, time_s FROM {log.table('health')} "
         f"WHERE result = 'fail' AND node IN (SELECT node FROM {_failed_ends(log)})"
     )
     if not len(ends) or not len(events):
@@ -483,7 +514,8 @@ def _clock_lag(log: FleetLog) -> ClockLag | None:
     order = np.argsort(stops)
     stops = stops[order]
     every, attempt = np.unique(ends["key"].to_numpy()[order], return_inverse=True)
-    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    before = log.assumptions.check_before_s
+    after = log.assumptions.check_after_s
     lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)
 
     def matched(lag: int) -> int:

@@ -80,6 +80,9 @@ def require_number(name: str, value: float, *, positive: bool) -> None:
     """Raise InputError unless the value is finite and zero or more (above zero if `positive`)."""
     most = MOST_NODES if name == "nodes" else math.inf
     if not math.isfinite(value) or not 0 <= value <= most or (positive and value == 0):
-        expected = "a finite number above zero" if positive else "a finite number, zero or more"
-        found = repr(value)
-        raise InputError(f"invalid {name}", code="invalid-value", found=found, expected=expected)
+        raise InputError(
+            f"invalid {name}",
+            code="invalid-value",
+            found=repr(value),
+            expected="a finite number above zero" if positive else "a finite number, zero or more",
+        )

@@ -179,8 +179,9 @@ def ingest(
     from holdfast.fleet.on_cluster import sacct_output
 
     if not sources and sacct is None:
-        expected = "SRC... or --sacct now-7d"
-        raise InputError("nothing to ingest", code="missing-key", expected=expected)
+        raise InputError(
+            "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"
+        )
     with ExitStack() as stack:
         live = (
             [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone or "UTC"))]
@@ -292,24 +293,30 @@ def ettr(
     interval = None
     if store is not None:
         if rate is not None:
-            problem, found = "two failure rates", f"{store} and --rate {rate}"
-            remedy = "leave out --rate, or the store"
-            raise InputError(problem, code="conflict", found=found, expected="one", remedy=remedy)
+            raise InputError(
+                "two failure rates",
+                code="conflict",
+                found=f"{store} and --rate {rate}",
+                expected="one",
+                remedy="leave out --rate, or the store",
+            )
         from holdfast.fleet.failures import mttf as fitted
 
         model = fitted(store).model
         rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
         interval = ends[0], ends[1]
-    given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
-    missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
-    if missing:
-        problem = "the ETTR needs nodes, failure rate and checkpoint interval"
-        found = f"without {', '.join(missing)}"
-        expected = "for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m"
-        raise InputError(problem, code="missing-key", found=found, expected=expected)
-    job = {"nodes": nodes, "rate_per_node_day": rate, "checkpoint_interval_s": checkpoint}
-    job |= {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
-    job |= {"recovery_s": recovery, "overhead": overhead, "state_lost": state_lost}
+    job = {
+        "nodes": nodes,
+        "rate_per_node_day": rate,
+        "checkpoint_interval_s": checkpoint,
+        "init_s": init,
+        "write_s": write,
+        "queue_s": queue,
+        "productive_s": productive,
+        "recovery_s": recovery,
+        "overhead": overhead,
+        "state_lost": state_lost,
+    }
     if solve is not None:
         return run_solve(solve, target, **job)  # type: ignore[arg-type]  # checked inside
     result = run(**job)  # type: ignore[arg-type]
@@ -485,15 +492,26 @@ def whatif(
     source: Path | str | Scenario
     if preset is None and scenario is None:
         if not tried:
-            expected = "a store, --preset small or --scenario FILE"
-            raise InputError("nothing to simulate", code="no-data", expected=expected)
+            raise InputError(
+                "nothing to simulate",
+                code="no-data",
+                expected="a store, --preset small or --scenario FILE",
+            )
         source = Path(tried.pop(0))
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
         source = preset or chosen
-    times = {"replicas": replicas, "days": days, "seed": seed}
-    return run(source, tried, **times, processes=jobs, ray=ray, given=list(changes))  # type: ignore[arg-type]
+    return run(
+        source,
+        tried,
+        replicas=replicas,
+        days=days,
+        seed=seed,
+        processes=jobs,
+        ray=ray,
+        given=list(changes),
+    )  # type: ignore[arg-type]
 
 
 def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:
@@ -506,14 +524,19 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
     from holdfast.fleet.simulation.scenario import PRESETS, scenario
 
     if (preset is None) == (file is None):
-        found = "none" if preset is None else "a preset and a file"
-        expected = f"--preset {', --preset '.join(PRESETS)} or --scenario FILE"
-        problem = "a simulation needs one scenario"
-        raise InputError(problem, code="conflict", found=found, expected=expected)
+        raise InputError(
+            "a simulation needs one scenario",
+            code="conflict",
+            found="none" if preset is None else "a preset and a file",
+            expected=f"--preset {', --preset '.join(PRESETS)} or --scenario FILE",
+        )
     if preset is not None and preset not in PRESETS:
-        problem, expected = f"preset not found: {preset!r}", ", ".join(PRESETS)
-        remedy = "give a file with --scenario"
-        raise InputError(problem, code="unknown-name", expected=expected, remedy=remedy)
+        raise InputError(
+            f"preset not found: {preset!r}",
+            code="unknown-name",
+            expected=", ".join(PRESETS),
+            remedy="give a file with --scenario",
+        )
     made = scenario(preset or file or "")
     for change in changes:
         made = apply(made, change)

@@ -40,11 +40,10 @@ def section(log: FleetLog, loops: pa.Table, job_id: str | None, unit: str) -> Se
         )
         sentence += f" {counted(len(loops) - 1, 'more job')} looped." if len(loops) > 1 else ""
     size = "gpus " if any(loops["gpus"].to_pylist()) else ""
-    caption = "One row per run in a crash loop, most requeues first. Lost: both orders."
     shown = table(
         loops.slice(0, MOST_ROWS),
         f"job_id {size}requeues preempted gpu_hours_lost first_s last_s",
-        caption,
+        "One row per run in a crash loop, most requeues first. Lost: both orders.",
         "No run looped.",
         gpu_hours_lost={"unit": unit.replace("hours", "h")},
         first_s="First failure",

@@ -66,6 +66,7 @@ from holdfast.numbers import counted, duration, number, percent
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
 
+NEEDED = ("nodes", "rate_per_node_day", "checkpoint_interval_s")
 TIMES = ("init", "write", "queue", "productive", "recovery")
 MOST_LOAD = 600.0  # Failures in an initialisation beyond which none ends
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
@@ -97,6 +98,13 @@ class EttrParameters:
     state_lost: float = 0.0  # Share of the failures that take all copies: they roll back
 
     def __post_init__(self) -> None:
+        if missing := [name for name in NEEDED if getattr(self, name) is None]:
+            raise InputError(
+                "the ETTR needs nodes, failure rate and checkpoint interval",
+                code="missing-key",
+                found=f"no {', '.join(missing)}",
+                expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
+            )
         for name in ("nodes", "checkpoint_interval_s", "productive_s", "recovery_s"):
             value = getattr(self, name)
             if value is not None:
@@ -104,9 +112,11 @@ class EttrParameters:
         for name in ("rate_per_node_day", "init_s", "write_s", "queue_s", "overhead", "state_lost"):
             require_number(name, getattr(self, name), positive=False)
         if self.state_lost > 1:
-            found, expected = f"{self.state_lost}", "a share of the failures, 0 to 1"
             raise InputError(
-                "invalid state_lost", code="out-of-range", found=found, expected=expected
+                "invalid state_lost",
+                code="out-of-range",
+                found=f"{self.state_lost}",
+                expected="a share of the failures, 0 to 1",
             )
 
     @property
@@ -237,8 +247,14 @@ class EttrResult(Answer):
             "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
         }
         computed = how("expected_ettr", parameters, self.notes)
-        caption = "One row per form, Monte Carlo with its 95 % interval."
-        tables = [table(rows, "form ettr", caption, ettr=digits)]
+        tables = [
+            table(
+                rows,
+                "form ettr",
+                "One row per form, Monte Carlo with its 95 % interval.",
+                ettr=digits,
+            )
+        ]
         return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, computed)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -304,8 +320,18 @@ def ettr(
     Raises:
         InputError: a parameter that makes no sense.
     """
-    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, *pauses)
+    p = EttrParameters(
+        nodes,
+        rate_per_node_day,
+        checkpoint_interval_s,
+        init_s,
+        write_s,
+        queue_s,
+        productive_s,
+        recovery_s,
+        overhead,
+        state_lost,
+    )
     alone, factor = p.with_rollback_alone
     best = optimal_ettr(
         nodes,
@@ -370,17 +396,30 @@ def expected_ettr(
     Raises:
         InputError: a parameter that makes no sense, or a first-order form outside its range.
     """
-    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, *pauses)
+    p = EttrParameters(
+        nodes,
+        rate_per_node_day,
+        checkpoint_interval_s,
+        init_s,
+        write_s,
+        queue_s,
+        productive_s,
+        recovery_s,
+        overhead,
+        state_lost,
+    )
     if form not in FORMS:
-        expected = ", ".join(FORMS)
-        raise InputError("unknown form", code="unknown-name", found=repr(form), expected=expected)
+        raise InputError(
+            "unknown form", code="unknown-name", found=repr(form), expected=", ".join(FORMS)
+        )
     value = FORMS[form](p)
     if value is None:
-        problem = f"the form {form} is outside its range: it would give an ETTR below zero"
-        found = f"L(u0 + dt/2) = {p.first_order_load:.3g}"
-        expected = f"well below 1 (trust it below {FIRST_ORDER_LIMIT}); the form exact has no limit"
-        raise InputError(problem, code="invalid-value", found=found, expected=expected)
+        raise InputError(
+            f"the form {form} is outside its range: it would give an ETTR below zero",
+            code="invalid-value",
+            found=f"L(u0 + dt/2) = {p.first_order_load:.3g}",
+            expected=f"well below 1 (trust it below {FIRST_ORDER_LIMIT}); the form exact has no limit",
+        )
     return value
 
 
@@ -433,7 +472,8 @@ def _first_order(p: EttrParameters, *, finite: bool) -> float | None:
     writes = p.write_s / p.checkpoint_interval_s
     if not finite or p.productive_s is None:
         return factor * a / (per_restart * (1 + writes))
-    first_init, first_queue = p.init_s / p.productive_s, p.queue_s / p.productive_s
+    first_init = p.init_s / p.productive_s
+    first_queue = p.queue_s / p.productive_s
     return factor * a / (per_restart * (1 + writes + first_init) + first_queue * a)
 
 
@@ -457,7 +497,8 @@ def exact_finite_ettr(p: EttrParameters) -> float:
     if p.recovery_s is not None:
         alone, factor = p.with_rollback_alone
         return factor * exact_finite_ettr(alone)
-    rate, queue = p.failures_per_s, p.queue_s
+    rate = p.failures_per_s
+    queue = p.queue_s
     before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
     if rate * (queue + p.init_s + p.checkpoint_interval_s + p.write_s) < 1e-17:
         # Failures change no digit, and 1/L could overflow.

@@ -47,15 +47,20 @@ class MeasuredEttr(Answer):
     def values(self) -> Sequence[Value]:
         """The mean by job size."""
         rows = ((bucket_label(int(row["gpus_max"])), row) for row in self.by_size.to_pylist())
-        about: dict[str, Any] = {"better": "higher", "source": PAPER}
         return [
-            Value(f"ettr_{size}_gpus", row["ettr"], ci95=(row["lo"], row["hi"]), **about)
+            Value(
+                f"ettr_{size}_gpus",
+                row["ettr"],
+                ci95=(row["lo"], row["hi"]),
+                better="higher",
+                source=PAPER,
+            )
             for size, row in rows
         ]
 
     def largest(self) -> dict[str, Any] | None:
         """The row of the largest job size with enough runs for an interval, else of the largest."""
-        rows: list[dict[str, Any]] = self.by_size.to_pylist()
+        rows = self.by_size.to_pylist()
         return ([row for row in rows if row["runs"] >= FEWEST_RUNS] or rows or [None])[-1]
 
     def largest_text(self) -> str:
@@ -71,8 +76,14 @@ class MeasuredEttr(Answer):
 
     def sections(self) -> Sequence[Section]:
         """How much of a large run's time was productive?"""
-        question = "How much of a large run's time was productive?"
-        return [Section("measured", question, f"{self.largest_text()}.", tables=[self.table()])]
+        return [
+            Section(
+                "measured",
+                "How much of a large run's time was productive?",
+                f"{self.largest_text()}.",
+                tables=[self.table()],
+            )
+        ]
 
     def table(self, expected: Sequence[float] = ()) -> Table:
         """The job sizes, beside the ETTR that is expected of each where that is known."""
@@ -82,11 +93,14 @@ class MeasuredEttr(Answer):
             row["queue"] = row["queue_s"] / 60
             if row["runs"] < FEWEST_RUNS:
                 row |= {"lo": None, "hi": None}
-        shown = f"size runs ettr {'expected ' if expected else ''}queue interruptions"
-        caption = "One row per job size: runs of the class that waits least."
-        empty = f"No run spent {duration(float(self.assumptions['long_run_s']))} on its nodes."
         measured = {"label": "Measured, 95 %", "interval": ("lo", "hi")}
-        return table(rows, shown, caption, empty, ettr=measured)
+        return table(
+            rows,
+            f"size runs ettr {'expected ' if expected else ''}queue interruptions",
+            "One row per job size: runs of the class that waits least.",
+            f"No run spent {duration(float(self.assumptions['long_run_s']))} on its nodes.",
+            ettr=measured,
+        )
 
 
 def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:

@@ -60,16 +60,20 @@ def monte_carlo_ettr(
         InputError: runs that do not end.
     """
     if replicas < 2:
-        found, expected = f"{replicas}", "2 or more"
-        raise InputError("too few replicas", code="no-data", found=found, expected=expected)
-    if parameters.recovery_s is not None:
-        problem, remedy = "recovery without rollback is not simulated", "use the form exact"
         raise InputError(
-            problem, code="unsupported", remedy=f"{remedy}, or `holdfast fleet whatif`"
+            "too few replicas", code="no-data", found=f"{replicas}", expected="2 or more"
+        )
+    if parameters.recovery_s is not None:
+        remedy = "use the form exact"
+        raise InputError(
+            "recovery without rollback is not simulated",
+            code="unsupported",
+            remedy=f"{remedy}, or `holdfast fleet whatif`",
         )
     if parameters.failures_per_s == 0:
         return MonteCarloEttr(ettr_of(parameters), 0.0, replicas, seed)
-    rng, mean_s = np.random.default_rng(seed), 1 / parameters.failures_per_s
+    rng = np.random.default_rng(seed)
+    mean_s = 1 / parameters.failures_per_s
     play = _starts if parameters.productive_s is None else _runs
     productive, wall = play(parameters, lambda n: rng.exponential(mean_s, n), replicas)
     ratio = float(productive.sum() / wall.sum())
@@ -93,7 +97,8 @@ def _runs(
     """The same of `count` whole runs, each from its first submission to its last checkpoint."""
     needed = p.productive_s or 0.0
     before, last = intervals_of_run(needed, p.checkpoint_interval_s)
-    segment, last_segment = p.checkpoint_interval_s + p.write_s, last + p.write_s
+    segment = p.checkpoint_interval_s + p.write_s
+    last_segment = last + p.write_s
     left = np.full(count, float(before))  # intervals still to do before the last one
     wall = np.zeros(count)
     active = np.arange(count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,10 @@ def section(analysis: Analysis) -> Section:
     if analysis.expected_ettr is None:
         blind = "" if analysis.mttf is None else analysis.mttf.blind
         why = f"the log shows no failure, but {blind}" if blind else "nothing ran"
-        sentence = f"Cannot tell what ETTR to expect: {why}."
-        return Section("ettr", QUESTION, sentence, how=computed)
+        return Section("ettr", QUESTION, f"Cannot tell what ETTR to expect: {why}.", how=computed)
     job = size(analysis, analysis.largest_job_nodes)
-    per_node, measured = analysis.log.gpus_per_node, analysis.measured
+    per_node = analysis.log.gpus_per_node
+    measured = analysis.measured
     in_nodes = analysis.without_gpus
     figure = expected_and_measured(measured, ettr_settings(analysis), per_node, in_nodes)
     sizes = (max(gpus / per_node, 1.0) for gpus in measured.by_size["gpus"].to_pylist())
@@ -45,12 +45,14 @@ def section(analysis: Analysis) -> Section:
 
 
 def _sentence(analysis: Analysis, job: str) -> str:
-    assumed, expected = analysis.log.assumptions, analysis.expected_ettr or 0.0
-    text = f"ETTR of a job on {job}: {expected_text(analysis)} of its time is expected to be "
-    text += "productive"
+    assumed = analysis.log.assumptions
+    expected = analysis.expected_ettr or 0.0
+    text = f"ETTR of a job on {job}: {expected_text(analysis)} of its time is expected to be productive"
     if expected < SMALLEST_GAIN:
-        text += ": it hardly reaches a checkpoint, assumed every "
-        text += duration(assumed.checkpoint_interval_s)
+        text += (
+            ": it hardly reaches a checkpoint, assumed every "
+            f"{duration(assumed.checkpoint_interval_s)}"
+        )
     if analysis.measured.runs:
         text += f"; measured: {analysis.measured.largest_text()}"
     levers = analysis.levers if analysis.goodput.failures else []
@@ -91,8 +93,12 @@ def _lever_table(analysis: Analysis, job: str) -> Table:
         {"change": lever.name, "ettr": lever.ettr, "gain": 100 * (lever.ettr - base)}
         for lever in (analysis.levers if analysis.goodput.failures else [])
     ]
-    caption = f"What would raise the ETTR of a job on {job}, strongest first."
-    return table(rows, "change ettr gain", caption, "No failure, so no change to recommend.")
+    return table(
+        rows,
+        "change ettr gain",
+        f"What would raise the ETTR of a job on {job}, strongest first.",
+        "No failure, so no change to recommend.",
+    )
 
 
 def expected_and_measured(
@@ -126,13 +132,24 @@ def expected_and_measured(
         between = between if row["runs"] >= FEWEST_RUNS else {}
         size_ = {"from": "measured", "size": row["gpus"] / scale, "ettr": 100 * row["ettr"]}
         rows.append(size_ | between)
-    titles, bars = (f"Job size ({unit})", "ETTR (%)"), {"low": "low", "high": "high"}
     meanings = {EXPECTED: "model", **({"measured": "hardware"} if points else {})}
-    look: dict[str, Any] = {"series": "from", "meanings": meanings, "points": True, "log_x": True}
-    figure = lines(rows, "size", "ettr", *titles, **bars, **look)
-    caption = "Expected, with the 95 % interval of the failure rate"
-    caption += f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
-    return replace(figure, caption=caption)
+    figure = lines(
+        rows,
+        "size",
+        "ettr",
+        f"Job size ({unit})",
+        "ETTR (%)",
+        low="low",
+        high="high",
+        series="from",
+        meanings=meanings,
+        points=True,
+        log_x=True,
+    )
+    measured_too = f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
+    return replace(
+        figure, caption=f"Expected, with the 95 % interval of the failure rate{measured_too}"
+    )
 
 
 def _long_run(setting: Mapping[str, float], nodes: npt.NDArray[np.float64]) -> list[float]:

@@ -24,7 +24,8 @@ FIELDS: dict[str, tuple[str, str]] = {
     "nodes": ("nodes", "nodes"),
     "recovery": ("recovery_s", "s"),
 }
-SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
+SMALLEST = 1e-12
+LARGEST = 1e15  # of any parameter; beyond them nothing changes
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,14 @@ class SolveResult(Answer):
         best = "no best interval without failures or a write time (--write); in the limit"
         if self.best is not None:
             best = f"best at {number(self.best)} {self.unit}"
-        text = (
-            f"ETTR ≥ {self.target:g} ({self.form}) for {self.solved_for} from {number(self.low)} to "
-            f"{high}; {best}: {self.best_ettr:.4f}."
-        )
-        return [Section("solve", "Which values reach the target?", text)]
+        return [
+            Section(
+                "solve",
+                "Which values reach the target?",
+                f"ETTR ≥ {self.target:g} ({self.form}) for {self.solved_for} from {number(self.low)} to "
+                f"{high}; {best}: {self.best_ettr:.4f}.",
+            )
+        ]
 
 
 def solve(
@@ -97,27 +101,37 @@ def solve(
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
     if for_ not in FIELDS:
-        problem, expected = "this cannot be solved for", ", ".join(FIELDS)
-        raise InputError(problem, code="unknown-key", found=repr(for_), expected=expected)
+        raise InputError(
+            "this cannot be solved for",
+            code="unknown-key",
+            found=repr(for_),
+            expected=", ".join(FIELDS),
+        )
     if not 0 < target < 1:
-        expected = "a number between 0 and 1"
-        problem = "the target is not an ETTR"
-        raise InputError(problem, code="out-of-range", found=repr(target), expected=expected)
+        raise InputError(
+            "the target is not an ETTR",
+            code="out-of-range",
+            found=repr(target),
+            expected="a number between 0 and 1",
+        )
     name, unit = FIELDS[for_]
-    needed = {
+    job = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
     }
-    if name in needed:
-        needed[name] = 1.0
-    job = {key: value for key, value in needed.items() if value is not None}
-    if missing := needed.keys() - job.keys():
-        found = ", ".join(sorted(missing))
-        raise InputError(f"solving for {for_} needs {found}", code="missing-key")
-    pauses = (init_s, write_s, queue_s, productive_s, recovery_s, overhead, state_lost)
-    size = (job["nodes"], job["rate_per_node_day"], job["checkpoint_interval_s"])
-    base = EttrParameters(*size, *pauses)
+    if name in job:
+        job[name] = 1.0
+    base = EttrParameters(
+        **job,  # type: ignore[arg-type]  # it refuses what is missing
+        init_s=init_s,
+        write_s=write_s,
+        queue_s=queue_s,
+        productive_s=productive_s,
+        recovery_s=recovery_s,
+        overhead=overhead,
+        state_lost=state_lost,
+    )
     value_of = exact_ettr if for_ == "checkpoint" else ettr_of
 
     def value_at(x: float) -> float:
@@ -158,5 +172,12 @@ def _edge(
         return None
     from scipy.optimize import brentq
 
-    ends, precise = (math.log(inside), math.log(outside)), {"xtol": 1e-14, "rtol": 8.9e-16}
-    return math.exp(brentq(lambda x: value_at(math.exp(x)) - target, *ends, **precise))
+    return math.exp(
+        brentq(
+            lambda x: value_at(math.exp(x)) - target,
+            math.log(inside),
+            math.log(outside),
+            xtol=1e-14,
+            rtol=8.9e-16,
+        )
+    )

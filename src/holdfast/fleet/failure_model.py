@@ -27,7 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES, FEWEST_TABLES, MOST_CELLS = 20_000, 999, 20_000_000
 SEED = 20241
-_RATE, _MTTF = ("rate_per_1000_node_days", "ci95"), ("mttf_node_days", "mttf_node_days_ci95")
+_RATE = ("rate_per_1000_node_days", "ci95")
+_MTTF = ("mttf_node_days", "mttf_node_days_ci95")
 FITTED = ("failures", "clusters", "node_days", *_RATE, *_MTTF)
 
 
@@ -99,14 +100,18 @@ class FailureModel:
         """
         count, exposure = checked_counts([failures], [node_days])
         if exposure[0] == 0:
-            remedy = "lower the minimum number of GPUs, or widen the time range"
-            raise InputError("no node-days to take a rate of", code="no-data", remedy=remedy)
+            raise InputError(
+                "no node-days to take a rate of",
+                code="no-data",
+                remedy="lower the minimum number of GPUs, or widen the time range",
+            )
         self.failures_, self.node_days_ = int(count[0]), float(exposure[0])
         weights = np.ones(self.failures_) if clusters is None else np.asarray(clusters)
         if weights.sum() != self.failures_:
-            found = f"{weights.sum():g} of {self.failures_}"
             raise InputError(
-                "the clusters do not add up to the failures", code="conflict", found=found
+                "the clusters do not add up to the failures",
+                code="conflict",
+                found=f"{weights.sum():g} of {self.failures_}",
             )
         self.clusters_ = int(weights.size)
         low, high = weighted_poisson_interval(weights, self.node_days_)
@@ -161,8 +166,11 @@ class FailureModel:
         A job takes whole nodes. With no failures only the lower end is known: (None, low, None).
         """
         if gpus < 1 or gpus_per_node < 1:
-            found = f"{gpus} / {gpus_per_node}"
-            raise InputError("a job has at least one GPU", code="invalid-value", found=found)
+            raise InputError(
+                "a job has at least one GPU",
+                code="invalid-value",
+                found=f"{gpus} / {gpus_per_node}",
+            )
         hours = 24 / math.ceil(gpus / gpus_per_node)
         low, high = self.mttf_node_days_ci95_
         value, high = (each and each * hours for each in (self.mttf_node_days_, high))
@@ -186,7 +194,8 @@ class FailureModel:
             return f"One failure rate per node-day fits all job sizes ({numbers})."
         ran = [bucket for bucket in self.buckets_ if bucket.rate_per_1000_node_days is not None]
         ran.sort(key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
-        least, most = ran[0], ran[-1]
+        least = ran[0]
+        most = ran[-1]
         return (
             f'"Independent nodes in series" does not hold ({numbers}): jobs of {_size(most)} fail '
             f"{brief(most.rate_per_1000_node_days)} times per 1,000 node-days, those of {_size(least)} "
@@ -235,7 +244,8 @@ def dispersion_test(
     """
     counts, days = checked_counts(failures, exposure)
     counts, days = counts[days > 0], days[days > 0]
-    total, freedom = counts.sum(), max(int(counts.size) - 1, 0)
+    total = counts.sum()
+    freedom = max(int(counts.size) - 1, 0)
     if not freedom or total == 0:
         return Dispersion(None, None, freedom, "none: too little data")
     weights = np.ones(int(total)) if clusters is None else np.asarray(clusters, np.float64)
@@ -278,8 +288,11 @@ def checked_counts(
         ((days > 0) | (counts == 0), "failures without exposure: a failed attempt has node-days"),
     ):
         if not good.all():
-            found = f"{counts[~good][0]:g} failures in {days[~good][0]:g} node-days"
-            raise InputError(problem, code="invalid-value", found=found)
+            raise InputError(
+                problem,
+                code="invalid-value",
+                found=f"{counts[~good][0]:g} failures in {days[~good][0]:g} node-days",
+            )
     return counts, days
 
 

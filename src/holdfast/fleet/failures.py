@@ -75,10 +75,19 @@ class Mttf(Answer):
 
     def values(self) -> Sequence[Value]:
         """The failure rate with its exact interval."""
-        name, how = "failures_per_1000_node_days", "incidents / node-days, interval over clusters"
-        rate, ends = self.model.rate_per_1000_node_days_, self.model.ci95_
+        rate = self.model.rate_per_1000_node_days_
+        ends = self.model.ci95_
         rate, ends = (None, None) if self.blind else (rate, ends)
-        return [Value(name, rate, RATE_UNIT, ends, "lower", how)]
+        return [
+            Value(
+                "failures_per_1000_node_days",
+                rate,
+                RATE_UNIT,
+                ends,
+                "lower",
+                "incidents / node-days, interval over clusters",
+            )
+        ]
 
     def unknowns(self) -> Sequence[Unknown]:
         """What makes the rate doubtful."""
@@ -143,8 +152,15 @@ class Mttf(Answer):
             "from attempts above, GPUs": self.min_gpus,
             "GPUs per node": self.gpus_per_node,
         }
-        question, drawn = "How long does a job run before it fails?", [figure] if figure else []
-        return Section("mttf", question, sentence, drawn, tables, how("mttf", parameters))
+        drawn = [figure] if figure else []
+        return Section(
+            "mttf",
+            "How long does a job run before it fails?",
+            sentence,
+            drawn,
+            tables,
+            how("mttf", parameters),
+        )
 
     def _projection_table(self, project: Sequence[int], in_nodes: bool) -> Table:
         """MTTF at job sizes."""
@@ -179,18 +195,27 @@ class Mttf(Answer):
         known = {per_node, *(point[0] for point in points), *([] if largest is None else [largest])}
         sizes = sorted({*known, BEYOND * max(known)})
         line = [(gpus, *self.model.mttf_hours(int(gpus), per_node)) for gpus in sizes]
-        series: dict[str, list[Any]] = {"the fitted rate, 1/N": line, "each job size": points}
+        series = {"the fitted rate, 1/N": line, "each job size": points}
         rows = [
             {"from": name, "size": gpus / scale, "mttf": mttf, "low": low, "high": high}
             for name, each in series.items()
             for gpus, mttf, low, high in each
         ]
         colours = {"the fitted rate, 1/N": "model", "each job size": "hardware"}
-        look: dict[str, Any] = {"points": True, "log_x": True, "log_y": True}
-        look["meanings"] = {name: colour for name, colour in colours.items() if series[name]}
-        titles = (f"Job size ({unit})", "Mean time to failure (hours)")
-        bars = {"series": "from", "low": "low", "high": "high"}
-        figure = lines(rows, "size", "mttf", *titles, **bars, **look)
+        figure = lines(
+            rows,
+            "size",
+            "mttf",
+            f"Job size ({unit})",
+            "Mean time to failure (hours)",
+            series="from",
+            low="low",
+            high="high",
+            points=True,
+            log_x=True,
+            log_y=True,
+            meanings={name: colour for name, colour in colours.items() if series[name]},
+        )
         caption = "With 95 % intervals"
         if largest is not None:
             caption += f"; the largest job ran on {largest / scale:,.0f} {unit}"
@@ -231,8 +256,16 @@ def mttf(
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
     if outage_log.only_outages(log):
         known = outage_log.all_nodes_known(log)
-        fixed = 0, log.gpus_per_node, tuple(project), "node_outages"
-        return Mttf(_of_outages(log), *fixed, len(log.rows(outage_failures(log))), log, known)
+        return Mttf(
+            _of_outages(log),
+            0,
+            log.gpus_per_node,
+            tuple(project),
+            "node_outages",
+            len(log.rows(outage_failures(log))),
+            log,
+            known,
+        )
     sizes = counts_by_size(log, threshold)
     usual = min_gpus is None and threshold == Assumptions.min_gpus
     if usual and not any(row["node_days"] for row in sizes):
@@ -242,22 +275,33 @@ def mttf(
         path = log.store.path
         ran = log.value(f"SELECT count(*) FROM {log.executions}")
         if any(row["failures"] for row in sizes) or (ran and not threshold):
-            problem = "there are no node-days to set failures against"
-            remedy = "export the columns NNodes or NodeList, Start and End too"
-            raise InputError(problem, code="missing-column", path=path, remedy=remedy)
+            raise InputError(
+                "there are no node-days to set failures against",
+                code="missing-column",
+                path=path,
+                remedy="export the columns NNodes or NodeList, Start and End too",
+            )
         if log.begin_s > log.end_s:
-            problem = "nothing ran in the window"
-            expected = f"a time before the end of the log, {minute(log.end_s)}"
-            raise InputError(problem, code="no-data", path=path, place="--since", expected=expected)
+            raise InputError(
+                "nothing ran in the window",
+                code="no-data",
+                path=path,
+                place="--since",
+                expected=f"a time before the end of the log, {minute(log.end_s)}",
+            )
         largest = log.value(f"SELECT max(gpus) FROM {log.usage}") or 0
-        problem = f"no attempt with more than {threshold:,} GPUs ran"
-        found = f"at most {largest:,} GPUs"
-        remedy = "lower it with --min-gpus; --min-gpus 0 counts every attempt"
-        raise InputError(problem, code="no-data", path=path, found=found, remedy=remedy)
+        raise InputError(
+            f"no attempt with more than {threshold:,} GPUs ran",
+            code="no-data",
+            path=path,
+            found=f"at most {largest:,} GPUs",
+            remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
+        )
     names = ("gpus_min", "gpus_max", "failures", "node_days", "clusters")
     columns = [[row[name] for row in sizes] for name in names]
-    totals = sum(columns[2]), sum(columns[3])
-    model = FailureModel().fit(*totals, clusters(log, larger_than(threshold)))
+    model = FailureModel().fit(
+        sum(columns[2]), sum(columns[3]), clusters(log, larger_than(threshold))
+    )
     model.fit_buckets(*columns)
     ended = sum(row["attempts"] for row in sizes)
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts", ended, log)
@@ -272,7 +316,8 @@ def _of_outages(log: FleetLog) -> FailureModel:
     counts, days = ([row[name] for row in nodes] for name in ("failures", "node_days"))
     model = FailureModel()
     model.dispersion_ = replace(dispersion_test(counts, days), between="nodes")
-    weights, p_value = clusters(log), model.dispersion_.p_value
+    weights = clusters(log)
+    p_value = model.dispersion_.p_value
     if p_value is not None and p_value >= 0.05 and not outage_log.all_nodes_known(log):
         # Nodes that fail once are alike where those that do not fail are not counted.
         model.dispersion_ = replace(model.dispersion_, p_value=None)
@@ -290,8 +335,10 @@ def clusters(log: FleetLog, where: str = "TRUE") -> FloatArray:
         log: the open log.
         where: SQL: which incidents count.
     """
-    query = f"SELECT count(*) AS n FROM {incidents(log)} WHERE {where} GROUP BY cluster ORDER BY n"
-    return log.arrow(query)["n"].to_numpy().astype(np.float64)
+    counts = log.arrow(
+        f"SELECT count(*) AS n FROM {incidents(log)} WHERE {where} GROUP BY cluster ORDER BY n"
+    )
+    return counts["n"].to_numpy().astype(np.float64)
 
 
 def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:

@@ -60,7 +60,8 @@ class FleetReport(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet report``."""
-        analysis, lag = self.analysis, clock_lag(self.analysis.log)
+        analysis = self.analysis
+        lag = clock_lag(self.analysis.log)
         return {
             "since": iso(analysis.log.begin_s),
             "until": iso(analysis.log.end_s),
@@ -90,12 +91,12 @@ class FleetReport(Answer):
         """Losses, the failure rate, lemon nodes and the measured ETTR."""
         analysis = self.analysis
         none, failures = analysis.unattributed
-        share, how = none / failures if failures else None, "failures without a check"
+        share = none / failures if failures else None
         return [
             *analysis.goodput.values(),
             *([] if analysis.mttf is None else analysis.mttf.values()),
             *(analysis.lemons.values() if analysis.log.nodes_known else []),
-            Value("unattributed_share", share, better="lower", how=how),
+            Value("unattributed_share", share, better="lower", how="failures without a check"),
             *analysis.measured.values(),
         ]
 
@@ -160,10 +161,12 @@ class FleetReport(Answer):
         return tuple(None if each is None else 3600 * each for each in hours)
 
     def _mttf(self) -> Section:
-        fitted, by_size = self.analysis.mttf, self.analysis.mttf_all
+        fitted = self.analysis.mttf
+        by_size = self.analysis.mttf_all
         if fitted is None:
-            question = "How long does a job run before it fails?"
-            return Section("mttf", question, "Nothing ran: there is no rate.")
+            return Section(
+                "mttf", "How long does a job run before it fails?", "Nothing ran: there is no rate."
+            )
         largest = self.analysis.reference_nodes
         nodes = {each for each in PROJECTED_NODES if each <= BEYOND * largest} | {largest}
         return fitted.section(
@@ -222,7 +225,8 @@ class FleetReport(Answer):
         named = analysis.lemons.lemons
         count, of, note = "unknown", "", "too little to tell"
         if analysis.lemons.verdict != "unknown":
-            count, of = f"{len(named):,}", f"of {analysis.log.count('nodes'):,}"
+            count = f"{len(named):,}"
+            of = f"of {analysis.log.count('nodes'):,}"
             note = listed(named, 3) if named else ""
         yield Tile("Lemon nodes", count, of, note=note, section_id="lemons")
         none, failures = analysis.unattributed
@@ -230,33 +234,43 @@ class FleetReport(Answer):
         note = f"{none:,} of {failures:,}" if failures else "no failures"
         yield Tile("Failures without a cause", share, note=note, section_id="causes")
         if analysis.expected_ettr is not None and analysis.mttf is not None:
-            at = f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}"
             value = percent(expected_ettr(**ettr_settings(analysis)[0]), 1)
             value = value if analysis.mttf.model.failures_ else f"≥ {value}"
             note = f"measured {analysis.measured.largest_text()}"
-            yield Tile(at, value, note=note, section_id="ettr")
+            yield Tile(
+                f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}",
+                value,
+                note=note,
+                section_id="ettr",
+            )
 
     def _rate_tiles(self, fitted: Mttf) -> Iterator[Tile]:
         if fitted.blind:
             yield Tile("Failure rate", "unknown", section_id="rate")
             return
-        model, drift = fitted.model, self.analysis.trend
+        model = fitted.model
+        drift = self.analysis.trend
         value, low, high = self._largest_job_mttf(fitted)
         words: dict[str, Trend] = {"rises": "rising", "falls": "falling", "none": "steady"}
         trend = words.get(drift.verdict)
-        rate = brief(model.rate_per_1000_node_days_ if model.failures_ else model.ci95_[1])
-        interval = f"{brief_interval(*model.ci95_)} at 95 %" if model.failures_ else "at 95 %"
-        text = rate if model.failures_ else f"≤ {rate}"
+        text = f"≤ {brief(model.ci95_[1])}"
+        interval = "at 95 %"
+        if model.failures_:
+            text = brief(model.rate_per_1000_node_days_)
+            interval = f"{brief_interval(*model.ci95_)} at 95 %"
         yield Tile("Failure rate", text, RATE_UNIT, interval, trend=trend, section_id="rate")
         at = f"MTTF at {size(self.analysis, self.analysis.reference_nodes)}"
-        text, interval = f"≥ {duration(low)}", "at 95 %"
+        text = f"≥ {duration(low)}"
+        interval = "at 95 %"
         if value is not None:
-            text, interval = duration(value), f"{duration_interval(low, high)} at 95 %"
+            text = duration(value)
+            interval = f"{duration_interval(low, high)} at 95 %"
         yield Tile(at, text, interval=interval, section_id="mttf")
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Time range, sources, rows used and set aside."""
-        log, facts = self.analysis.log, self.analysis.log.store.facts
+        log = self.analysis.log
+        facts = self.analysis.log.store.facts
         counts = facts.get("counts", {})
         rejected = counts.get("rejected", 0)
         sources = [f"{Path(s['path']).name} ({s['format']})" for s in facts["sources"]]
@@ -269,8 +283,10 @@ class FleetReport(Answer):
         return [*first, ("Set aside", aside), events]
 
     def _window(self) -> str:
-        log, outages = self.analysis.log, self.analysis.outages
-        begin, end = minute(log.begin_s), minute(log.end_s)
+        log = self.analysis.log
+        outages = self.analysis.outages
+        begin = minute(log.begin_s)
+        end = minute(log.end_s)
         if log.begin_s > log.end_s:
             return f"after {begin}; the log ends {end}"
         nodes = log.count("nodes") if outages is None else outages.nodes
@@ -301,7 +317,8 @@ class FleetReport(Answer):
     def _thresholds(self) -> Iterator[Unknown]:
         """What the log has too little of."""
         analysis = self.analysis
-        log, assumed = analysis.log, analysis.log.assumptions
+        log = analysis.log
+        assumed = analysis.log.assumptions
         if not analysis.status.attempts:
             return
         none, failures = analysis.unattributed
@@ -316,9 +333,10 @@ class FleetReport(Answer):
 
 
 def _attempts(counts: dict[str, int]) -> str:
-    text = f"{counts.get('attempts', 0):,} of {counted(counts.get('jobs', 0), 'job')}"
     recovered = counts.get("attempts_recovered")
-    return text + (f", {recovered:,} of them recovered from steps" if recovered else "")
+    return f"{counts.get('attempts', 0):,} of {counted(counts.get('jobs', 0), 'job')}" + (
+        f", {recovered:,} of them recovered from steps" if recovered else ""
+    )
 
 
 def report(log: str | Path | Store | FleetLog, *, html: str | Path | None = None) -> FleetReport:

@@ -51,8 +51,9 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         counts = {"matched": f"{lag.matched:,}", "now": f"{lag.matched_now:,}"}
         counts["failures"] = counted(lag.failures, "failure")
         when = "earlier" if hours > 0 else "later"
-        zone = f"{hours:+g}{example}"
-        yield gap("clocks", away=f"{abs(hours):g} h", when=when, zone=zone, **counts)
+        yield gap(
+            "clocks", away=f"{abs(hours):g} h", when=when, zone=f"{hours:+g}{example}", **counts
+        )
     elif unsure_zone(log):
         yield gap("zone")
     if log.unplaced:
@@ -84,6 +85,8 @@ def strangers(events: int, nodes: list[str]) -> Unknown:
 
 def missing_columns(log: FleetLog) -> Iterator[Unknown]:
     """Columns whose absence changes an answer; without any node it is among the doubts."""
+    if log.untimed:
+        yield gap("untimed", attempts=counted(log.untimed, "running attempt"))
     missing = log.unknown_columns
     ran = missing["ran"]
     for column, (name, consequence) in KNOWABLE.items():
@@ -116,8 +119,11 @@ def why_blind(log: FleetLog) -> str:
     lacks = "no health events" if log.nodes_known else "no NodeList to join health events by"
     if not names_ends(log):
         return f"its scheduler has no state for a failed node, and there are {lacks}"
-    silent = f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
-    return silent if failed else ""
+    return (
+        f"{counted(failed, 'attempt')} ended FAILED, and there are {lacks} to say why"
+        if failed
+        else ""
+    )
 
 
 def watched_failures(log: FleetLog) -> int:
@@ -133,7 +139,7 @@ def watched_failures(log: FleetLog) -> int:
             f"""WITH seen AS (
                 SELECT coalesce(cluster, '') AS cluster, node, min(time_s) AS low, max(time_s) AS high,
                     count(DISTINCT time_s) AS times, bool_or(result = 'ok') AS healthy
-                FROM {log.health} GROUP BY 1, node
+                FROM {log.table("health")} GROUP BY 1, node
             ), spans AS (
                 SELECT cluster, node, healthy, low, high, times FROM seen
                 UNION ALL SELECT cluster, NULL, bool_or(healthy), min(low), max(high), sum(times)
@@ -176,7 +182,7 @@ def unsure_zone(log: FleetLog) -> bool:
     assumed = any(each.get("zone") and not each.get("zone_stated") for each in facts)
     if not assumed or all(each.get("zone", "") for each in facts):
         return False
-    fired = log.value(f"SELECT count(*) FROM {log.health} WHERE result = 'fail'")
+    fired = log.value(f"SELECT count(*) FROM {log.table('health')} WHERE result = 'fail'")
     failed = log.ended(*NODE_FAILURES, "FAILED")
     return bool(fired and failed) and not log.value(f"SELECT count(*) FROM {ranked_causes(log)}")
 

@@ -89,7 +89,8 @@ def witnesses(log: FleetLog) -> str:
 
 def _blame(log: FleetLog) -> str:
     """`blamed_nodes`; components of a job that end together fail once: each blames the nodes of all."""
-    blamed, failures = blamed_nodes(log), infrastructure_failures(log)
+    blamed = blamed_nodes(log)
+    failures = infrastructure_failures(log)
     parts = f"""SELECT key, cluster, split_part(job_id, '+', 1) AS job, stop_s
         FROM {failures} WHERE contains(job_id, '+')"""
     if not log.value(f"SELECT count(*) FROM ({parts}) AS parts"):

@@ -288,9 +288,9 @@ class Attempts:
             the files; those of the store in which nothing changes are among them.
         """
         self._db.execute(_CHAINS)
-        kept: list[Path] = []
-        moved: list[int] = []
-        chunks: list[list[int]] = []
+        kept = []
+        moved = []
+        chunks = []
         size = FILE_ROWS
         changes = {file: facts for file, *facts in self._db.sql(_FILES).fetchall()}
         found = []

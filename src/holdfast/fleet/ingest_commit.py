@@ -88,15 +88,21 @@ def commit(
     Raises:
         OSError: if a file cannot be written; the store is then as it was.
     """
-    notes = [note for each in facts["sources"] if (note := each["facts"].get("zone_note"))]
+    noticed = [source["facts"] for source in facts["sources"]]
+    notes = [each["zone_note"] for each in noticed if "zone_note" in each]
+    notes += [note for each in noticed for note in each.get("inferred", ())]
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
     work.owners.update(cluster_nodes(work))
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     zones = {source["facts"].get("zone") or "UTC" for source in facts["sources"]}
-    events = small["node_outages"][1](), small["controller_events"][1]()
-    attempts = _attempts(work, *events, hours_repeat=zones != {"UTC"})
+    attempts = _attempts(
+        work,
+        small["node_outages"][1](),
+        small["controller_events"][1](),
+        hours_repeat=zones != {"UTC"},
+    )
     tables["attempts"] = attempts.pop("files")
     tables["nodes"], nodes, inferred = merge_nodes(work)
     counts = {
@@ -195,7 +201,8 @@ def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
 
 def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
     """First and last time of a log without attempts."""
-    outages, health = small["node_outages"][1](), small["health"][1]()
+    outages = small["node_outages"][1]()
+    health = small["health"][1]()
     spans = [
         pc.min_max(each).as_py()
         for each in (outages["start_s"], outages["end_s"], health["time_s"])
@@ -256,7 +263,8 @@ def _with_cluster(work: Commit, rows: pa.Table) -> pa.Table:
     """The rows with the log's only cluster, else with the only one that has their nodes."""
     if len(work.owners) <= 1:
         return with_cluster(rows, next(iter(work.owners), ""))
-    stated, nodes = rows["cluster"].to_pylist(), rows["node"].to_pylist()
+    stated = rows["cluster"].to_pylist()
+    nodes = rows["node"].to_pylist()
     unnamed = {node for cluster, node in zip(stated, nodes, strict=True) if not cluster}
     fits = [name for name, own in work.owners.items() if unnamed & own]
     if unnamed and (len(fits) != 1 or None in unnamed):
@@ -272,7 +280,7 @@ def _with_cluster(work: Commit, rows: pa.Table) -> pa.Table:
 
 def cluster_nodes(work: Commit) -> dict[str, set[str]]:
     """The clusters that the store and the staged rows name, and the nodes of each."""
-    owners: dict[str, set[str]] = {}
+    owners = {}
     for file in [*_stored(work), *_staged(work)]:
         for name in pc.unique(pq.read_table(file, columns=["cluster"])["cluster"]).to_pylist():
             if name:
@@ -280,7 +288,8 @@ def cluster_nodes(work: Commit) -> dict[str, set[str]]:
     for table in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
         for piece in _pieces(work, table, named=False):
             named = piece.filter(pc.not_equal(pc.fill_null(flat(piece["cluster"]), ""), ""))
-            cluster, node = flat(named["cluster"]), flat(named["node"])
+            cluster = flat(named["cluster"])
+            node = flat(named["node"])
             pairs = pa.table({"cluster": cluster, "node": node}).group_by(["cluster", "node"])
             for row in pairs.aggregate([]).to_pylist():
                 owners.setdefault(row["cluster"], set()).add(row["node"])

@@ -75,16 +75,18 @@ class Follower:
         if is_new := not (self.store / MANIFEST).exists():
             self._done.clear()
         changed = [path for path, state in self._seen.items() if state != self._done.get(path)]
-        committed, rows = False, 0
+        committed = False
+        rows = 0
         if changed or is_new:
             with writing(self.store) as old:
                 new = self._read(old, changed, before)
-                committed, rows = new is not old, _rows(new) - _rows(old)
+                committed = new is not old
+                rows = _rows(new) - _rows(old)
         return Look(rows, self._troubles(), committed)
 
     def _states(self) -> dict[Path, State]:
         """What tells that a file has changed; without files that were just removed."""
-        states: dict[Path, State] = {}
+        states = {}
         for path in self._files():
             with suppress(FileNotFoundError):
                 found = path.stat()
@@ -102,7 +104,8 @@ class Follower:
     def _troubles(self) -> dict[str, str]:
         found = {str(path): text for path, text in self._problems.items()}
         for entry in _entries(existing_store(self.store)):
-            every, rejected = entry["rows"] + entry["steps"] + entry["rejected"], entry["rejected"]
+            every = entry["rows"] + entry["steps"] + entry["rejected"]
+            rejected = entry["rejected"]
             if entry.get("watched") and rejected > MOST_REJECTED * every:
                 text = f"{rejected:,} of {every:,} records could not be used"
                 found.setdefault(entry["path"], text)
@@ -118,7 +121,7 @@ class Follower:
             entry["facts"].get("zone_stated") for entry in _entries(old)
         )
         known = {entry["fingerprint"] for entry in _entries(old)}
-        read: list[tuple[dict[str, Any], Stage]] = []
+        read = []
         for number, path in enumerate(paths):
             stage = Stage(self.store, f"{number}")
             self._problems.pop(path, None)

@@ -41,7 +41,7 @@ def lost_attempts(early_steps: pa.Table, jobs: pa.Table) -> pa.Table:
         attempts with `recovered`, one for each such row; nodes empty, end at the row's start.
     """
     owners = _by_submission(jobs)
-    found: dict[Submission, Row] = {}
+    found = {}
     for step in early_steps.to_pylist():
         identity = _submission(step)
         job = _next(owners[identity], step["start_s"])
@@ -105,7 +105,8 @@ def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table)
     Returns:
         the attempts with state, nodes, failed node and end by the evidence.
     """
-    rows, owners = lost.to_pylist(), _by_submission(jobs)
+    rows = lost.to_pylist()
+    owners = _by_submission(jobs)
     down = [
         row
         for row in outages.select(["cluster", "node", "start_s", "state"]).to_pylist()

@@ -68,12 +68,14 @@ class Stage:
 
     Attributes:
         steps: step records of `sacct`, which are not jobs.
+        last_s: the last time of an attempt; 0 without any.
         facts: what the reader noticed about the source.
     """
 
     def __init__(self, store: Path, name: str) -> None:
         self.folder = store / STAGING / name
         self.steps = 0
+        self.last_s = 0
         self.facts: dict[str, Any] = {}
         self._tables: dict[str, list[pa.Table]] = {}
         self._files: list[Path] = []
@@ -90,6 +92,8 @@ class Stage:
             attempts = replaced(attempts, "cluster", named)
             attempts = with_codes(with_key(_numbered(with_ran(_with_runtime(attempts)))))
             self._write(attempts)
+            last = pc.max(pc.coalesce(attempts["end_s"], attempts["start_s"])).as_py()
+            self.last_s = max(self.last_s, last or 0)
             tables["seen_nodes"] = _seen_nodes(attempts)
         for name, table in tables.items():
             rows = with_codes(table.select(SCHEMAS[name].names).cast(SCHEMAS[name]))
@@ -227,7 +231,7 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
     """
     raw = flat(attempts["job_id_raw"])
     moment = pc.coalesce(attempts["submit_s"], attempts["start_s"], attempts["end_s"])
-    named = pc.if_else(pc.is_null(raw), flat(attempts["job_id"]), pa.scalar(None, pa.string()))
+    named = pc.if_else(pc.is_null(raw), flat(attempts["job_id"]), None)
     columns = [flat(attempts["cluster"]), raw, moment, flat(attempts["recovered"])]
     if raw.null_count:
         columns.append(named)
@@ -237,7 +241,8 @@ def attempt_key(attempts: pa.Table) -> pa.Array:
 
 def _seen_nodes(attempts: pa.Table) -> pa.Table:
     """Nodes of these attempts and the most GPUs that one attempt had on each."""
-    nodes, cluster = whole(attempts["nodes"]), coded(attempts["cluster"])
+    nodes = whole(attempts["nodes"])
+    cluster = coded(attempts["cluster"])
     count = pc.list_value_length(nodes)
     gpus = flat(attempts["gpus"])
     each = pc.divide(pc.add(gpus, pc.subtract(count, 1)), pc.max_element_wise(count, 1))

@@ -233,7 +233,8 @@ def _shifts(sources: Sequence[Source]) -> Iterator[Shift]:
         database.execute(_PAIRS)
         ways = database.sql("SELECT DISTINCT a, b FROM pair WHERE a > b ORDER BY b, a").fetchall()
         for later, earlier in ways:
-            trust, other = min(sources[later].trusts), min(sources[earlier].trusts)
+            trust = min(sources[later].trusts)
+            other = min(sources[earlier].trusts)
             if trust == other == KNOWN:
                 continue  # both say when: these are other attempts
             # The one that is trusted less is wrong; of equals one that some zone would put right.

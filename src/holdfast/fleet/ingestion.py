@@ -13,6 +13,7 @@ from holdfast.answer import Answer, Finding, Section, Unknown
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Format, ReadOptions
+from holdfast.fleet.formats.xid import XID
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
@@ -98,12 +99,14 @@ class IngestResult(Answer):
         """What is in the store, what was skipped, and what the logs hide."""
         found = list(super().findings())
         if self.duplicates_flag == "missing":
-            hidden = (
-                "earlier attempts of requeued jobs, and with them most node failures, are missing. "
-                "Export again with -D."
+            found.insert(
+                0,
+                Finding(
+                    "earlier attempts of requeued jobs, and with them most node failures, are missing. "
+                    "Export again with -D.",
+                    lead="WARNING: this log was written without `sacct -D`:",
+                ),
             )
-            lead = "WARNING: this log was written without `sacct -D`:"
-            found.insert(0, Finding(hidden, lead=lead))
         skipped = {
             "Ingested before, skipped": self.already_known,
             "No known format, skipped": self.not_recognised,
@@ -171,6 +174,8 @@ def ingest(
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
+        if old and old.facts["counts"]["attempts"]:
+            options = replace(options, last_job_s=old.facts["time_range"][1])
         if new or old is None:
             read = _read_all(new, folder, options, damaged)
             for source, stage in read:
@@ -212,9 +217,9 @@ def _find(
     `fallback` is for tables that no format recognises, where the user says what their columns mean.
     """
     chosen = None if name is None else by_name(name)
-    found: list[_Source] = []
-    strangers: list[str] = []
-    damaged: dict[str, InputError] = {}
+    found = []
+    strangers = []
+    damaged = {}
 
     def add(path: Path, known: Format, in_folder: bool) -> None:
         key = fingerprint(content_of(path), known.name, settings)
@@ -292,13 +297,18 @@ def _read_all(
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
     read = []
-    sizes = [source.path.stat().st_size for source in sources]
-    with track("reading", sum(sizes)) as bar:
-        for source, size in zip(sources, sizes, strict=True):
+    sizes = {source.path: source.path.stat().st_size for source in sources}
+    with track("reading", sum(sizes.values())) as bar:
+        # Kernel logs last: their times may have no year, and the jobs tell it.
+        for source in sorted(sources, key=lambda each: each.format is XID):
             bar.describe(source.path.name)
-            stage, shown = Stage(folder, source.key), 0
+            size = sizes[source.path]
+            stage = Stage(folder, source.key)
+            shown = 0
+            last_s = max(options.last_job_s, *(each.last_s for _, each in read), 0)
+            known = replace(options, last_job_s=last_s)
             try:
-                for batch in source.format.batches(source.path, options):
+                for batch in source.format.batches(source.path, known):
                     stage.add(batch)
                     # A compressed source has more bytes than its file: the bar waits at the end.
                     bar.advance(min(batch.offset, size) - shown)
@@ -312,7 +322,7 @@ def _read_all(
                 continue
             bar.advance(size - shown)
             read.append((source, stage))
-    return read
+    return sorted(read, key=lambda each: sources.index(each[0]))
 
 
 def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
@@ -321,7 +331,8 @@ def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
     Raises:
         InputError: naming the reject file, with the first reasons.
     """
-    rejected, used = stage.rows("rejects"), stage.steps + stage.rows(*_ROWS)
+    rejected = stage.rows("rejects")
+    used = stage.steps + stage.rows(*_ROWS)
     if rejected <= most * (rejected + used):
         return
     file = folder.with_name(folder.name + ".rejects.csv")
@@ -330,12 +341,11 @@ def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:
         writer = csv.DictWriter(out, ["source", "line", "reason", "raw"])
         writer.writeheader()
         writer.writerows(rejects)
-    first = "; ".join(f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS])
     raise InputError(
         f"{rejected} of {rejected + used} records cannot be used",
         code="too-many-rejects",
         path=path,
-        found=first,
+        found="; ".join(f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS]),
         expected=f"at most {most:.2%} of the records",
         remedy=f"look at {file}; allow more with --max-reject-share",
     )
@@ -364,7 +374,8 @@ def _result(
     damaged: dict[str, InputError],
     merged: int,
 ) -> IngestResult:
-    facts, span = store.facts, store.facts["time_range"]
+    facts = store.facts
+    span = store.facts["time_range"]
     entries = facts["sources"]
     log = FleetLog(store)
     return IngestResult(

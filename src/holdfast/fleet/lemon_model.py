@@ -37,7 +37,8 @@ SIGNALS = (
 
 
 # The paper does not print its thresholds: a lemon exceeds this quantile of the fleet in so many signals.
-QUANTILE, SIGNALS_NEEDED = 0.99, 2
+QUANTILE = 0.99
+SIGNALS_NEEDED = 2
 
 
 class LemonDetector:
@@ -67,8 +68,9 @@ class LemonDetector:
 
     def __init__(self, alpha: float = 0.05) -> None:
         if not 0 < alpha < 1:
-            problem = "alpha is not a false discovery rate"
-            raise InputError(problem, code="invalid-value", found=repr(alpha))
+            raise InputError(
+                "alpha is not a false discovery rate", code="invalid-value", found=repr(alpha)
+            )
         self.alpha = alpha
 
     def fit(
@@ -111,10 +113,12 @@ class LemonDetector:
         days = _column("node_days", node_days, names.size)
         blame = _column("failures", failures, names.size)
         if (blame[days == 0] > 0).any():
-            problem = "a node has failures but no node-days"
-            found = str(names[(days == 0) & (blame > 0)][0])
-            remedy = "take failures and node-days from the same attempts"
-            raise InputError(problem, code="invalid-value", found=found, remedy=remedy)
+            raise InputError(
+                "a node has failures but no node-days",
+                code="invalid-value",
+                found=str(names[(days == 0) & (blame > 0)][0]),
+                remedy="take failures and node-days from the same attempts",
+            )
         if known_failures is None or exposure is None:
             p_value = blame_p_values(blame, days)
             expected = float(blame.sum()) * days / max(float(days.sum()), 1e-300)
@@ -122,7 +126,8 @@ class LemonDetector:
             known = _column("known_failures", known_failures, names.size)
             p_value = split_p_values(blame, known, exposure)
             expected = exposure.shares @ (exposure.known_failures + exposure.shared_failures)
-        total_blame, total_days = float(blame.sum()), float(days.sum())
+        total_blame = float(blame.sum())
+        total_days = float(days.sum())
         fleet = total_blame / total_days if total_days > 0 else 0.0
         self.fleet_rate_per_1000_node_days_ = 1000 * fleet
         scale = 1.0 if exposure is None else exposure.blame_scale
@@ -131,11 +136,12 @@ class LemonDetector:
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
         # Pulling a node hands its work to the others, which fail at their own shrunk rate.
-        left_days, left = total_days - days, (shrunk * days).sum() - shrunk * days
+        left_days = total_days - days
+        left = (shrunk * days).sum() - shrunk * days
         others = np.where(left_days > 0, left / np.where(left_days > 0, left_days, 1.0), fleet)
         avoided = (shrunk - others) * days  # failures over the window
         above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
-        table: dict[str, Any] = {
+        table = {
             "node": names.astype(str),
             "node_days": days,
             "failures": blame,

@@ -43,7 +43,8 @@ def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
 
     For whole B the exact binomial tail; between whole numbers its continuation, conservative.
     """
-    total, days = float(blame.sum()), float(node_days.sum())
+    total = float(blame.sum())
+    days = float(node_days.sum())
     if total == 0 or days == 0:
         return np.ones(blame.shape)
     return _binomial_tail(blame, total, node_days / days)
@@ -99,8 +100,10 @@ class BlameExposure:
         np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
         if attempt_days is not None:
             np.add.at(each, (row, column), np.asarray(attempt_days, dtype=np.float64))
-        blame, whole = np.asarray(failure_blame, np.float64), np.asarray(failure_known, dtype=bool)
-        known, shared = np.zeros(classes), np.zeros(classes)
+        blame = np.asarray(failure_blame, np.float64)
+        whole = np.asarray(failure_known, dtype=bool)
+        known = np.zeros(classes)
+        shared = np.zeros(classes)
         np.add.at(known, failed[whole], blame[whole])
         np.add.at(shared, failed[~whole], blame[~whole])
         ran = days.sum(axis=0) > 0

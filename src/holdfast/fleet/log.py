@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import finalize
 
 from holdfast.errors import InputError
@@ -37,7 +37,8 @@ USUAL_INIT_S = 300.0
 # Share of completed attempts, the shortest ones, that initialization may outlast
 SHORT_SHARE = 0.05
 
-NODE_FAIL, PREEMPTED = "NODE_FAIL", "PREEMPTED"
+NODE_FAIL = "NODE_FAIL"
+PREEMPTED = "PREEMPTED"
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 # What tells one group of attempts from another in `FleetLog.tallies`
@@ -52,6 +53,15 @@ KNOWABLE = {
     "partition": ("Partition", "partitions are unknown"),
     "priority": ("Priority", "who preempted an attempt is unknown without the QOS table"),
     "time_limit_s": ("Timelimit", "preemptions recorded as early TIMEOUTs are not found"),
+}
+
+
+Computed = TypeVar("Computed", bound=Callable[..., Any])
+
+# Table -> its column that names one node
+NODE_COLUMNS = {
+    **dict.fromkeys(("health", "node_outages", "controller_events", "nodes"), "node"),
+    "attempts": "failed_node",
 }
 
 
@@ -82,18 +92,62 @@ class FleetLog:
         self.assumptions = assumptions or Assumptions()
         self.engine = connect(engine)
         self.named: set[str] = set()
-        self.found: dict[str, Any] = {}  # What is no table and computed once, by name
+        self.found: dict[Any, Any] = {}  # What is no table and computed once, see `once`
 
     def table(self, name: str) -> str:
         """A table of the store (`holdfast.fleet.schema`).
 
         Where the log has several clusters, the names of jobs, nodes and partitions carry their cluster
-        ("alpha:93", "alpha:n1"), as two clusters may use one name.
+        ("alpha:93", "alpha:n1"), as two clusters may use one name. Nodes have the names that attempts give
+        them, whatever an event or an inventory calls them.
 
         Raises:
             KeyError: if there is no such table.
             StoreError: if a file of it is missing.
         """
+        told = self._told(name)
+        if "node" not in TABLES[name].names or not self.own_names:
+            return told
+        columns = ", ".join(f'"{each}"' for each in TABLES[name].names if each != "node")
+        mine = f"""SELECT {columns}, coalesce(own, node) AS node, own IS NULL AS is_own
+            FROM {told} LEFT JOIN {self.called} ON node = said"""
+        if name == "nodes":  # an inventory says more of a node than its attempts
+            mine = f"""SELECT * FROM ({mine}) AS mine QUALIFY row_number() OVER (
+                PARTITION BY node ORDER BY inferred, is_own DESC) = 1"""
+        return self.view(f"named_{name}", mine)
+
+    @property
+    def called(self) -> str:
+        """Names that are not those of attempts: said, own."""
+        if "called" not in self.named:
+            import pyarrow as pa
+
+            pairs = {"said": [*self.own_names], "own": [*self.own_names.values()]}
+            text = dict.fromkeys(pairs, pa.string())
+            self.engine.load("called", pa.table(pairs, schema=pa.schema(text)))
+            self.named.add("called")
+        return "called"
+
+    @cached_property
+    def own_names(self) -> dict[str, str]:
+        """What events, inventories and Slurm call a node -> its name in attempts, where it is another."""
+        return {said: own for said, own in self._nodes.items() if own and own != said}
+
+    @cached_property
+    def _nodes(self) -> dict[str, str | None]:
+        """Every name of a node -> its name in attempts, or in an inventory; None if neither has it."""
+        nodes = self.rows(f"SELECT node, inferred FROM {self._told('nodes')}")
+        said = " UNION ".join(
+            f"SELECT {column} AS node FROM {self._told(name)}"
+            for name, column in NODE_COLUMNS.items()
+        )
+        names = self.rows(f"SELECT node FROM ({said}) AS said WHERE node <> ''")
+        # Those that only attempts name come first: an inventory may write names as monitors do.
+        known = [{row["node"] for row in nodes if row["inferred"] is of} for of in (True, False)]
+        return own_names([row["node"] for row in names], known)
+
+    def _told(self, name: str) -> str:
+        """A table of the store, the names of several clusters apart."""
         stored = self._stored(name)
         if not self.several_clusters or "cluster" not in TABLES[name].names:
             return stored
@@ -111,39 +165,13 @@ class FleetLog:
                     f"THEN string_split({prefix} || {joined}, ',') ELSE {column} END AS {column}"
                 )
             columns.append(value)
-        return self.view(f"named_{name}", f"SELECT {', '.join(columns)} FROM {stored}")
-
-    @property
-    def health(self) -> str:
-        """The health events, under the names that attempts give their nodes."""
-        events = self.table("health")
-        called = {said: own for said, own in self.event_nodes.items() if own not in (None, said)}
-        if not called:
-            return events
-        if "called" not in self.named:
-            import pyarrow as pa
-
-            self.engine.load("called", pa.table({"said": [*called], "own": [*called.values()]}))
-            self.named.add("called")
-        names = (f'"{name}"' for name in TABLES["health"].names)
-        columns = ("coalesce(own, node) AS node" if name == '"node"' else name for name in names)
-        return self.view(
-            "health", f"SELECT {', '.join(columns)} FROM {events} LEFT JOIN called ON node = said"
-        )
-
-    @cached_property
-    def event_nodes(self) -> dict[str, str | None]:
-        """Node of health events -> its name in attempts, or in an inventory; None if neither has it."""
-        nodes = self.rows(f"SELECT node, inferred FROM {self.table('nodes')}")
-        said = self.rows(f"SELECT DISTINCT node FROM {self.table('health')} WHERE node IS NOT NULL")
-        # Those that only attempts name come first: an inventory may write names as monitors do.
-        known = [{row["node"] for row in nodes if row["inferred"] is of} for of in (True, False)]
-        return own_names([row["node"] for row in said], known)
+        return self.view(f"told_{name}", f"SELECT {', '.join(columns)} FROM {stored}")
 
     @property
     def strangers(self) -> list[str]:
         """Nodes of health events that no attempt and no inventory names."""
-        return sorted(said for said, own in self.event_nodes.items() if own is None)
+        said = self.rows(f"SELECT DISTINCT node FROM {self._told('health')}")
+        return sorted(row["node"] for row in said if row["node"] and not self._nodes[row["node"]])
 
     @cached_property
     def strange_checks(self) -> int:
@@ -156,7 +184,8 @@ class FleetLog:
 
     def _stored(self, name: str) -> str:
         """A table of the store as it is."""
-        view, schema = f"stored_{name}", TABLES[name]
+        view = f"stored_{name}"
+        schema = TABLES[name]
         if view not in self.named:
             self.engine.parquet(view, self.store.files(name), schema)
             self.named.add(view)
@@ -270,9 +299,10 @@ class FleetLog:
         `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
         window), `gpu_hours` and `node_days` (of the exposed time). `end_s` is null while an attempt runs
         and where its end cannot be placed in time; else the end, or start + runtime where the log has
-        a final state and no end.
+        a final state and no end. What runs and has no elapsed time is taken to run until the log ends.
         """
-        exposed, alive = "coalesce(runtime_s, 0)", "TRUE"
+        exposed = "coalesce(runtime_s, 0)"
+        alive = "TRUE"
         if self.since_s is not None:
             since = int(self.since_s)
             exposed = f"least({exposed}, greatest(stop_s - {since}, 0))"
@@ -294,14 +324,17 @@ class FleetLog:
         if self.assumptions.chain_by_name:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
             run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
-        rest = ", ".join(f'"{name}"' for name in TABLES["attempts"].names if name != "end_s")
+        told = [name for name in TABLES["attempts"].names if name not in ("end_s", "runtime_s")]
+        rest = ", ".join(f'"{name}"' for name in told)
         lasts = " OR ".join(f"state = '{state}'" for state in NOT_OVER)  # IN would join a table
         return self.view(
             "placed",
             f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s
             FROM (
                 SELECT {rest}, CASE WHEN end_s IS NULL AND NOT ({lasts})
-                    THEN start_s + runtime_s ELSE end_s END AS end_s
+                    THEN start_s + runtime_s ELSE end_s END AS end_s,
+                    CASE WHEN runtime_s IS NULL AND end_s IS NULL AND ({lasts})
+                    THEN greatest({int(self.end_s)} - start_s, 0) ELSE runtime_s END AS runtime_s
                 FROM {self.table("attempts")}
             ) AS ended""",
         )
@@ -315,6 +348,16 @@ class FleetLog:
     def timeless(self) -> int:
         """Failed attempts without an end and with an elapsed time of 0: what they used is not known."""
         return sum(row["n"] for row in self._endless if row["runtime_s"] == 0)
+
+    @property
+    def untimed(self) -> int:
+        """Attempts that run and of which the log does not say for how long."""
+        return int(
+            self.value(
+                f"""SELECT count(*) FROM {self.table("attempts")} WHERE end_s IS NULL
+                AND runtime_s IS NULL AND start_s IS NOT NULL AND state IN {literal(NOT_OVER)}"""
+            )
+        )
 
     @cached_property
     def _endless(self) -> list[dict[str, Any]]:
@@ -401,8 +444,9 @@ class FleetLog:
     def ended(self, *states: str) -> int:
         """Executions that ended in some states; without any named, all."""
         where = f"state IN {literal(states)}" if states else "TRUE"
-        counted = f"SELECT sum(attempts) FROM {self.tallies} WHERE ran AND {where}"
-        return int(self.value(counted) or 0)
+        return int(
+            self.value(f"SELECT sum(attempts) FROM {self.tallies} WHERE ran AND {where}") or 0
+        )
 
     @property
     def tallies(self) -> str:
@@ -424,6 +468,19 @@ class FleetLog:
                 count(CASE WHEN array_length(nodes) > 0 OR nodes IS NULL THEN 1 END) AS nodes
             FROM {self.attempts} GROUP BY {keys}, ran""",
         )
+
+
+def once(compute: Computed) -> Computed:
+    """Decorate what is computed of a log: once for the same arguments, as long as the log is open."""
+
+    @wraps(compute)
+    def kept(log: FleetLog, *args: Any) -> Any:
+        key = (compute, *args)
+        if key not in log.found:
+            log.found[key] = compute(log, *args)
+        return log.found[key]
+
+    return cast("Computed", kept)
 
 
 def bucket(time_s: str, width_s: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.answer import Answer, Figure, Section, Table, Unknown, Value
+from holdfast.answer import Answer, Figure, Section, Unknown, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
 from holdfast.fleet.gaps import doubts, unplaced, why_blind
@@ -31,7 +31,8 @@ from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import figures
 from holdfast.tables import literal
 
-GPU_HOURS, NODE_HOURS = "GPU-hours", "node-hours"
+GPU_HOURS = "GPU-hours"
+NODE_HOURS = "node-hours"
 TOTALS = (
     *("lost_first_order", "lost_second_order", "unit", "failures", "preemptions"),
     "preemptions_second_order",
@@ -117,7 +118,8 @@ class Goodput(Answer):
 
     def values(self) -> Sequence[Value]:
         """Hours and the shares that were lost; shares compare over windows of different length."""
-        total, known = self.total_hours, self.total_hours and self.verdict != "unknown"
+        total = self.total_hours
+        known = self.total_hours and self.verdict != "unknown"
         losses = {f"lost_{order}_share": getattr(self, f"lost_{order}") for order in LOSSES}
         computed = f"lost / all {self.unit}"
         shares = [
@@ -129,8 +131,13 @@ class Goodput(Answer):
     def sections(self) -> Sequence[Section]:
         """What failures cost, why, whom, and who was preempted."""
         if not self.log.count("attempts"):
-            unknown = "What failures cost is unknown: the log has no attempts."
-            return [Section("loss", "What did failures cost?", unknown)]
+            return [
+                Section(
+                    "loss",
+                    "What did failures cost?",
+                    "What failures cost is unknown: the log has no attempts.",
+                )
+            ]
         loops = crash_loops.section(self.log, self.crash_loops, self.costliest_job, self.unit)
         taken = preemption_section(self.log, self.preemptions, self.preemptions_second_order)
         every = (self._loss_section(), self._cause_section(), loops, self._owner_section(), taken)
@@ -141,11 +148,17 @@ class Goodput(Answer):
         labels = [bucket_label(top) for top in sizes["gpus_max"].to_pylist()]
         sizes = sizes.append_column("size", pa.array(labels, pa.string()))
         shown = sizes.take(pa.array(range(len(sizes))[::-1], pa.int64()))
-        caption = "One row per job size, largest first. The loss of a preempted job counts in its own size."
         notes = "" if self.unit == GPU_HOURS else "The log has no GPUs: nodes take their place."
         assumed = {"checkpoint interval Δt (assumed)": duration(self._checkpoint_s)}
-        columns = f"size gpu_hours failures {ORDER_COLUMNS}"
-        tables = [table(shown, columns, caption, "Nothing ran.", **self._hours)]
+        tables = [
+            table(
+                shown,
+                f"size gpu_hours failures {ORDER_COLUMNS}",
+                "One row per job size, largest first. The loss of a preempted job counts in its own size.",
+                "Nothing ran.",
+                **self._hours,
+            )
+        ]
         if self.unit == NODE_HOURS:
             tables = []  # it has no job sizes in GPUs
         rows = [row for row in sizes.to_pylist() if row["gpus_max"] > 0]
@@ -190,10 +203,10 @@ class Goodput(Answer):
         if self.log.unplaced:
             text += f" Beside these {unplaced(self.log)} at a time that the log does not tell."
         if self.without_gpus["attempts"]:
-            text += " Not in this figure: {attempts:,} without GPUs, which lost".format(
-                **self.without_gpus
+            text += (
+                f" Not in this figure: {self.without_gpus['attempts']:,} without GPUs, which lost "
+                f"{brief(self.without_gpus['node_hours'])} node-hours."
             )
-            text += f" {brief(self.without_gpus['node_hours'])} node-hours."
         if self.lost_second_order:
             share = percent(self.lost_second_order / lost)
             attempts = counted(self.preemptions_second_order, "attempt")
@@ -204,20 +217,26 @@ class Goodput(Answer):
         assumed = self.log.assumptions
         nodes = [self.nodes_by_cause.get(cause) for cause in self.by_cause["cause"].to_pylist()]
         causes = self.by_cause.append_column("nodes", pa.array(nodes, pa.int64()))
-        caption = (
-            "One row per symptom, largest first-order loss first. Every check of one job: "
-            "holdfast fleet attribute STORE JOBID."
-        )
         parameters = {
             "before": duration(assumed.check_before_s),
             "after": duration(assumed.check_after_s),
             "taxonomy": str(assumed.taxonomy or "shipped with holdfast"),
         }
-        columns = f"cause failures nodes {ORDER_COLUMNS}"
-        tables = [table(causes, columns, caption, "No failures.", **self._hours)]
+        tables = [
+            table(
+                causes,
+                f"cause failures nodes {ORDER_COLUMNS}",
+                "One row per symptom, largest first-order loss first. Every check of one job: "
+                "holdfast fleet attribute STORE JOBID.",
+                "No failures.",
+                **self._hours,
+            )
+        ]
         drawn = self._figure(self.by_cause.to_pylist(), "cause", "Likeliest cause")
-        question, sentence = "Why do attempts fail?", self._cause_sentence()
-        return Section("causes", question, sentence, drawn, tables, how("causes", parameters))
+        sentence = self._cause_sentence()
+        return Section(
+            "causes", "Why do attempts fail?", sentence, drawn, tables, how("causes", parameters)
+        )
 
     @property
     def unattributed(self) -> int:
@@ -267,23 +286,33 @@ class Goodput(Answer):
 
     def _owner_section(self) -> Section | None:
         """Whose jobs lose most? None where nothing was lost or the log names no user."""
-        tables: list[Table] = []
+        tables = []
         used: dict[str, Any] = {**self._hours, "hours": {"label": "Used", "unit": self._unit}}
         for name, rows in (("user", self.by_user), ("account", self.by_account)):
             if rows[name].null_count < len(rows) and self.lost_hours:
-                columns, most = f"{name} hours failures {ORDER_COLUMNS}", rows.slice(0, MOST_ROWS)
-                caption = f"One row per {name}, largest loss first."
-                tables.append(table(most, columns, caption, detail=bool(tables), **used))
+                most = rows.slice(0, MOST_ROWS)
+                tables.append(
+                    table(
+                        most,
+                        f"{name} hours failures {ORDER_COLUMNS}",
+                        f"One row per {name}, largest loss first.",
+                        detail=bool(tables),
+                        **used,
+                    )
+                )
         if not tables:
             return None
         name, *_ = tables[0].columns
         worst = tables[0].data.slice(0, 1).to_pylist()[0]
         lost = worst["first_order"] + worst["second_order"]
-        sentence = (
+        return Section(
+            "owners",
+            "Whose jobs lose most?",
             f"The jobs of {name} {worst[name] or 'unknown'} lost most: {brief(lost)} {self.unit}, "
-            f"{percent(lost / self.lost_hours)} of the loss."
+            f"{percent(lost / self.lost_hours)} of the loss.",
+            [],
+            tables,
         )
-        return Section("owners", "Whose jobs lose most?", sentence, [], tables)
 
     def _figure(self, rows: Sequence[dict[str, Any]], name: str, title: str) -> list[Figure]:
         """Hours lost in each row, two orders; none without a loss."""
@@ -294,8 +323,17 @@ class Goodput(Answer):
             for order, column in zip(ORDERS, LOSSES, strict=True)
             for row in rows
         ]
-        look: dict[str, Any] = {"label_title": title, "part": "order", "meanings": ORDERS}
-        return [figures.bars(bars, "name", "hours", f"{self.unit} lost", **look)]
+        return [
+            figures.bars(
+                bars,
+                "name",
+                "hours",
+                f"{self.unit} lost",
+                label_title=title,
+                part="order",
+                meanings=ORDERS,
+            )
+        ]
 
     @property
     def _unit(self) -> str:
@@ -322,9 +360,10 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     [counted] = log.rows(
         f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
-    caused = f"(SELECT * FROM {ledger} WHERE cause IS NOT NULL)"
     largest_first = "first_order DESC, second_order DESC, cause"
-    by_cause = _lost_by(log, caused, "cause", "hours", largest_first).drop_columns("hours")
+    by_cause = _lost_by(
+        log, f"(SELECT * FROM {ledger} WHERE cause IS NOT NULL)", "cause", "hours", largest_first
+    ).drop_columns("hours")
     by_size = _lost_by(log, ledger, f"{bucket_top()} AS gpus_max", "gpu_hours", "gpus_max")
     if not has_gpus(log):
         no_hours = pa.array([0.0] * len(by_size), pa.float64())
@@ -410,7 +449,8 @@ def losses(log: FleetLog) -> tuple[str, str]:
 
 def _ledger(log: FleetLog, failures: str, preempted: str) -> str:
     """What was used and lost, by whose attempts and why: theirs is a loss, whoever caused it."""
-    none, owner = literal(0.0), '"user", account, gpus'
+    none = literal(0.0)
+    owner = '"user", account, gpus'
     return log.keep(
         "ledger",
         f"""SELECT {owner}, cause, sum(hours) AS hours, sum(failures) AS failures,

@@ -21,7 +21,7 @@ def own_names(said: Iterable[str], known: Sequence[Collection[str]]) -> dict[str
     """
     groups = []
     for names in known:
-        of_label: dict[str, list[str]] = {}
+        of_label = {}
         for name in names:
             of_label.setdefault(_label(name), []).append(name)
         groups.append(of_label)

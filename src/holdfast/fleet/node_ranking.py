@@ -80,7 +80,8 @@ class Lemons(Answer):
         """Why no lemon could have been found; "" if one could."""
         if not self.log.nodes_known:
             return "the log does not say on which nodes attempts ran; export NodeList too"
-        failures, nodes = sum(self.nodes["failures"].to_pylist()), len(self.nodes)
+        failures = sum(self.nodes["failures"].to_pylist())
+        nodes = len(self.nodes)
         nameless = nameless_failures(self.log)
         if nameless > failures:
             name = "names" if nameless == 1 else "name"
@@ -119,8 +120,9 @@ class Lemons(Answer):
         }
         computed = how("lemons", parameters)
         tables = [self.table(self.nodes.slice(0, MOST_ROWS))]
-        question = "Which nodes should I pull?"
-        return [Section("lemons", question, self._sentence(), [], tables, computed)]
+        return [
+            Section("lemons", "Which nodes should I pull?", self._sentence(), [], tables, computed)
+        ]
 
     def _sentence(self) -> str:
         alone = " ".join(
@@ -164,7 +166,8 @@ class Lemons(Answer):
         return f"Pull no node: no node {most}."
 
     def _evidence(self, row: dict[str, Any]) -> str:
-        fleet, ends = self.detector.fleet_rate_per_1000_node_days_, ("", "_low", "_high")
+        fleet = self.detector.fleet_rate_per_1000_node_days_
+        ends = ("", "_low", "_high")
         times, low, high = (number(row[f"shrunk_rate{end}"] / fleet, 1) for end in ends)
         rate = f"{times} [{low}, {high}] times the fleet's rate"
         return f"{row['node']} ({_blame(row)}, {rate}, {probability('q', row['q_value'])})"
@@ -176,12 +179,16 @@ class Lemons(Answer):
         if signals:
             window = duration(self.log.assumptions.lemon_window_s)
             caption += f" The signals count over {window} before the end of the log."
-        shown = "node failures node_days shrunk_rate q_value failures_avoided_per_month"
-        here: dict[str, Any] = {
-            "failures": {"label": "Blame", "unit": "failures", "digits": 1},
-            "node_days": "In use",
-        }
-        return table(nodes, " ".join([shown, *signals]), caption, "No node is known.", **here)
+        return table(
+            nodes,
+            " ".join(
+                ["node failures node_days shrunk_rate q_value failures_avoided_per_month", *signals]
+            ),
+            caption,
+            "No node is known.",
+            failures={"label": "Blame", "unit": "failures", "digits": 1},
+            node_days="In use",
+        )
 
 
 def _blame(row: dict[str, Any]) -> str:
@@ -221,11 +228,12 @@ def lemons(log: str | Path | Store | FleetLog) -> Lemons:
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
         return Lemons(detector, log, outage_log.all_nodes_known(log))
     if not log.nodes_known:
-        problem = "the nodes of jobs are not in the log: which of them fail is unknown"
-        remedy = "export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format"
-        path = log.store.path
         raise InputError(
-            problem, code="missing-column", path=path, found="no NodeList", remedy=remedy
+            "the nodes of jobs are not in the log: which of them fail is unknown",
+            code="missing-column",
+            path=log.store.path,
+            found="no NodeList",
+            remedy="export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format",
         )
     found = node_signals(log)
     columns = {name: found.table[name].to_numpy() for name in found.table.column_names}

@@ -46,13 +46,15 @@ class NodeSignals:
 
     def p_values_without(self, node: str) -> FloatArray:
         """The p-values of all nodes on the failures that do not blame `node`, shape (n,)."""
-        keys, nodes = self.incidents["incident"], self.incidents["node"]
+        keys = self.incidents["incident"]
+        nodes = self.incidents["node"]
         mine = keys.filter(pc.equal(nodes, node)).combine_chunks()
         failures = frozenset(mine.to_pylist())
         if failures not in self.retests:  # one test for nodes that always run together
             left = self.incidents.filter(pc.invert(pc.is_in(keys, value_set=mine)))
             at = pc.index_in(left["node"], value_set=self.table["node"].combine_chunks()).to_numpy()
-            blame, known = np.zeros(self.table.num_rows), np.zeros(self.table.num_rows)
+            blame = np.zeros(self.table.num_rows)
+            known = np.zeros(self.table.num_rows)
             np.add.at(blame, at, left["blame"].to_numpy())
             np.add.at(known, at, left["known"].to_numpy())
             self.retests[failures] = split_p_values(blame, known, self._exposure(left))
@@ -131,7 +133,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
 def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
     """The counts behind the signals: name -> query of (node, n), to be added up by node."""
     fails = f"FROM {node_incidents(log)} WHERE node_fail AND stop_s >= {since}"
-    health = f"FROM {log.health} WHERE time_s >= {since}"
+    health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
         "excl_jobid_count": f"""SELECT node, 1 AS n FROM (
                 SELECT DISTINCT run, unnest(excluded_nodes) AS node

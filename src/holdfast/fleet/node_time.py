@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.job_sizes import BUCKET_TOPS
-from holdfast.fleet.log import DAY_S, FleetLog
+from holdfast.fleet.log import DAY_S, FleetLog, once
 
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.int32]  # Seconds after `NodeTime.base_s`
@@ -62,33 +62,24 @@ def has_whole_nodes(log: FleetLog) -> str:
     return f"(gpus >= {most} * node_count)" if most else "FALSE"
 
 
-def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
-    """The use of nodes by attempts with more GPUs than `min_gpus`; 0: by all."""
-    name = f"node_time_{min_gpus}"
-    if name not in log.found:
-        log.found[name] = _node_time(log, min_gpus)
-    found: NodeTime = log.found[name]
-    return found
-
-
+@once
 def _spans(log: FleetLog) -> tuple[pa.Table, pa.Table]:
     """When attempts ran: those that have their nodes for themselves, and a row per node of the others."""
-    if "spans" not in log.found:
-        base = int(log.begin_s)
-        columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
-            CAST(stop_s - {base} AS INTEGER) AS end_s, CAST(coalesce(gpus, 0) AS INTEGER) AS gpus,
-            CAST(node_count AS INTEGER) AS node_count"""
-        ran = f"FROM {log.executions} WHERE exposed_s > 0 AND node_count > 0"
-        # (or on nodes that the log does not tell)
-        whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
-        apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
-        held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
-        log.found["spans"] = apart, held
-    found: tuple[pa.Table, pa.Table] = log.found["spans"]
-    return found
+    base = int(log.begin_s)
+    columns = f"""CAST(stop_s - exposed_s - {base} AS INTEGER) AS begin_s,
+        CAST(stop_s - {base} AS INTEGER) AS end_s, CAST(coalesce(gpus, 0) AS INTEGER) AS gpus,
+        CAST(node_count AS INTEGER) AS node_count"""
+    ran = f"FROM {log.executions} WHERE exposed_s > 0 AND node_count > 0"
+    # (or on nodes that the log does not tell)
+    whole = f"(coalesce({has_whole_nodes(log)}, FALSE) OR coalesce(array_length(nodes), 0) = 0)"
+    apart = log.arrow(f"SELECT {columns} {ran} AND {whole}")
+    held = log.arrow(f"SELECT {columns}, unnest(nodes) AS node {ran} AND NOT {whole}")
+    return apart, held
 
 
-def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
+@once
+def node_time(log: FleetLog, min_gpus: int) -> NodeTime:
+    """The use of nodes by attempts with more GPUs than `min_gpus`; 0: by all."""
     base = int(log.begin_s)
     apart, held = _spans(log)
     if min_gpus:
@@ -106,7 +97,8 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
     order = np.argsort(line + begin, kind="stable")
     line, begin, end = line[order], begin[order], end[order]
     size = np.searchsorted(tops, gpus[order])  # of each attempt: the place of its bucket
-    first, larger_s = begin[:0], 0
+    first = begin[:0]
+    larger_s = 0
     chosen = last = np.arange(0)
     # 3. What jobs of a size or above use, each moment once; less what larger ones use is the size's.
     for bucket in np.unique(size)[::-1].tolist():
@@ -114,7 +106,8 @@ def _node_time(log: FleetLog, min_gpus: int) -> NodeTime:
         stops = line[chosen] + end[chosen]
         before = np.maximum.accumulate(np.concatenate([[-span], stops]))[:-1]
         begins = np.maximum(begin[chosen], before - line[chosen])
-        last, first = chosen[begins < end[chosen]], begins[begins < end[chosen]].astype(np.int32)
+        last = chosen[begins < end[chosen]]
+        first = begins[begins < end[chosen]].astype(np.int32)
         used_s = int((end[last] - first).sum(dtype=np.int64))
         seconds[bucket] += used_s - larger_s
         larger_s = used_s

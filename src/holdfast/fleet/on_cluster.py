@@ -72,7 +72,8 @@ def _expanded(since: str) -> str:
 def drain_commands(result: Lemons) -> str:
     """Lines that would take the lemon nodes out of service, in Slurm and in Kubernetes, to be reviewed."""
     rows = {row["node"]: row for row in result.nodes.to_pylist()}
-    slurm, kubernetes = ["# Slurm"], ["# Kubernetes"]
+    slurm = ["# Slurm"]
+    kubernetes = ["# Kubernetes"]
     doubtful = [f"# Doubtful: {each.text}" for each in result.unknowns() if each.doubt]
     for name in result.lemons:
         row = rows[name]

@@ -36,8 +36,10 @@ class Outages:
         known = Counter(row["label"] for row in self.rows if row["label"] != UNATTRIBUTED)
         nodes = Counter(row["node"] for row in self.rows)
         down_s = sum(row["down_s"] or 0.0 for row in self.rows)
-        text = f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
-        text += f"{minute(self.log.begin_s)}"
+        text = (
+            f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
+            f"{minute(self.log.begin_s)}"
+        )
         if ends_known(self.log):
             text += f", {duration(down_s)} of one node's time down in all"
         text += "."
@@ -46,8 +48,10 @@ class Outages:
             text += f" The most frequent cause: {cause}, {percent(n / count)}."
         node, n = max(nodes.items(), key=lambda each: each[1], default=("", 0))
         if n > 1:
-            text += f" A node to look at is {node}: it failed {n:,} times; the mean is "
-            text += f"{brief(count / self.nodes)}."
+            text += (
+                f" A node to look at is {node}: it failed {n:,} times; the mean is "
+                f"{brief(count / self.nodes)}."
+            )
         tables = [self._table("label", "cause"), self._table("node", "node")]
         return Section("causes", "Which nodes fail, and why?", text, [], tables)
 
@@ -60,9 +64,13 @@ class Outages:
             ORDER BY {name}_count DESC, down_hours_sum DESC, {name}"""
         )
         here: dict[str, Any] = {name: name.capitalize(), f"{name}_count": "Failures"}
-        columns = f"{name} {name}_count down_hours_sum"
-        caption = f"One row per {name}, most failures first."
-        return table(data.slice(0, MOST_ROWS), columns, caption, "No failures.", **here)
+        return table(
+            data.slice(0, MOST_ROWS),
+            f"{name} {name}_count down_hours_sum",
+            f"One row per {name}, most failures first.",
+            "No failures.",
+            **here,
+        )
 
 
 def outages_of(log: FleetLog) -> Outages | None:
@@ -105,7 +113,8 @@ def _ended(log: FleetLog) -> str:
     What states no end is not over. Of a failure that holds only where the log states the ends of others and
     the node did not fail again; else its end is null.
     """
-    outages, last = log.table("node_outages"), int(log.end_s)
+    outages = log.table("node_outages")
+    last = int(log.end_s)
     return f"""SELECT node, start_s, state, cause, CASE
             WHEN end_s IS NOT NULL OR state <> '{FAILURE}' THEN coalesce(end_s, {last})
             WHEN {ends_known(log)} AND lead(start_s) OVER (
@@ -147,7 +156,8 @@ def outage_exposure(log: FleetLog, counted: str) -> list[dict[str, Any]]:
 
     Nodes that are only counted (`ingest --nodes`) come last, without a name.
     """
-    begin, end = literal(log.begin_s), literal(log.end_s)
+    begin = literal(log.begin_s)
+    end = literal(log.end_s)
     rows = log.rows(
         f"""WITH down AS (
             SELECT node, greatest(start_s, {begin}) AS low, least(end_s, {end}) AS high

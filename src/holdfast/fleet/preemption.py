@@ -19,8 +19,6 @@ infrastructure failure before: the failure then cost the victim's work, too (Kok
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.answer import Section
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.gaps import names_ends
@@ -73,16 +71,21 @@ def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
         sentence = "Nobody was preempted."
         if not names_ends(log):
             sentence = "Cannot tell who was preempted: the scheduler's states do not say so."
-    caption = "One row per kind of evidence and recorded state, most attempts first."
     parameters = {
         "grace, where the QOS does not say": duration(log.assumptions.preemption_grace_s),
         "slack until the preemptor starts": duration(log.assumptions.preemption_slack_s),
     }
     computed = how("preemptions", parameters)
     count = {"label": "Of second order", "scaled": None}
-    named: dict[str, Any] = {"state": "Recorded state", "second_order": count}
-    shown, empty = "means state attempts second_order", "No attempt was preempted."
-    mixed = table(mix, shown, caption, empty, detail=True, **named)
+    mixed = table(
+        mix,
+        "means state attempts second_order",
+        "One row per kind of evidence and recorded state, most attempts first.",
+        "No attempt was preempted.",
+        detail=True,
+        state="Recorded state",
+        second_order=count,
+    )
     return Section("preemptions", "Who was preempted?", sentence, [], [mixed], computed)
 
 
@@ -287,9 +290,12 @@ def _candidates_on_nodes(log: FleetLog, victims: str) -> str:
     """Attempts that took nodes of a victim: key, `PREEMPTOR`, preemptor_start_s, shared."""
     width = _window_s(log)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
-    columns = f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node"
     column = f'"{_class_column(log)}"'
-    starts = _starts(log, columns, f"{column} IN (SELECT preemptor_class FROM {_ranks(log)})")
+    starts = _starts(
+        log,
+        f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node",
+        f"{column} IN (SELECT preemptor_class FROM {_ranks(log)})",
+    )
     # Few attempts start where a victim ended: who outranks whom is asked of those alone.
     return f"""SELECT key, preemptor_key, min(preemptor) AS preemptor, min(preemptor_run) AS preemptor_run,
             min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared

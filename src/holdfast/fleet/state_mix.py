@@ -15,6 +15,8 @@ from holdfast.fleet.store import Store
 from holdfast.fleet.wording import table
 from holdfast.numbers import brief, counted, percent
 
+TOTALS = ("attempts", "gpu_hours", "node_hours")
+
 
 @dataclass(frozen=True)
 class Status(Answer):
@@ -35,10 +37,13 @@ class Status(Answer):
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet status``: shares between 0 and 1."""
         columns = self.table.to_pydict()
-        bases = ("by_count", "by_gpu_time", "by_node_time")
-        shares = (dict(zip(columns["state"], columns[f"share_{n}"], strict=True)) for n in bases)
-        totals = {name: getattr(self, name) for name in ("attempts", "gpu_hours", "node_hours")}
-        return {**dict(zip(bases, shares, strict=True)), **totals}
+        return {
+            **{
+                base: dict(zip(columns["state"], columns[f"share_{base}"], strict=True))
+                for base in ("by_count", "by_gpu_time", "by_node_time")
+            },
+            **{name: getattr(self, name) for name in TOTALS},
+        }
 
     def values(self) -> Sequence[Value]:
         """Share of each final state by count and by GPU time."""
@@ -51,7 +56,8 @@ class Status(Answer):
     def sections(self) -> Sequence[Section]:
         """How do attempts end?"""
         kind = self._kind
-        hours, share = f"{kind.lower()}_hours", f"share_by_{kind.lower()}_time"
+        hours = f"{kind.lower()}_hours"
+        share = f"share_by_{kind.lower()}_time"
         total = self.gpu_hours or self.node_hours
         used = f" used {brief(total)} {kind}-hours" if total else ""
         sentence = f"{counted(self.attempts, 'attempt')}{used}."
@@ -59,11 +65,17 @@ class Status(Answer):
             sentence += " The log records no GPU time."
         for row in self.table.to_pylist():
             if row["state"] in NODE_FAILURES:
-                sentence += f" {row['state']} is {percent(row['share_by_count'])} of the attempts"
-                sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
-        caption = "One row per state, most attempts first. Attempts that never started count."
-        shown = f"state attempts share_by_count {hours} {share}"
-        tables = [table(self.table, shown, caption)]
+                sentence += (
+                    f" {row['state']} is {percent(row['share_by_count'])} of the attempts"
+                    + (f" and {percent(row[share])} of the {kind} time." if total else ".")
+                )
+        tables = [
+            table(
+                self.table,
+                f"state attempts share_by_count {hours} {share}",
+                "One row per state, most attempts first. Attempts that never started count.",
+            )
+        ]
         return [Section("status", "How do attempts end?", sentence, [], tables)]
 
 
@@ -97,6 +109,5 @@ def status(log: str | Path | Store | FleetLog) -> Status:
         ) AS states
         ORDER BY attempts DESC, state"""
     )
-    totals = (sum(mix[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours"))
-    attempts, gpu_hours, node_hours = totals
+    attempts, gpu_hours, node_hours = (sum(mix[name].to_pylist()) for name in TOTALS)
     return Status(mix, attempts, float(gpu_hours), float(node_hours))

@@ -129,7 +129,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove the Parquet files that an interrupted commit left behind."""
-    listed: set[Path] = set()
+    listed = set()
     if (folder / MANIFEST).is_file():
         store = Store.open(folder)
         listed = {folder / part for parts in store.facts["tables"].values() for part in parts}

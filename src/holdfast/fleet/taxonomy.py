@@ -33,7 +33,6 @@ CLASSIFICATION = pa.schema(
         pa.field("label", pa.string()),  # the symptom's name for people
         pa.field("severity", pa.string()),  # HIGH or LOW, where the log does not say
         pa.field("domains", pa.list_(pa.string())),
-        pa.field("permanent", pa.bool_()),  # null: either
     ]
 )
 
@@ -134,8 +133,16 @@ class Taxonomy:
         for check, xid in zip(checks, xids or [None] * len(checks), strict=True):
             name, severity, domains = self._judge(check, xid)
             symptom = self.symptoms[name]
-            row = (check, xid, name, symptom.label, severity, domains, symptom.permanent)
-            rows.append(dict(zip(CLASSIFICATION.names, row, strict=True)))
+            rows.append(
+                {
+                    "check": check,
+                    "xid": xid,
+                    "symptom": name,
+                    "label": symptom.label,
+                    "severity": severity,
+                    "domains": domains,
+                }
+            )
         return pa.Table.from_pylist(rows, schema=CLASSIFICATION)
 
     def _judge(self, check: str, xid: int | None) -> tuple[str, str, tuple[str, ...]]:
@@ -189,9 +196,10 @@ def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
             raise wrong(f"{place}.{error.place}", error.found, error.expected or "") from error
 
     own = {n: entry(Symptom, each, f"symptoms.{n}") for n, each in given.symptoms.items()}
-    symptoms, rules = {**base.symptoms, **own}, given.checks.rules
+    symptoms = {**base.symptoms, **own}
+    rules = given.checks.rules
     named: dict[str, CheckRule | Xid] = {f"checks.rules[{n}]": rule for n, rule in enumerate(rules)}
-    xids: dict[int, Xid] = {}
+    xids = {}
     for number, each in given.xids.items():
         if not number.isdecimal():
             raise wrong(f"xids.{number}", number, "an XID number")
@@ -204,11 +212,13 @@ def _read(path: Path, base: Taxonomy | None) -> Taxonomy:
             raise wrong(f"{place}.domains", "none", ", ".join(DOMAINS))
     for place, rule in named.items():
         if rule.symptom not in symptoms:
-            known = "one of " + ", ".join(sorted(symptoms))
-            raise wrong(f"{place}.symptom", repr(rule.symptom), known)
+            raise wrong(
+                f"{place}.symptom", repr(rule.symptom), "one of " + ", ".join(sorted(symptoms))
+            )
         try:
             re.compile(getattr(rule, "pattern", ""))
         except re.error as error:
-            expected = f"a regular expression ({error})"
-            raise wrong(f"{place}.pattern", repr(error.pattern), expected) from error
+            raise wrong(
+                f"{place}.pattern", repr(error.pattern), f"a regular expression ({error})"
+            ) from error
     return Taxonomy(symptoms, (*rules, *base.checks), {**base.xids, **xids})

@@ -42,7 +42,8 @@ from holdfast.stats import poisson_interval
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
 CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
-ALL_OTHER, EVERY = "all other causes", "all causes"
+ALL_OTHER = "all other causes"
+EVERY = "all causes"
 EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the same digits
 STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
 PRECISION = 1e-13
@@ -71,7 +72,7 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
     if span > 75 * DAY_S:
         start = datetime.fromtimestamp(begin_s, UTC)
         month = start.year * 12 + start.month - 1
-        edges: list[float] = []
+        edges = []
         while not edges or edges[-1] <= end_s:
             edges.append(datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp())
             month += 1
@@ -96,17 +97,18 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
     edges, unit = bin_edges(log.begin_s, log.end_s)
     if only_outages(log):  # the whole fleet: outages are short against the time between them
         inside = np.clip(edges, int(log.begin_s), int(log.end_s) + 1)  # the last second counts
-        min_gpus, until = 0, known_nodes(log) * inside / DAY_S
+        min_gpus = 0
+        until = known_nodes(log) * inside / DAY_S
     else:
         until = node_time(log, min_gpus).until(edges)
-    found: dict[int, list[dict[str, Any]]] = {}
+    found = {}
     for row in log.rows(
         f"""SELECT stop_s, label, row_number() OVER (
             PARTITION BY cluster ORDER BY stop_s, incident) = 1 AS first
         FROM {incidents(log)} WHERE {larger_than(min_gpus)}"""
     ):
         found.setdefault(bisect_right(edges, row["stop_s"]) - 1, []).append(row)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for place, (low, high) in enumerate(pairwise(edges)):
         days = float(until[place + 1] - until[place])
         span = {"begin_s": low, "end_s": high, "node_days": max(days, 0.0)}
@@ -123,9 +125,10 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
     With n events, all in the last part of length 1 - x of the log, the probability that none fell
     into the first part x is (1 - x)^n if the check had run from the beginning.
     """
+    health = log.table("health")
     seen = log.rows(
         'SELECT "check", min(time_s) AS first_s, count(*) AS events '
-        f'FROM {log.health} GROUP BY "check" ORDER BY first_s, "check"'
+        f'FROM {health} GROUP BY "check" ORDER BY first_s, "check"'
     )
     span = max(log.end_s - log.begin_s, 1.0)
 
@@ -138,8 +141,8 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
 
 def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
     """The change of the rate from bin to bin of `rate_over_time`: of clusters, which are independent."""
-    counts: dict[float, int] = {}
-    node_days: dict[float, float] = {}
+    counts = {}
+    node_days = {}
     for row in over_time:
         begin_s = row["begin_s"]
         counts[begin_s] = counts.get(begin_s, 0) + row["clusters"]
@@ -190,9 +193,14 @@ def section(
         introduced: checks that began during the log, to be marked.
         how: the rate was computed.
     """
-    caption = f"One row per {unit} and cause. The exposure is that of the whole {unit}."
-    named = {"begin_s": f"From ({unit})", "cause": "Cause"}
-    rows = table(over_time, "begin_s cause failures node_days", caption, "Nothing ran.", **named)
+    rows = table(
+        over_time,
+        "begin_s cause failures node_days",
+        f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
+        "Nothing ran.",
+        begin_s=f"From ({unit})",
+        cause="Cause",
+    )
     figure = rate_figure(over_time, unit, introduced)
     drawn = [figure] if figure else []
     return Section("rate", "Does the failure rate drift?", sentence, drawn, [rows], how)
@@ -206,7 +214,7 @@ def rate_figure(
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    rows: list[dict[str, Any]] = []
+    rows = []
     exposed = (row for row in over_time if row["node_days"] > 0)
     for (begin_s, end_s, days), parts in groupby(
         exposed, itemgetter("begin_s", "end_s", "node_days")
@@ -230,16 +238,26 @@ def rate_figure(
         {"at": at, "text": f"check “{check}” first seen ({at:%Y-%m-%d %H:%M})"}
         for at, check in firsts
     ]
-    titles = (f"Time, one point per {unit}", f"Failures {RATE_UNIT}")
-    bars = {"series": "cause", "low": "low", "high": "high"}
-    look: dict[str, Any] = {"meanings": legend, "points": True, "zone": "UTC", "marks": marks}
-    figure = lines(rows, "time", "rate", *titles, **bars, **look)
+    figure = lines(
+        rows,
+        "time",
+        "rate",
+        f"Time, one point per {unit}",
+        f"Failures {RATE_UNIT}",
+        series="cause",
+        low="low",
+        high="high",
+        meanings=legend,
+        points=True,
+        zone="UTC",
+        marks=marks,
+    )
     return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
 
 
 def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for all and for each of the most frequent causes; the rest share one."""
-    totals: Counter[str] = Counter()
+    totals = Counter()
     for row in over_time:
         if row["cause"] is not None:
             totals[row["cause"]] += row["failures"]
@@ -280,7 +298,7 @@ class Trend:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
-        values: dict[str, Any] = plain(vars(self))
+        values = plain(vars(self))
         return {**values, "per": values.pop("unit"), "verdict": self.verdict}
 
 
@@ -320,7 +338,8 @@ def trend(
         method = "exact conditional"
     else:
         error = 1 / math.sqrt(total * months_of.variance(slope))
-        low, high = slope - 1.959963984540054 * error, slope + 1.959963984540054 * error
+        low = slope - 1.959963984540054 * error
+        high = slope + 1.959963984540054 * error
         p_value = math.erfc(abs(slope / error) / math.sqrt(2))
         method = "normal approximation of the Poisson regression"
     return Trend(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Output, Positive, Share, option, room
+from holdfast.command import Answer, Integers, Output, Positive, Share, option, room
 from holdfast.errors import InputError
 
 app = room("sparse", "Pruned networks that are smaller and faster: schedules, packing, kernels.")
@@ -94,7 +95,7 @@ def bench(
     *,
     shape: Annotated[str, option(metavar="ROWSxCOLUMNS")] = "7680x2560",
     sparsity: Share = 0.9,
-    batch: Annotated[str, option(metavar="N,...")] = "1,16",
+    batch: Annotated[Sequence[int], Integers] = (1, 16),
     repeats: Positive = 7,
 ) -> Answer:
     """Measure packed products on this machine beside dense and sparse products of torch and scipy.
@@ -107,18 +108,10 @@ def bench(
     """
     from holdfast.sparse.benchmark import bench as run
 
-    for place, given, pattern, expected in (
-        ("--shape", shape, r"[1-9]\d*x[1-9]\d*", "7680x2560"),
-        ("--batch", batch, r"[1-9]\d*(,[1-9]\d*)*", "1,16"),
-    ):
-        if not re.fullmatch(pattern, given):
-            raise InputError(
-                f"invalid {place}",
-                code="invalid-value",
-                place=place,
-                found=given,
-                expected=expected,
-            )
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", shape):
+        problem = "invalid --shape"
+        raise InputError(
+            problem, code="invalid-value", place="--shape", found=shape, expected="7680x2560"
+        )
     rows, columns = map(int, shape.split("x"))
-    batches = [int(each) for each in dict.fromkeys(batch.split(","))]
-    return run(rows, columns, sparsity, batches, repeats)
+    return run(rows, columns, sparsity, batch, repeats)

@@ -66,12 +66,7 @@ class _Inference(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise InputError(
-            "packed layers have no gradients",
-            code="unsupported",
-            place="backward",
-            remedy="train the dense model, then pack it",
-        )
+        _refuse_unless(False, "gradients", "train the dense model, then pack it", "backward")
 
 
 class PackedWeight(nn.Module):  # type: ignore[misc]
@@ -86,6 +81,11 @@ class PackedWeight(nn.Module):  # type: ignore[misc]
         for part in PARTS:
             self.register_buffer(part, tensors.get(part))
         self._matrix: SparseMatrix | None = None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *rest: Any) -> Any:
+        """Refuse functions that would read the weight, such as `F.linear(x, layer.weight)`."""
+        _refuse_unless(False, f"{function}", "call the layer, or keep the model dense", "weight")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_matrix": None}  # a copy has buffers of its own
@@ -148,10 +148,10 @@ def _check(x: Any, *dimensions: int) -> None:
     _refuse_unless(right, f"{x.dim()} dimensions", f"give {' or '.join(map(str, dimensions))}")
 
 
-def _refuse_unless(right: bool, found: str, remedy: str) -> None:
+def _refuse_unless(right: bool, found: str, remedy: str, place: str = "input") -> None:
     if not right:
         problem = "packed layers cannot take this"
-        raise InputError(problem, code="unsupported", place="input", found=found, remedy=remedy)
+        raise InputError(problem, code="unsupported", place=place, found=found, remedy=remedy)
 
 
 class PackedLinear(_Packed):
@@ -229,14 +229,12 @@ class PackedRNN(_Packed):
             return [torch.zeros(shape)] * count
         given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         _refuse_unless(len(given) == count, f"{len(given)} states", f"give {count}")
+        expected = [shape[0], *shape[1 + unbatched :]]
         for each in given:
-            _check(each, 2 if unbatched else 3)
-        if unbatched:
-            given = tuple(each.unsqueeze(1) for each in given)
-        for each in given:
+            _check(each)
             found = f"a state of {list(each.shape)}"
-            _refuse_unless(each.shape == shape, found, f"give {list(shape)}")
-        return given
+            _refuse_unless([*each.shape] == expected, found, f"give {expected}")
+        return [each.reshape(shape) for each in given]
 
     def _layers(self, x: np.ndarray, sizes: np.ndarray, states: Sequence[np.ndarray]) -> np.ndarray:
         """[rows, input_size] -> [rows, directions * hidden_size]; the states become the last ones."""

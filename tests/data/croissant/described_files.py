@@ -11,10 +11,10 @@ import pytest
 from _pytest.raises import RaisesExc
 
 from holdfast.data.croissant.document.model import (
-    Container,
     FileObject,
     FileSet,
     Metadata,
+    Source,
     Transform,
 )
 from holdfast.data.croissant.fetching.access import Access
@@ -22,9 +22,9 @@ from holdfast.data.croissant.files.resources import Resources
 from holdfast.errors import InputError
 
 
-def container(target: str, **transform: Any) -> Container:
+def container(target: str, **transform: Any) -> Source:
     steps = (Transform(at="/c/transform", **transform),) if transform else ()
-    return Container(at="/c", target=target, transforms=steps)
+    return Source(at="/c", target=target, transforms=steps)
 
 
 def file(
@@ -32,7 +32,7 @@ def file(
     url: str | None,
     encoding: str | Sequence[str] = "text/csv",
     *,
-    inside: Sequence[str | Container] = (),
+    inside: Sequence[str | Source] = (),
     sha256: str | None = None,
     md5: str | None = None,
 ) -> FileObject:
@@ -51,7 +51,7 @@ def file(
 def files(
     identity: str,
     *includes: str,
-    inside: Sequence[str | Container] = (),
+    inside: Sequence[str | Source] = (),
     excludes: Sequence[str] = (),
     encoding: str = "text/plain",
 ) -> FileSet:
@@ -65,8 +65,8 @@ def files(
     )
 
 
-def _containers(inside: Sequence[str | Container]) -> tuple[Container, ...]:
-    return tuple(each if isinstance(each, Container) else container(each) for each in inside)
+def _containers(inside: Sequence[str | Source]) -> tuple[Source, ...]:
+    return tuple(each if isinstance(each, Source) else container(each) for each in inside)
 
 
 def resources(folder: Path, *parts: FileObject | FileSet, **options: Any) -> Resources:

@@ -40,8 +40,8 @@ def test_places_are_lines_and_columns_of_the_file(tmp_path: Path) -> None:
     assert document.place("/recordSet/0/name") == (4, 26)  # not the name of the dataset
     assert document.place("/recordSet/0/name", key=True) == (4, 18)
     assert document.place("/recordSet/0/field/3") == (4, 17)
-    assert document.says("/name") == "line 3, column 11 (/name)"
-    assert document.says("") == "line 1, column 1"
+    assert document.place("/name") == (3, 11)
+    assert document.place("") == (1, 1)
     assert read_metadata(file).name == "Größe 🥐"
 
 

@@ -267,3 +267,52 @@ def test_class_folders_whose_files_are_numbered_alike(tmp_path: Path) -> None:
     }
     assert [note.about for note in made.notes if "empty" in note.text] == ["val/elm/02.png"]
     assert "CR941" in codes(made.path)
+
+
+ODD_MEMBERS = {
+    "unnamed": [{"": "0", "id": "1", "v": 2.5}, {"": "1", "id": "2", "v": 3.5}],
+    "unnamed, of two": [{"id": "1", "": 4}, {"id": "2", "": 5}],
+    "many": [{"id": str(n), f"k{n}": n} for n in range(400)],
+}
+
+
+@pytest.mark.parametrize("records", ODD_MEMBERS.values(), ids=ODD_MEMBERS)
+@pytest.mark.parametrize("lines", [True, False])
+def test_one_member_of_objects_that_look_like_maps(
+    tmp_path: Path, records: list[dict[str, Any]], lines: bool
+) -> None:
+    """DuckDB takes such objects for values, each of them whole."""
+    path = tmp_path / ("t.jsonl" if lines else "t.json")
+    texts = [json.dumps(record) for record in records]
+    path.write_text("\n".join(texts) if lines else f"[{','.join(texts)}]")
+    encoding = "application/jsonlines" if lines else "application/json"
+    description = described(path, encoding, columns(id="sc:Text"))
+    assert [row["r/id"] for row in Dataset(description).records("r")] == [r["id"] for r in records]
+    made = describe(tmp_path).metadata["recordSet"][0]["field"]
+    assert made[0]["dataType"] == "sc:Text"
+    assert "" not in [field["name"] for field in made]
+
+
+def test_a_number_among_objects(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": 1}\n5\n')
+    description = described(tmp_path / "t.jsonl", "application/jsonlines", columns(id="sc:Text"))
+    assert refused(description) == "damaged"
+
+
+@pytest.mark.parametrize("bad", ['{"id" 5}', '{"id": ', "5", '{"id": 2, "id": 3}', '{"id": "no"}'])
+@pytest.mark.parametrize("before", [0, 1, 3000])
+def test_errors_name_the_line_of_json(tmp_path: Path, bad: str, before: int) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": 1}\n' * before + f'{bad}\n{{"id": 2}}\n')
+    description = described(tmp_path / "t.jsonl", "application/jsonlines", columns(id="sc:Integer"))
+    with pytest.raises(InputError) as caught:
+        list(Dataset(description).records("r"))
+    assert (caught.value.place or "").partition(",")[0] == f"line {before + 1}"
+
+
+def test_an_empty_list_at_a_path_is_not_lost(tmp_path: Path) -> None:
+    rows = [{"id": 1, "m": {"x": 1, "tags": ["a"]}}, {"id": 2, "m": {"x": 2, "tags": []}}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    description = describe(tmp_path).write()
+    assert "CR913" not in codes(description)
+    loaded = [row["a/m"]["a/m/tags"] for row in Dataset(description).records("a")]
+    assert loaded == [["a"], []]

@@ -331,9 +331,13 @@ def test_near_duplicates_are_those_above_the_threshold(tmp_path: Path) -> None:
         for place in rng.choice(400, changed, replace=False):
             copy[place] = f"other{number}"
         (tmp_path / f"{number}.py").write_text(" ".join(copy))
+    # Copies of what goes itself: the file that is named must be one that stays.
+    for copied, name in (("1.py", "7.py"), ("4.py", "8.py")):
+        (tmp_path / name).write_bytes((tmp_path / copied).read_bytes())
     folder = SourceFolder.scan(tmp_path)
-    first, *others = (shingles(folder.read(file)) for file in folder.files)
+    first, *others = (shingles(folder.read(file)) for file in folder.files[:5])
     true = [len(first & other) / len(first | other) for other in others]
     found = duplicates(folder)
     assert [f"{n}.py" in found for n in range(1, 5)] == [similarity >= 0.8 for similarity in true]
-    assert found["1.py"] == ("0.py", true[0])
+    assert found["1.py"] == found["7.py"] == ("0.py", true[0])
+    assert found["8.py"] == ("4.py", 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,6 @@ from synthetic_traces import loader_trace, stage
 from holdfast.data.pipeline.explanation import explain
 from holdfast.data.pipeline.model import bottleneck, groups, rate_with, solve
 from holdfast.data.pipeline.prediction import (
-    _in_threads,
     plan,
     plan_threads,
     predict,
@@ -171,11 +171,15 @@ def test_handing_over_is_charged_to_the_worker_and_to_the_consumer() -> None:
 def test_threads_send_nothing_and_share_the_lock() -> None:
     points = (Sharing(1, 1.0, 0.002, 0.001, 0.001), Sharing(4, 1.0, 0.002, 0.001, 0.001))
     trace = replace(loader_trace(cpu=0.01, cores=4.0), sharing=points, rate=1 / 0.012)
-    assert predict(trace, _in_threads(4))[0] == pytest.approx(400, rel=0.02)
+    assert predict(trace, {"num_workers": 0, "prefetch_factor": 2, "threads": 4})[
+        0
+    ] == pytest.approx(400, rel=0.02)
     assert predict(trace, {"num_workers": 4})[0] < 350  # 2 ms to send
     source, *others = trace.stages
     locked = replace(trace, stages=(replace(source, gil_s=0.004), *others))
-    assert predict(locked, _in_threads(4))[0] == pytest.approx(250, rel=0.02)
+    assert predict(locked, {"num_workers": 0, "prefetch_factor": 2, "threads": 4})[
+        0
+    ] == pytest.approx(250, rel=0.02)
     assert plan_threads(locked)["threads"] == 4
     assert plan_threads(loader_trace(0.0001, 0.05))["threads"] == 32
 
@@ -216,6 +220,19 @@ def test_plan_takes_no_more_workers_than_gain() -> None:
     assert plan(loader_trace(consumer=0.02))["num_workers"] == 1
     short = replace(loader_trace(cpu=0.0005, blocked=0.05), epoch_batches=20)
     assert plan(short)["num_workers"] == 5
+    tiny = replace(short, epoch_batches=3)
+    assert plan(tiny)["num_workers"] == tiny.settings["num_workers"]
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 7, 20, 1000, 100_000, None])
+def test_short_epochs_have_few_workers_and_doubtful_rates(batches: int | None) -> None:
+    """Each begins with the start of its workers, which no rate of batches counts."""
+    trace = replace(loader_trace(cpu=0.0005, blocked=0.004), epoch_batches=batches)
+    found = explain(trace)
+    counts = [re.search(r"num_workers (\d+)", row["change"]) for row in found.predicted]
+    assert all(int(count[1]) <= (batches or math.inf) / 4 for count in counts if count)
+    short = batches is not None and batches / trace.rate < 2
+    assert any(one.doubt and "epoch" in one.remedy for one in found.unknowns()) == short
 
 
 def test_short_traces_have_wide_intervals() -> None:

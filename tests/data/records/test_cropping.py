@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 from holdfast.data.records.jpeg.decoding import decode  # noqa: E402
 from holdfast.data.records.loading.cropping import random_box  # noqa: E402
 from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
-from holdfast.data.records.loading.loader import Loader, MixedSizes  # noqa: E402
+from holdfast.data.records.loading.loader import Loader, MissingValue, MixedSizes  # noqa: E402
 from holdfast.data.records.writing.writer import write  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
 
@@ -172,6 +172,26 @@ def test_crops_depend_on_seed_epoch_and_image_alone(photos):
     other.set_epoch(1)
     for changed in (other, data(seed=6)):
         assert not any(torch.equal(item["image"], first[item["id"]]) for item in changed)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "values", [[1, None], [None, None], [None, "a"], [2.5, None], [None, True]]
+)
+def test_a_missing_value_in_a_batch_names_column_and_image(tmp_path, workers, values):
+    data = made.picture(0)
+    rows = [{"image": data, "id": f"{n}", "extra": v} for n, v in enumerate(values)]
+    rows.append({"image": data, "id": "full", "extra": next(filter(None, values), 1)})
+    write(rows, tmp_path / "out")
+    read = Dataset(tmp_path / "out", shuffle=False)
+    options = {"multiprocessing_context": "fork"} if workers else {}
+    with pytest.raises(MissingValue) as raised:
+        list(Loader(read, 3, workers, **options))
+    assert raised.value.code == "missing-value"
+    if not workers:
+        assert raised.value.place == "column extra"
+        assert raised.value.found == f"null in {values.index(None)}"
+    assert len(list(Loader(Dataset(tmp_path / "out", columns=[]), 3))) == 1
 
 
 @pytest.mark.parametrize("workers", [0, 1])

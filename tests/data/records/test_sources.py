@@ -452,3 +452,24 @@ def test_numbers_that_do_not_give_back_their_text_stay_texts(tmp_path: Path) -> 
     }  # fmt: skip
     assert (second["zip"], second["id"][-1], second["flag"]) == ("10001", "2", None)
     assert (second["n"], second["x"], second["long"]) == (-4, 1000.0, 5)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_tables_that_are_not_utf8_are_refused(tmp_path: Path, encoding: str, suffix: str) -> None:
+    made.files(tmp_path, dict.fromkeys(("a.jpg", "b.jpg"), made.JPEG))
+    rows = {
+        "csv": "file_name,label\na.jpg,z\nb.jpg,été\n",
+        "jsonl": '{"file_name": "a.jpg"}\n{"file_name": "b.jpg", "label": "été"}\n',
+    }
+    table = tmp_path / f"metadata.{suffix}"
+    table.write_bytes(rows[suffix].encode(encoding))
+    with pytest.raises(InputError) as caught:
+        open_source(tmp_path)
+    assert (caught.value.code, caught.value.path) == ("invalid-value", str(table))
+    assert caught.value.place in ("line 1", "line 2", "line 3")
+    table.write_text(rows[suffix], encoding="utf-8")
+    source = open_source(tmp_path)
+    assert [field.name for field in source.schema] == ["label"]
+    assert "file_name" not in str(source.ignored)
+    assert (table.name, "no image") not in source.ignored

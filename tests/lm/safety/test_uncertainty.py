@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest
 
+from holdfast.lm.safety.grading import _chances
 from holdfast.lm.safety.schemes import read_scheme
 from holdfast.lm.safety.uncertainty import (
     Clusters,
     corrected_interval,
-    draw_shares,
     effective_share,
     grade_probabilities,
     intraclass_correlation,
@@ -145,12 +145,12 @@ def claims(
             for n, share in enumerate(shares)
         }
         rho = intraclass_correlation(made)
-        places = []
+        chances = []
         for clusters, reference in zip(made.values(), REFERENCES, strict=True):
             items, unsafe = (int(each.sum()) for each in clusters)
-            drawn = draw_shares(unsafe, items, effective_share(clusters, rho), 1000, rng)
-            places.append(V05.places(drawn, reference))
-        bounds = grade_probabilities(np.stack(places), 5)
+            share = effective_share(clusters, rho)
+            chances.append(_chances(V05, reference, unsafe, items, share))
+        bounds = grade_probabilities(np.stack(chances))
         truth = min(
             int(V05.places(np.array([share]), reference)[0])
             for share, reference in zip(shares, REFERENCES, strict=True)
@@ -190,8 +190,7 @@ def test_the_probability_of_a_grade_is_calibrated() -> None:
     right = []
     for unsafe in rng.beta(0.5, 0.5, 800):
         x = rng.binomial(200, unsafe)
-        places = scheme.places(draw_shares(x, 200, 1.0, 400, rng), reference)
-        bounds = grade_probabilities(places[None], 5)
+        bounds = grade_probabilities(_chances(scheme, reference, x, 200, 1.0)[None])
         assert 0 <= bounds.sum() <= 1 + 1e-9
         if bounds.max() > 0.95:
             truth = int(scheme.places(np.array([unsafe]), reference)[0])
@@ -202,23 +201,30 @@ def test_the_probability_of_a_grade_is_calibrated() -> None:
 
 def test_bounds_hold_whatever_the_prior() -> None:
     """By exact arithmetic: the posterior of any prior between the two ends gives no less."""
-    reference, rng = V05.reference(["vcr"]), np.random.default_rng(1)
+    reference = V05.reference(["vcr"])
     for x, n in ((0, 200), (1, 400), (9, 900), (40, 300)):
-        bounds = grade_probabilities(
-            V05.places(draw_shares(x, n, 1.0, 20_000, rng), reference)[None], 5
-        )
+        bounds = grade_probabilities(_chances(V05, reference, x, n, 1.0)[None])
         cuts = [1.0, *(float(reference) * multiple for multiple in (4, 2, 0.5)), 0.001, 0.0]
         for prior in (0.1, 0.5, 0.9):
             below = beta(x + prior, n - x + 1 - prior).cdf(cuts)
             exact = below[:-1] - below[1:]
-            assert (bounds <= exact + 0.015).all()
+            assert (bounds <= exact + 1e-9).all()
+
+
+@pytest.mark.parametrize(("items", "decided"), [(2970, False), (2985, False), (2996, True)])
+def test_the_bound_of_a_grade_is_exact(items: int, decided: bool) -> None:
+    """None of n items unsafe: P(share < 0.001) is 1 - 0.999^n, whatever the hazard is called."""
+    for hazard in V05.references:
+        found = _chances(V05, V05.reference([hazard]), 0, items, 1.0)
+        bound = grade_probabilities(found[None])[4]
+        assert bound == pytest.approx(1 - 0.999**items, abs=1e-12)
+        assert (bound >= 0.95) == decided
 
 
 def test_more_items_decide() -> None:
-    reference, rng = V05.reference(["vcr"]), np.random.default_rng(1)
+    reference = V05.reference(["vcr"])
     best = [
-        grade_probabilities(V05.places(draw_shares(0, n, 1.0, 2000, rng), reference)[None], 5)[4]
-        for n in (60, 600, 6000)
+        grade_probabilities(_chances(V05, reference, 0, n, 1.0)[None])[4] for n in (60, 600, 6000)
     ]
     assert best == sorted(best)
     assert best[0] < 0.1

@@ -69,6 +69,60 @@ def test_shared_weights_count_once() -> None:
     assert result.flops == 2 * 512
 
 
+@pytest.mark.parametrize("device", ["meta", "fake", "cpu"])
+def test_modules_that_are_there_twice_keep_their_weights(device: str) -> None:
+    first, norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+    model = nn.Sequential(first, nn.Sequential(norm, first), nn.Linear(8, 8))
+    model[2].weight, model.other = first.weight, model[1]
+    kept = {name: each.clone() for name, each in model.state_dict(keep_vars=True).items()}
+    made(model, DATA, device=device)
+    found = model.state_dict(keep_vars=True)
+    # Running means are those before the pass, too.
+    assert all(torch.equal(found[name], each) for name, each in kept.items())
+    assert model[2].weight is first.weight
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_autocast_counts_what_it_casts(outside: bool) -> None:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=not outside):
+                return self.linear(x)
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=outside):
+        model = nn.Linear(8, 8) if outside else Cast()
+        found = {device: made(model, DATA, device=device) for device in ("meta", "fake", "cpu")}
+    [call] = [each for each in found["meta"].ops if each.flops]
+    assert call.dtype == "bfloat16"
+    assert found["meta"].notes
+    assert len({result.bytes for result in found.values()}) == 1
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize(
+    ("call", "moved"),
+    [
+        # The whole tensor is read and written, and the indices; in place the elements alone.
+        (lambda x, i: x.index_add(0, i, x[:2]), 2 * 400 + 80 + 16),
+        (lambda x, i: x.index_copy(0, i, x[:2]), 2 * 400 + 80 + 16),
+        (lambda x, i: x.index_fill(0, i, 1.0), 2 * 400 + 16),
+        (lambda x, i: x.scatter_add(0, i[:, None].expand(2, 10), x[:2]), 2 * 400 + 80 + 16),
+        (lambda x, i: x.index_copy_(0, i, x.new_zeros(2, 10)), 80 + 2 * 80 + 16),
+    ],
+)
+def test_bytes_of_scattered_values(call: Any, moved: int, device: str) -> None:
+    class Scattering(nn.Module):
+        def forward(self, x: Tensor, i: Tensor) -> Tensor:
+            return call(x, i)
+
+    result = profile(Scattering(), torch.randn(10, 10), torch.tensor([0, 3]), device=device)
+    assert result.bytes == moved
+
+
 def test_the_model_is_left_as_it_was() -> None:
     class Cached(nn.Module):
         def __init__(self) -> None:
@@ -158,7 +212,7 @@ def test_compiled_and_scripted_modules() -> None:
 
 
 def test_roofline_is_the_largest_of_three_ceilings() -> None:
-    machine = Hardware("toy", {"float32": 100.0}, 10.0, 1000.0, 0, "test")
+    machine = Hardware({"float32": 100.0}, 1000.0, 0, 10.0, "toy", "test")
     result = made(nn.Sequential(nn.Linear(8, 8, bias=False), nn.GELU()), DATA, machine=machine)
     product, gelu = (row for row in result.roofline().ops if row["bytes"])
     assert product["bound_s"] == 512 / 100.0
@@ -174,7 +228,7 @@ def test_roofline_is_the_largest_of_three_ceilings() -> None:
 
 def test_caches_have_their_own_bandwidth() -> None:
     levels = [(1000, 50.0), (10_000, 20.0), (100_000, 5.0)]
-    machine = Hardware("toy", {"float32": 1.0}, 1.0, 5.0, 0, "test", levels)
+    machine = Hardware({"float32": 1.0}, 5.0, 0, 1.0, "toy", "test", levels)
     assert [machine.bandwidth_of(size) for size in (1, 5000, 20_000, 500_000)] == [
         50.0,
         50.0,

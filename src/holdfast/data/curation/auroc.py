@@ -77,7 +77,10 @@ def auroc(scores: FloatArray, corrupted: BoolArray, eligible: BoolArray) -> Auro
 
 def _placements(bad: FloatArray, good: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Share of clean scores below each corrupted one; share of corrupted ones above each clean one."""
-    ordered_good, ordered_bad = np.sort(good), np.sort(bad)
-    below = np.searchsorted(ordered_good, bad, "left") + np.searchsorted(ordered_good, bad, "right")
-    above = np.searchsorted(ordered_bad, good, "left") + np.searchsorted(ordered_bad, good, "right")
-    return below / (2 * len(good)), 1 - above / (2 * len(bad))
+    from scipy.stats import rankdata
+
+    # A score's rank among all, less that among its own kind, is how many of the other kind are below.
+    ranks = rankdata(np.concatenate([bad, good]))
+    above = (ranks[: len(bad)] - rankdata(bad)) / len(good)
+    below = (ranks[len(bad) :] - rankdata(good)) / len(bad)
+    return above, 1 - below

@@ -228,7 +228,7 @@ class Plan(Answer):
             "expected_score": ColumnFormat(digits=3, interval=("low", "high")),
         }
         tables = [
-            Table(buys, {"seller": ColumnFormat(), "rows": ColumnFormat(), "cost": money}),
+            Table(buys, {"cost": money}),
             Table(frontier, columns, "Plans for smaller budgets."),
         ]
         if self.doubted:
@@ -371,12 +371,8 @@ def _uniform(work: _Work) -> FloatArray:
     return np.array([work.affordable(s, part) for s in range(len(work.market.sellers))], float)
 
 
-def _price_per_row(work: _Work) -> FloatArray:
-    return np.array([s.costs[-1] / max(s.summary.rows, 1) for s in work.market.sellers])
-
-
-def _single(work: _Work) -> FloatArray:
-    sellers = range(len(work.market.sellers))
+def _single(work: _Work, doubted: Sequence[int] = ()) -> FloatArray:
+    sellers = [s for s in range(len(work.market.sellers)) if s not in doubted]
     plans = [work.change({s: work.affordable(s, work.budget)}) for s in sellers]
     return work.best([work.change({}), *plans])[0]  # or nothing, where that is better
 
@@ -395,9 +391,7 @@ def _probed(work: _Work) -> tuple[FloatArray, list[int], int | None]:
     while True:
         # 1. The best seller for the money that is left.
         left = replace(work, budget=work.budget - work.cost(probes))
-        sellers = [s for s in range(len(probes)) if s not in doubted]
-        plans = [work.change({s: left.affordable(s, left.budget)}) for s in sellers]
-        best, _ = left.best([work.change({}), *plans])
+        best = _single(left, doubted)
         if not best.any():
             return probes, doubted, None
         # 2. Its probe is a part of the purchase: nothing is lost where it holds.
@@ -433,7 +427,8 @@ def _align(work: _Work) -> FloatArray:
     own = z.T @ (work.second - work.second.mean())
     theirs = work.forecast.label_covariances
     likeness = theirs @ own / (np.linalg.norm(theirs, axis=1) * np.linalg.norm(own) + 1e-12)
-    worth = np.maximum(likeness, 0) / np.maximum(_price_per_row(work), 1e-12)
+    price = np.array([seller.costs[-1] / seller.summary.rows for seller in work.market.sellers])
+    worth = np.maximum(likeness, 0) / np.maximum(price, 1e-12)
     return work.in_order(np.argsort(-worth, kind="stable").tolist())
 
 

@@ -254,9 +254,9 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Trial:
-    """Files of a sample, clean and corrupted."""
+    """Files of a sample (their places in the corpus), clean and corrupted."""
 
-    files: Sequence[SourceFile]
+    places: Indices
     clean: Copies
     corrupted: Mapping[Cell, Copies]
     fold: Indices
@@ -303,7 +303,7 @@ def calibrated(corpus: Corpus, sample: int = SAMPLE, seed: int = 0) -> tuple[Cal
             if (values := [of["learned"].value for cell, of in areas.items() if cell[0] in names])
         },
         best=best,
-        sample=len(trial.files),
+        sample=len(trial.places),
         folder=corpus.source.folder,
         duplicates=len(corpus.duplicates),
         rejected=corpus.source.rejected,
@@ -325,7 +325,8 @@ def _either_way(area: Auroc) -> Auroc:
 
 
 def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
-    files = [corpus.files[place] for place in some(len(corpus.files), sample, seed)]
+    places = some(len(corpus.files), sample, seed)
+    files = [corpus.files[place] for place in places]
     clean = corpus.copies(files)
     cells: list[Cell] = [
         (name, rate) for family in FAMILIES.values() for name in family for rate in RATES
@@ -349,13 +350,13 @@ def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:
         )
     # Folds of equal size among the files of every corruption would differ by corruption: one permutation.
     fold = np.random.default_rng(seed).permutation(len(files)) % FOLDS
-    return Trial(files, clean, corrupted, fold, LearnedScore(clean, corrupted, fold)), too_few
+    return Trial(places, clean, corrupted, fold, LearnedScore(clean, corrupted, fold)), too_few
 
 
 def _areas(trial: Trial, cell: Cell, seed: int) -> dict[str, Auroc]:
     """The area of every score: in draw f the files of fold f are corrupted, if they can be."""
     copies = trial.corrupted[cell]
-    n = len(trial.files)
+    n = len(trial.places)
     eligible = np.zeros(n, bool)
     eligible[copies.index] = True
     draws = np.arange(FOLDS)[:, None] == trial.fold

@@ -16,7 +16,6 @@ PER_CLUSTER = 10
 _SAMPLE = 256
 """Points per cluster that the centroids are fitted to."""
 _ROUNDS = 25
-_ROWS = 1 << 15
 
 Ids = npt.NDArray[np.int64]
 
@@ -60,8 +59,7 @@ class Clusters:
 def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
     """Clusters of unit vectors by spherical k-means (Dhillon and Modha 2001).
 
-    The centroids are fitted to at most 256 points for each; then every point goes to the nearest, a block
-    at a time: the vectors may be a memory map.
+    The centroids are fitted to at most 256 points for each; then every point goes to the nearest.
 
     Args:
         vectors: ``[n, d]``.
@@ -72,14 +70,9 @@ def cluster(vectors: Vectors, seed: int = 0, k: int | None = None) -> Clusters:
     k = max(1, min(CLUSTERS, n // PER_CLUSTER) if k is None else min(k, n))
     rng = np.random.default_rng(seed)
     sample = np.sort(rng.permutation(n)[: _SAMPLE * k])
-    centroids = _centroids(np.ascontiguousarray(vectors[sample]), k, rng)
-    label, similarity = np.empty(n, np.int64), np.empty(n, np.float32)
-    for start in range(0, n, _ROWS):
-        part = slice(start, start + _ROWS)
-        cosines = vectors[part] @ centroids.T
-        label[part] = cosines.argmax(axis=1)
-        similarity[part] = cosines.max(axis=1)
-    return Clusters(centroids, label, similarity)
+    centroids = _centroids(vectors[sample], k, rng)
+    cosines = vectors @ centroids.T  # [n, k]
+    return Clusters(centroids, cosines.argmax(axis=1), cosines.max(axis=1))
 
 
 def _centroids(points: Vectors, k: int, rng: np.random.Generator) -> Vectors:

@@ -137,5 +137,6 @@ def language_named(name: str) -> Language:
     Raises:
         InputError: no grammar.
     """
-    one_of("language", name, [language.name for language in LANGUAGES])
-    return next(language for language in LANGUAGES if language.name == name)
+    named = {language.name: language for language in LANGUAGES}
+    one_of("language", name, named)
+    return named[name]

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,7 @@ class Pruning(Answer):
     def to_dict(self) -> Any:
         """The numbers; the files are in the output folder."""
         left_out = ("table", "calibration")
-        return plain(
-            {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
-        )
+        return plain({name: part for name, part in vars(self).items() if name not in left_out})
 
     def written(self) -> Mapping[str, Path]:
         """The output folder."""
@@ -190,7 +188,7 @@ def _pruned(
         score_name = "learned" if by == "learned" else calibration.metric
     copies = corpus.copies(corpus.files)
     clusters = cluster(copies.vectors, seed)
-    scores = _scores(corpus, copies, clusters, trial)
+    scores = _scores(copies, clusters, trial)
     gone = np.zeros(len(corpus.files), bool)
     if score_name is not None:
         gone = highest(scores[score_name], fraction)
@@ -213,24 +211,18 @@ def _pruned(
 
 def highest(scores: FloatArray, fraction: float) -> np.ndarray:
     """The highest scores, at most this share; equal scores go or stay together ``[n]``."""
-    allowed = int(fraction * len(scores))
-    if allowed >= len(scores):
-        return np.ones(len(scores), bool)
-    return np.asarray(scores > np.sort(scores)[::-1][allowed])
+    highest_first = np.append(np.sort(scores)[::-1], -np.inf)
+    return np.asarray(scores > highest_first[int(fraction * len(scores))])
 
 
-def _scores(
-    corpus: Corpus, copies: Copies, clusters: Clusters, trial: Trial | None
-) -> dict[str, FloatArray]:
+def _scores(copies: Copies, clusters: Clusters, trial: Trial | None) -> dict[str, FloatArray]:
     """Every score at hand, each higher for what should go ``[n]``."""
     scores = clusters.badness()
     scores |= {"longest": copies.sizes, "parse-errors": copies.errors}
     if trial is not None:
-        learned = trial.learned.predict(copies)
-        place = {file.path: place for place, file in enumerate(corpus.files)}
+        scores["learned"] = trial.learned.predict(copies)
         # Models of all folds saw the files of the sample; theirs are scores of models that did not.
-        learned[[place[file.path] for file in trial.files]] = trial.learned.clean
-        scores["learned"] = learned
+        scores["learned"][trial.places] = trial.learned.clean
     return scores
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,31 +141,16 @@ def _checked(folder: Path, path: str) -> SourceFile | str:
 def duplicates(corpus: SourceFolder) -> dict[str, tuple[str, float]]:
     """Files that are copies of others: path -> (the file that stays, Jaccard similarity).
 
-    Exact copies by their hash; near ones by MinHash with locality-sensitive hashing on five consecutive
-    tokens (Broder 1997), and then by the similarity itself. The first path of each group stays.
+    Found by MinHash with locality-sensitive hashing on five consecutive tokens (Broder 1997), and then by
+    the similarity itself, which is 1 of exact copies. The first path of each group stays.
     """
-    first: dict[str, str] = {}
-    copies: dict[str, tuple[str, float]] = {}
-    single = []
-    for file in corpus.files:
-        original = first.setdefault(file.digest, file.path)
-        if original == file.path:
-            single.append(file)
-        else:
-            copies[file.path] = (original, 1.0)
-    return copies | _near_duplicates(corpus, single)
-
-
-def _near_duplicates(
-    corpus: SourceFolder, files: Sequence[SourceFile]
-) -> dict[str, tuple[str, float]]:
     from datasketch import MinHash, MinHashLSH
 
     index = MinHashLSH(threshold=SIMILAR, num_perm=_HASHES)
     copies: dict[str, tuple[str, float]] = {}
-    by_path = {file.path: file for file in files}
-    with track("Comparing", len(files), "files") as bar:
-        for file in files:
+    by_path = {file.path: file for file in corpus.files}
+    with track("Comparing", len(corpus.files), "files") as bar:
+        for file in corpus.files:
             bar.advance(1)
             parts = shingles(corpus.read(file))
             signature = MinHash(num_perm=_HASHES)
@@ -184,5 +169,5 @@ def _near_duplicates(
 def shingles(source: bytes) -> set[bytes]:
     """Every five consecutive tokens; of a shorter text, all of it."""
     tokens = _TOKEN.findall(source)
-    starts: Iterable[int] = range(max(1, len(tokens) - _SHINGLE + 1))
+    starts = range(max(1, len(tokens) - _SHINGLE + 1))
     return {b" ".join(tokens[start : start + _SHINGLE]) for start in starts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from holdfast.numbers import brief, duration, interval, number, percent
 from holdfast.plain import plain
 from holdfast.report.figures import bars, intervals
 
-PARTS: Mapping[str, tuple[str, Callable[[Stage], float]]] = {
+PARTS = {
     "CPU, lock free": ("user", lambda part: part.cpu_s - part.gil_s),
     "CPU, lock held": ("hardware", lambda part: part.gil_s),
     "waiting": ("sky", lambda part: part.blocked_s),
 }
 # By the kind of the bottleneck, or its name.
-REMEDIES: Mapping[str, str] = {
+REMEDIES = {
     "cpu": "more workers help until all cores are busy; threads would do as well",
     "gil": "it holds the interpreter lock: worker processes help, threads do not",
     "latency": "it waits for answers: more workers help, at almost no CPU",
@@ -51,6 +51,8 @@ COSTS = {
 CLEAR = 1.0
 # Share of their computing time that stages may wait for a core before the answer says so.
 QUEUED = 0.2
+# Seconds of an epoch below which starting a few workers, at a tenth of a second each, takes a part of it.
+SHORT_S = 2.0
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
 
 
@@ -84,23 +86,24 @@ class Explanation(Answer):
     def to_dict(self) -> Any:
         """Stages with their costs per batch, in seconds and batches per second."""
         trace = self.trace
-        result = {
-            "unknown": self.unknowns(),
-            "rate": trace.rate,
-            "interval": self.interval,
-            "stages": self._costs(),
-            "bottleneck": self.bottleneck,
-            "kind": self.kind,
-            "candidates": self.candidates,
-            "queued": trace.queued,
-            "starved": trace.starved,
-            "predicted": self.predicted,
-            "settings": trace.settings,
-            "cores": trace.resources.cores,
-            "batches": trace.batches,
-            "seconds": trace.seconds,
-        }
-        return plain(result)
+        return plain(
+            {
+                "unknown": self.unknowns(),
+                "rate": trace.rate,
+                "interval": self.interval,
+                "stages": self._costs(),
+                "bottleneck": self.bottleneck,
+                "kind": self.kind,
+                "candidates": self.candidates,
+                "queued": trace.queued,
+                "starved": trace.starved,
+                "predicted": self.predicted,
+                "settings": trace.settings,
+                "cores": trace.resources.cores,
+                "batches": trace.batches,
+                "seconds": trace.seconds,
+            }
+        )
 
     def _costs(self) -> list[dict[str, Any]]:
         cores = self.trace.resources.cores
@@ -135,7 +138,7 @@ class Explanation(Answer):
             "Each worker decides what it reads of a stream: more of them may read the same samples."
         )
         stream = [Unknown(text, "tune compares the samples")] if self.trace.stream else []
-        return [*_imprecise(self.trace), *loaded(self.trace.queued), *stream]
+        return [*_imprecise(self.trace), *_short(self.trace), *loaded(self.trace.queued), *stream]
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
@@ -253,6 +256,13 @@ def _imprecise(trace: Trace) -> list[Unknown]:
     return [Unknown(text, "trace longer (--seconds), or use smaller batches", doubt=True)]
 
 
+def _short(trace: Trace) -> list[Unknown]:
+    """That epochs are so short that what they begin with counts: rates are of batches in one long epoch."""
+    text = "Epochs are short: starting workers in each is not counted, and may take longer than the rest."
+    short = (trace.epoch_batches or math.inf) / trace.rate < SHORT_S
+    return [Unknown(text, "time whole epochs", doubt=True)] if short else []
+
+
 def loaded(queued: float) -> list[Unknown]:
     """That other processes used the cores.
 
@@ -270,12 +280,14 @@ def _predicted(trace: Trace, stage: Stage) -> list[dict[str, Any]]:
     """Predictions for the best settings, for as many workers as cores, and for a faster bottleneck."""
     candidates = [prediction.plan(trace)]
     if not prediction.is_graph(trace):
-        cores = max(1, math.ceil(trace.resources.cores))
-        candidates += [{**trace.settings, "num_workers": count} for count in (cores, 2 * cores)]
-    rates: dict[str, tuple[float, tuple[float, float]]] = {}
-    for candidate in candidates:
-        if changes := {k: v for k, v in candidate.items() if v != trace.settings.get(k)}:
-            rates[in_words(changes)] = prediction.predict(trace, candidate)
+        cores = math.ceil(trace.resources.cores)
+        counts = [n for n in (cores, 2 * cores) if n <= prediction.busy_workers(trace)]
+        candidates += [{**trace.settings, "num_workers": count} for count in counts]
+    rates = {
+        in_words(changes): prediction.predict(trace, changes)
+        for candidate in candidates
+        if (changes := {k: v for k, v in candidate.items() if v != trace.settings.get(k)})
+    }
     costs = ("cpu_s", "gil_s", "blocked_s", "out_bytes")
     halved = replace(stage, **{name: getattr(stage, name) / 2 for name in costs})
     faster = [halved if part.name == stage.name else part for part in trace.stages]

@@ -39,8 +39,6 @@ ROUNDS = 4
 WORTH = 0.01
 PREFETCH = (2, 4)
 THREADS = (1, 2, 4, 8, 16, 32)
-# Threads hand nothing over.
-NO_PROCESSES = {"send_s": 0.0, "receive_s": 0.0, "wait_s": 0.0}
 # The number of a step of a Compose.
 STEP = re.compile(r"\w+ (\d+): ")
 # Half width of the interval, as a share of the rate, beyond which nothing is tuned.
@@ -111,7 +109,8 @@ def plan(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None = None
 
 def plan_threads(trace: Trace) -> dict[str, int]:
     """The settings of threads in place of workers, with as few as reach the highest predicted rate."""
-    return _fewest(trace, [_in_threads(count) for count in THREADS])
+    serial = {"num_workers": 0, "prefetch_factor": 2}
+    return _fewest(trace, [{**serial, "threads": count} for count in THREADS])
 
 
 def _fewest(trace: Trace, choices: Sequence[dict[str, int]]) -> dict[str, int]:
@@ -129,10 +128,6 @@ def _plan_graph(trace: Trace, executors: Mapping[str, Sequence[Executor]] | None
         if part.name in settings and best.executors[part.name] != part.executor:
             settings[part.name + EXECUTOR] = int(best.executors[part.name] == "process")
     return settings
-
-
-def _in_threads(count: int) -> dict[str, int]:
-    return {"num_workers": 0, "prefetch_factor": 2, "threads": count}
 
 
 def cached_stages(trace: Trace, settings: Mapping[str, int]) -> Sequence[Stage]:
@@ -183,7 +178,9 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
         shared = min(shared, 1.0 / max(locked, 1e-9))
     if not workers:
         return float(min(1.0 / max(cpu + blocked + consumer.service_s, 1e-9), shared))
-    now = replace(_sharing(trace, workers), **NO_PROCESSES) if threads else _sharing(trace, workers)
+    now = _sharing(trace, workers)
+    if threads:
+        now = replace(now, send_s=0.0, receive_s=0.0, wait_s=0.0)  # threads hand nothing over
     slow = now.slowdown / _sharing(trace, trace.settings["num_workers"]).slowdown
     send = now.send_s * _change(trace, stages, "cpu_s", SEND)
     receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)
@@ -246,7 +243,10 @@ def _numbers_of_workers(trace: Trace) -> list[int]:
     needed = trace.stages[0].worker_bytes + PREFETCH[-1] * trace.batch_bytes
     most = max(MOST_PROCESSES, 4 * trace.resources.cores)
     most = min(most, trace.resources.memory_bytes / max(needed, 1.0))
-    if trace.epoch_batches is not None:  # workers that load a batch or two cost more than they gain
-        most = min(most, trace.epoch_batches // FEWEST_BATCHES)
-    counts = range(1, max(1, int(most)) + 1)
+    counts = range(1, int(min(most, busy_workers(trace))) + 1)
     return [count for count in counts if count % (1 << max(0, count.bit_length() - 4)) == 0]
+
+
+def busy_workers(trace: Trace) -> float:
+    """As many as an epoch has batches for: those that load a batch or two cost more than they gain."""
+    return (trace.epoch_batches or math.inf) / FEWEST_BATCHES

@@ -56,8 +56,12 @@ def create_app(
     """
     if token is not None:
         check_token(token)
-    how: dict[str, Any] = {"prepare": pages.prepare, "patience_s": patience_s}
-    console = Console(Snapshots(store, assumptions or Assumptions(), **how), watcher)
+    console = Console(
+        Snapshots(
+            store, assumptions or Assumptions(), prepare=pages.prepare, patience_s=patience_s
+        ),
+        watcher,
+    )
     no_docs: dict[str, Any] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
     app = FastAPI(title="holdfast", lifespan=console.lifespan, redirect_slashes=False, **no_docs)
     app.add_middleware(Access, token=token, refuse=message)
@@ -156,16 +160,25 @@ def _add_errors(app: FastAPI) -> None:
         if isinstance(error, pages.Unknown):
             return message(404, error.what, error.remedy, links=error.links)
         if isinstance(error, StoreError):
-            remedy = "Fix the store; this page then shows it without a restart of the console."
             again = {"/": "Try again"}
-            return message(503, "The store cannot be read", remedy, found=str(error), links=again)
+            return message(
+                503,
+                "The store cannot be read",
+                "Fix the store; this page then shows it without a restart of the console.",
+                found=str(error),
+                links=again,
+            )
         if isinstance(error, HoldfastError):
             return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
         if isinstance(error, HTTPException):
             what = "Page not found" if error.status_code == 404 else str(error.detail)
             return message(error.status_code, what, "", links=_HOME)
-        remedy = "It is in the output of `holdfast fleet serve`; the other pages still work."
-        return message(500, "The console made a mistake", remedy, links=_HOME)
+        return message(
+            500,
+            "The console made a mistake",
+            "It is in the output of `holdfast fleet serve`; the other pages still work.",
+            links=_HOME,
+        )
 
     for kind in (pages.Unknown, HoldfastError, HTTPException, Exception):
         app.add_exception_handler(kind, trouble)
@@ -178,8 +191,7 @@ def message(
     status: int, title: str, remedy: str, *, found: str = "", links: dict[str, str] | None = None
 ) -> Response:
     """A page that says what is wrong and what to do."""
-    context: dict[str, Any] = {"title": title, "remedy": remedy, "found": found}
-    context["links"] = links or {}
+    context = {"title": title, "remedy": remedy, "found": found, "links": links or {}}
     if status in (401, 421):
         context["navigation"] = {}
     return HTMLResponse(views.html("message.html.j2", context), status)

@@ -41,7 +41,8 @@ def node(analysis: Analysis, node: str) -> Page | None:
     mine = f"WHERE node = {literal(node)}"
     inventory = log.rows(f"SELECT * FROM {log.table('nodes')} {mine}")
     ran = bool(analysis.status.attempts) and analysis.outages is None
-    checks, down = _check_section(log, mine), _outage_section(log, mine)
+    checks = _check_section(log, mine)
+    down = _outage_section(log, mine)
     if not inventory and not len(checks.tables[0].data) and not len(down.tables[0].data):
         return None
     rows = analysis.lemons.nodes.to_pylist() if ran else []
@@ -72,26 +73,34 @@ def _known(facts: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Section:
-    found, node = analysis.lemons, row["node"]
+    found = analysis.lemons
+    node = row["node"]
     detector = found.detector
     rate = brief_interval(row["shrunk_rate_low"], row["shrunk_rate_high"])
-    sentence = (
+    signals = [
+        {"signal": COLUMNS[name]["label"], "value": row[name], "threshold": limit}
+        | {"over": "yes" if limit is not None and row[name] > limit else ""}
+        for name, limit in ((name, detector.thresholds_.get(name)) for name in SIGNALS)
+    ]
+    tables = [
+        table(
+            signals,
+            "signal value threshold over",
+            "One row per signal; a threshold is a quantile of the fleet.",
+        )
+    ]
+    return Section(
+        "score",
+        "Is it a lemon?",
         f"{node} {'is' if node in found.lemons else 'is not'} a lemon at a false discovery rate of "
         f"{100 * detector.alpha:g} % ({probability('q', row['q_value'])}): {brief(row['failures'])} "
         f"failures to blame on it, {brief(row['expected_failures'])} expected of its "
         f"{brief(row['node_days'])} node-days in use. "
         f"Its shrunk rate of {brief(row['shrunk_rate'])} {rate} {RATE_UNIT} is rank {rank:,} of "
         f"{found.nodes.num_rows:,}. It {'meets' if node in detector.rule_lemons_ else 'does not meet'} "
-        "the rule on seven signals."
+        "the rule on seven signals.",
+        tables=tables,
     )
-    signals = [
-        {"signal": COLUMNS[name]["label"], "value": row[name], "threshold": limit}
-        | {"over": "yes" if limit is not None and row[name] > limit else ""}
-        for name, limit in ((name, detector.thresholds_.get(name)) for name in SIGNALS)
-    ]
-    caption = "One row per signal; a threshold is a quantile of the fleet."
-    tables = [table(signals, "signal value threshold over", caption)]
-    return Section("score", "Is it a lemon?", sentence, tables=tables)
 
 
 def _failure_section(log: FleetLog, node: str) -> Section:
@@ -104,14 +113,23 @@ def _failure_section(log: FleetLog, node: str) -> Section:
         JOIN {infrastructure_failures(log)} AS failed ON blamed.key = failed.key
         WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key"""
     )
-    count, blame = len(data), sum(data["blame"].to_pylist())
+    count = len(data)
+    blame = sum(data["blame"].to_pylist())
     sentence = f"{counted(count, 'failed attempt')}, blame {brief(blame)} in all."
     caption = _latest("One row per failed attempt", count)
     caption += " Attempts that one event of the node ended are one failure of its score."
-    shown = "stop_s job_id attempt state label blame evidence"
-    latest = table(data.slice(0, MOST_EVENTS), shown, caption, "No attempt failed on it.")
-    question = "Which failures are blamed on it?"
-    return Section("failures", question, sentence if count else "None.", tables=[latest])
+    latest = table(
+        data.slice(0, MOST_EVENTS),
+        "stop_s job_id attempt state label blame evidence",
+        caption,
+        "No attempt failed on it.",
+    )
+    return Section(
+        "failures",
+        "Which failures are blamed on it?",
+        sentence if count else "None.",
+        tables=[latest],
+    )
 
 
 def _check_section(log: FleetLog, mine: str) -> Section:
@@ -122,16 +140,28 @@ def _check_section(log: FleetLog, mine: str) -> Section:
         'GROUP BY "check" ORDER BY n DESC, "check"'
     )
     counts = summary["n"].to_pylist()
-    caption, empty = "One row per check, most events first.", "No event of a health check on it."
-    tables = [table(summary, "check n severity symptom first_s last_s", caption, empty)]
+    caption = "One row per check, most events first."
+    tables = [
+        table(
+            summary,
+            "check n severity symptom first_s last_s",
+            caption,
+            "No event of a health check on it.",
+        )
+    ]
     sentence = "None."
     if counts:
         sentence = (
             f"{counted(sum(counts), 'event')}; most often {summary['check'][0]} ({counts[0]:,})."
         )
-        recent = f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}'
         caption = _latest("One row per event", sum(counts))
-        tables.append(table(log.arrow(recent), EVENT, caption))
+        tables.append(
+            table(
+                log.arrow(f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}'),
+                EVENT,
+                caption,
+            )
+        )
     return Section("checks", "What did its health checks see?", sentence, tables=tables)
 
 
@@ -143,8 +173,10 @@ def _outage_section(log: FleetLog, mine: str) -> Section:
     )
     state = "it is out now" if data["end_s"].null_count else "all are over"
     sentence = f"{counted(len(data), 'outage')}; {state}." if len(data) else "None."
-    caption, empty = _latest("One row per outage", len(data)), "It was never out of service."
-    tables = [table(data, "start_s end_s hours state reason", caption, empty)]
+    caption = _latest("One row per outage", len(data))
+    tables = [
+        table(data, "start_s end_s hours state reason", caption, "It was never out of service.")
+    ]
     return Section("outages", "When was it out of service?", sentence, tables=tables)
 
 
@@ -163,7 +195,8 @@ def find_jobs(analysis: Analysis, words: str) -> Section:
         analysis: of the log.
         words: a job id, the beginning of an array's, a user, a node, or a part of a job's name.
     """
-    log, words = analysis.log, words.strip()[:LONGEST_SEARCH]
+    log = analysis.log
+    words = words.strip()[:LONGEST_SEARCH]
     failures, preempted = losses(log)
     where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
     data = log.arrow(
@@ -187,17 +220,25 @@ def find_jobs(analysis: Analysis, words: str) -> Section:
     what = f"match “{words}”" if words else "were ended by the infrastructure"
     shown = f"; the first {MOST_JOBS:,} are below" if total > MOST_JOBS else ""
     unit = analysis.goodput.unit.replace("hours", "h")
-    columns = "job_id name user gpus attempts failures lost state last_s"
-    caption = "One row per job, the largest loss first. Lost: as a failure and as a victim."
-    here: dict[str, Any] = {"lost": {"unit": unit}, "state": "Last state", "last_s": "Last seen"}
-    tables = [table(data, columns, caption, "No job.", **here)]
+    tables = [
+        table(
+            data,
+            "job_id name user gpus attempts failures lost state last_s",
+            "One row per job, the largest loss first. Lost: as a failure and as a victim.",
+            "No job.",
+            lost={"unit": unit},
+            state="Last state",
+            last_s="Last seen",
+        )
+    ]
     question = "Jobs found" if words else "Jobs that lost most"
     return Section("found", question, f"{counted(total, 'job')} {what}{shown}.", tables=tables)
 
 
 def _matches(words: str) -> str:
     """SQL: whether an attempt is of a job that the words mean."""
-    word, lower = literal(words), literal(words.lower())
+    word = literal(words)
+    lower = literal(words.lower())
     return f"""job_id = {word} OR ends_with(job_id, ':' || {word}) -- with its cluster
         OR starts_with(job_id, {word} || '_') OR starts_with(job_id, {word} || '+')
         OR "user" = {word} OR list_contains(nodes, {word}) OR contains(lower(name), {lower})"""
@@ -230,7 +271,8 @@ def job(analysis: Analysis, job_id: str) -> Page | None:
 
 def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     """What the checks of its nodes saw while it ran, XIDs among them."""
-    log, assumed = analysis.log, analysis.log.assumptions
+    log = analysis.log
+    assumed = analysis.log.assumptions
     seen = f"""SELECT DISTINCT time_s, health.node, "check", severity, xid, message
         FROM {classified_health(log)} AS health
         JOIN (
@@ -242,9 +284,19 @@ def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     held = f"job_id = {literal(job_id)} AND array_length(nodes) > 0"
     if not counts["n"] and not log.value(f"SELECT count(*) FROM {log.executions} WHERE {held}"):
         return []
-    events = f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}'
     more = f"; the first {MOST_EVENTS:,} of {counts['n']:,}" if counts["n"] > MOST_EVENTS else ""
-    caption = f"One row per event on a node that the job held, in order of time{more}."
-    sentence = f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs."
-    tables = [table(log.arrow(events), f"node {EVENT}", caption)]
-    return [Section("signs", "What did the checks of its nodes see?", sentence, tables=tables)]
+    tables = [
+        table(
+            log.arrow(f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}'),
+            f"node {EVENT}",
+            f"One row per event on a node that the job held, in order of time{more}.",
+        )
+    ]
+    return [
+        Section(
+            "signs",
+            "What did the checks of its nodes see?",
+            f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs.",
+            tables=tables,
+        )
+    ]

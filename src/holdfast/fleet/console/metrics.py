@@ -55,12 +55,15 @@ def measure(analysis: Analysis) -> dict[str, Values]:
     Raises:
         StoreError: if a file of the store is missing.
     """
-    log, facts = analysis.log, analysis.log.store.facts
+    log = analysis.log
+    facts = analysis.log.store.facts
     counts = facts.get("counts", {})
-    known, introduced = _causes(analysis), analysis.introduced
+    known = _causes(analysis)
+    introduced = analysis.introduced
     since = log.end_s - RECENT_S
     recent = {labels: sum(s >= since for s in ends) for labels, ends in known.items()}
-    failures, none = sum(map(len, known.values())), (UNATTRIBUTED, UNKNOWN_DOMAIN)
+    failures = sum(map(len, known.values()))
+    none = (UNATTRIBUTED, UNKNOWN_DOMAIN)
     return {
         "build_info": {(__version__,): 1},
         "node_failures": {labels: len(moments) for labels, moments in known.items()},
@@ -96,10 +99,12 @@ def _causes(analysis: Analysis) -> dict[Labels, list[float]]:
 
 def _rates(analysis: Analysis) -> dict[str, Values]:
     """The failure rate, and the MTTF at the job sizes that ran on whole nodes."""
-    fitted, every = analysis.mttf, analysis.mttf_all
+    fitted = analysis.mttf
+    every = analysis.mttf_all
     if fitted is None or fitted.blind:
         return {}
-    model, per_node = fitted.model, fitted.gpus_per_node
+    model = fitted.model
+    per_node = fitted.gpus_per_node
     rates = (model.rate_per_1000_node_days_ if model.failures_ else 0.0, *model.ci95_)
     values = _estimates("failure_rate_per_node_day", {(): tuple(each / 1000 for each in rates)})
     if every is not None:
@@ -179,10 +184,13 @@ def exposition(values: Mapping[str, Values], status: WatchStatus | None = None) 
     except ImportError as error:
         raise MissingExtraError("prometheus-client", "console") from error
     if status is not None:
-        polled: Values = {} if status.last_poll_s is None else {(): status.last_poll_s}
-        watched: dict[str, Values] = {"watch_last_poll_timestamp_seconds": polled}
-        watched |= {"watch_rows": {(): status.rows}, "watch_problems": {(): len(status.problems)}}
-        values = {**values, **watched}
+        polled = status.last_poll_s
+        values = {
+            **values,
+            "watch_last_poll_timestamp_seconds": {} if polled is None else {(): polled},
+            "watch_rows": {(): status.rows},
+            "watch_problems": {(): len(status.problems)},
+        }
     families = list(_families(values, status is not None))
     registry: Any = SimpleNamespace(collect=lambda: families)  # all that is asked of one
     return bytes(generate_latest(registry))

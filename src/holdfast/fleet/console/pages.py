@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -50,7 +49,7 @@ def report(snapshot: Snapshot) -> Page:
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
     """A page of the console; with `sections`, those that are laid out already."""
     page = report(snapshot)
-    laid: Sequence[dict[str, Any]] = context.get("sections", ())
+    laid = context.get("sections", ())
     common = {
         "fleet": page.title.removeprefix("Fleet report: "),
         "extent": dict(page.inputs)["Window"],
@@ -85,8 +84,15 @@ def _laid(section: Section) -> dict[str, Any]:
 def of_report(snapshot: Snapshot, here: str) -> View:
     """A page of sections of the report: the morning summary, the failure rate or the ETTR."""
     template, empty, on_news = OF_REPORT[here]
-    about = {"page": report(snapshot), "empty": empty, "on_news": on_news}
-    return _page(snapshot, here, template, sections=_sections(snapshot, here), **about)
+    return _page(
+        snapshot,
+        here,
+        template,
+        sections=_sections(snapshot, here),
+        page=report(snapshot),
+        empty=empty,
+        on_news=on_news,
+    )
 
 
 def nodes(snapshot: Snapshot) -> View:

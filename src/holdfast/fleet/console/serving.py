@@ -76,8 +76,14 @@ def serve(
     with _bound(host, port) as listener:
         if watcher is not None and not (folder / MANIFEST).exists():
             watcher.look()  # a page needs a store
-        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
-        config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=GRACE_S, **quiet)  # type: ignore[arg-type]
+        config = uvicorn.Config(
+            app,
+            lifespan="on",
+            timeout_graceful_shutdown=GRACE_S,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+        )  # type: ignore[arg-type]
         on_start(_address(host, listener))
         try:
             uvicorn.Server(config).run(sockets=[listener])
@@ -89,21 +95,28 @@ def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_
     from holdfast.fleet.console.access import is_loopback
 
     if token is None and not is_loopback(f"[{host}]" if ":" in host else host):
-        problem, code = "whoever can reach this address could read the whole log", "token-needed"
-        found = f"--host {host} without a token"
-        expected = "a token, or an address of the loopback such as 127.0.0.1"
-        remedy = "set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`"
-        raise InputError(problem, code=code, found=found, expected=expected, remedy=remedy)
+        raise InputError(
+            "whoever can reach this address could read the whole log",
+            code="token-needed",
+            found=f"--host {host} without a token",
+            expected="a token, or an address of the loopback such as 127.0.0.1",
+            remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
+        )
     if not 0 <= port <= 65_535:
-        expected = "0 to 65535"
-        raise InputError("invalid port", code="unknown-name", found=str(port), expected=expected)
+        raise InputError(
+            "invalid port", code="unknown-name", found=str(port), expected="0 to 65535"
+        )
     if not poll_s > 0:
-        problem = "the time between two looks is not above zero"
-        raise InputError(problem, code="invalid-value", found=f"{poll_s:g} s")
+        raise InputError(
+            "the time between two looks is not above zero",
+            code="invalid-value",
+            found=f"{poll_s:g} s",
+        )
     for path in paths:
         if not path.exists() and not path.parent.is_dir():
-            remedy = "correct --watch"
-            raise InputError("folder not found", code="not-found", path=path, remedy=remedy)
+            raise InputError(
+                "folder not found", code="not-found", path=path, remedy="correct --watch"
+            )
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -118,17 +131,19 @@ def _bound(host: str, port: int) -> socket.socket:
         )[0]
         return socket.create_server(address[:2], family=family)
     except socket.gaierror as error:
-        remedy = "correct --host"
         raise InputError(
-            "host not found", code="unknown-name", found=host, remedy=remedy
+            "host not found", code="unknown-name", found=host, remedy="correct --host"
         ) from error
     except OSError as error:
         remedy = "choose another --host or --port"
         if error.errno == errno.EADDRINUSE:
             remedy = "another console runs there: open it, or choose another --port"
-        problem = "the address cannot be bound"
-        found = f"{host}, port {port}: {error.strerror or error}"
-        raise InputError(problem, code="address-in-use", found=found, remedy=remedy) from error
+        raise InputError(
+            "the address cannot be bound",
+            code="address-in-use",
+            found=f"{host}, port {port}: {error.strerror or error}",
+            remedy=remedy,
+        ) from error
 
 
 def _address(host: str, listener: socket.socket) -> str:

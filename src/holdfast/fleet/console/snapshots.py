@@ -127,7 +127,8 @@ class Snapshots:
         """
         generation = self.generation
         with self._lock:
-            shown, coming = self._shown, self._coming
+            shown = self._shown
+            coming = self._coming
             if shown is not None and shown.generation == generation:
                 return shown
             failed = coming is not None and coming.done() and coming.exception() is not None

@@ -56,6 +56,7 @@ class ReadOptions:
     cluster: str = ""  # Cluster name for formats that do not carry one
     # TOML map from the columns of a CSV or Parquet file to the schema
     column_map: Path | None = None
+    last_job_s: float = 0  # The last time of an attempt that is known; 0: none is
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def faults(table: pa.Table) -> pa.Array:
     """
     # As doubles no sum overflows; whole numbers of a log that can be are exact. Null is not a number,
     # and of what is not a number no comparison is true.
-    rows: dict[str, FloatArray] = {}
+    rows = {}
     for name in [name for name in table.column_names if name in _CHECKED]:
         column = flat(table[name])
         if pa.types.is_list(column.type):
@@ -160,7 +161,8 @@ def _impossible(
         # The end of an outage may be planned; that of an attempt is seen.
         if name in _PAST or (name == "end_s" and "submit_s" in rows):
             yield of[name] > now, f"{name} lies in the future"
-    spent_s, nodes = of["end_s"] - of["start_s"], of["node_count"]
+    spent_s = of["end_s"] - of["start_s"]
+    nodes = of["node_count"]
     yield spent_s < 0, "it ends before it starts"
     yield of["start_s"] + CLOCK_SLACK_S < of["submit_s"], "it starts before it was submitted"
     for name in [name for name in _COUNTS if name in rows]:
@@ -206,7 +208,8 @@ def clean(
         line = lines.get(name, pa.nulls(len(reasons), pa.int64()))
         rows = tables[name].filter(bad).to_pylist()
         raw = [{k: v for k, v in row.items() if v not in (None, "", [])} for row in rows]
-        rejects, texts = Rejects(str(source)), pa.array(map(json.dumps, raw), pa.string())
+        rejects = Rejects(str(source))
+        texts = pa.array(map(json.dumps, raw), pa.string())
         rejects.add_all(reasons.filter(bad), flat(line).filter(bad), texts)
         before = kept.get("rejects", REJECTS.empty_table())
         kept["rejects"] = pa.concat_tables([before, rejects.table()]).sort_by("line")

@@ -82,7 +82,7 @@ def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """A table in `schema` from rows of plain values; columns that no row has are null or empty."""
     there = [field for field in schema if any(field.name in row for row in rows)]
-    columns: dict[str, Column] = {
+    columns = {
         field.name: values_of([row.get(field.name) for row in rows], field.type) for field in there
     }
     return table_of(schema, columns, len(rows))

@@ -85,8 +85,8 @@ def read_delimited(
             record has too many goes back there.
     """
     width = len(header.names)
-    rows: list[list[str]] = []
-    lines: list[int] = []
+    rows = []
+    lines = []
     for line, last, fields in _records(path, header.delimiter, quoted=quoted):
         surplus = len(fields) - width
         if surplus > 0 and free_text in header.names:
@@ -101,7 +101,8 @@ def read_delimited(
         lines.append(line)
         if len(rows) == _RECORDS_AT_ONCE:
             yield _table(rows, lines, header)
-            rows, lines = [], []
+            rows = []
+            lines = []
     yield _table(rows, lines, header)
 
 

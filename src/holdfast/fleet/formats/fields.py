@@ -89,16 +89,14 @@ def parse_time(values: Column, zone: ZoneInfo, *, ambiguous: str = "earliest") -
     array = flat(values)
     if pa.types.is_timestamp(array.type):
         seconds = _in_zone(array, zone, ambiguous)
-        return pc.if_else(
-            pc.less(seconds, _FIRST_REAL_TIME_S), pa.scalar(None, pa.int64()), seconds
-        )
+        return pc.if_else(pc.less(seconds, _FIRST_REAL_TIME_S), None, seconds)
     return pc.floor(parse_instant(values, zone, ambiguous=ambiguous)).cast(pa.int64())
 
 
 def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
     if len(array) == 0:
         return pa.array([], pa.int64())
-    array = pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array.cast(pa.string()))
+    array = pc.if_else(is_blank(array), None, array.cast(pa.string()))
     result = _at_once(array, zone, ambiguous)
     if result is None:
         array = pc.replace_substring_regex(array, r"(:\d\d\.\d{6})\d+", r"\1")  # nanoseconds
@@ -108,7 +106,7 @@ def _microseconds(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
         epoch = pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
         result = pc.coalesce(_in_zone(local, zone, ambiguous), zoned, epoch)
     early = pc.less(result, _FIRST_REAL_TIME_S * 1_000_000)
-    return pc.if_else(early, pa.scalar(None, pa.int64()), result)
+    return pc.if_else(early, None, result)
 
 
 def _at_once(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None:
@@ -124,7 +122,7 @@ def _at_once(array: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array | None
 
 
 def _only(array: pa.Array, pattern: str) -> pa.Array:
-    return pc.if_else(pc.match_substring_regex(array, pattern), array, pa.scalar(None, pa.string()))
+    return pc.if_else(pc.match_substring_regex(array, pattern), array, None)
 
 
 def _in_zone(stamps: pa.Array, zone: ZoneInfo, ambiguous: str) -> pa.Array:
@@ -175,7 +173,7 @@ def parse_integer(values: Column) -> pa.Array:
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64())
     try:
-        return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array).cast(pa.int64())
+        return pc.if_else(pc.equal(array, ""), None, array).cast(pa.int64())
     except pa.ArrowInvalid:
         return _only(pc.ascii_trim_whitespace(array), r"^-?\d{1,18}$").cast(pa.int64())
 
@@ -239,7 +237,7 @@ def gpus_of(text: str) -> int | None:
     """
     if text in BLANKS:
         return None
-    total: int | None = None
+    total = None
     typed = 0
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES_GPU.match(item.strip())
@@ -247,7 +245,8 @@ def gpus_of(text: str) -> int | None:
             if _OF_GPUS.match(item.strip()):
                 return -1
             continue
-        kind, count = match["type"], match["count"]
+        kind = match["type"]
+        count = match["count"]
         if kind is not None and count is None and kind.isdecimal():
             kind, count = None, kind
         amount = int(count) if count else 1
@@ -321,7 +320,7 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
         seconds = pc.coalesce(seconds, _scaled(fine))
     real = pc.greater_equal(seconds, 31_536_000.0)  # 1969 and 1970 are clocks that were never set
     bounded = pc.min_element_wise(seconds, 1e12)  # fits whole seconds; `clean` rejects it
-    return pc.if_else(real, bounded, pa.scalar(None, pa.float64()))
+    return pc.if_else(real, bounded, None)
 
 
 def _scaled(numbers: pa.Array) -> pa.Array:
@@ -345,7 +344,7 @@ def xids(given: Column, *said: pa.Array) -> pa.Array:
         array = array.cast(pa.int64(), safe=False)
     strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
     number = pc.match_substring_regex(strings, r"^\d{1,4}$")
-    found = pc.if_else(number, strings, pa.scalar(None, pa.string())).cast(pa.int32())
+    found = pc.if_else(number, strings, None).cast(pa.int32())
     for source in map(coded, said):
         words = source.dictionary
         if pc.any(pc.match_substring(words, "xid", ignore_case=True)).as_py():

@@ -79,7 +79,8 @@ def hosts_of(text: str) -> list[str] | None:
         return None
     # A comma outside of brackets ends a group, a range multiplies the names of its own.
     *hosts, name = first.split(",")
-    group, left = [name], _MAX_CHARACTERS
+    group = [name]
+    left = _MAX_CHARACTERS
     for ranges, _, outside in pieces:
         suffix, *names = outside.split(",")
         left -= len(group) * _size(ranges) * len(group[0] + suffix + "0001")
@@ -121,7 +122,7 @@ def excluded_hosts(values: Column) -> pa.Array:
 
 
 def _excluded(line: str) -> list[str]:
-    found: set[str] = set()
+    found = set()
     words = iter(line.split())
     for word in words:
         option, _, text = word.partition("=")

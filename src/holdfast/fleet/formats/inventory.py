@@ -18,7 +18,6 @@ from holdfast.fleet.formats.source import Rejects, read_text
 from holdfast.fleet.schema import NODES
 
 _Node = dict[str, Any]
-_FIELDS = ("node", "gpus", "cpus", "state", "reason")
 
 
 def _batch(nodes: Iterable[_Node], rejects: Rejects) -> Batch:
@@ -70,10 +69,13 @@ def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
             continue
         reason = _REASON.search(block)
         for host in hosts:
-            state, cpus = pairs["State"], _number(pairs.get("CPUTot"))
-            why = _known(_SET_BY.sub("", reason[1])) if reason else None
-            values = (host, _scontrol_gpus(pairs), cpus, state, why)
-            yield dict(zip(_FIELDS, values, strict=True))
+            yield {
+                "node": host,
+                "gpus": _scontrol_gpus(pairs),
+                "cpus": _number(pairs.get("CPUTot")),
+                "state": pairs["State"],
+                "reason": _known(_SET_BY.sub("", reason[1])) if reason else None,
+            }
 
 
 def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
@@ -122,11 +124,13 @@ def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
             rejects.add(number, "no node list that can be read", line)
             continue
         for host in hosts:
-            gpus = (gpus_of(row["GRES"]) or 0) if "GRES" in row else None
-            cpus = _number(row.get("CPUS") or row.get("CPUS(A/I/O/T)", "").rpartition("/")[2])
-            state, why = row.get("STATECOMPLETE") or row.get("STATE"), row.get("REASON")
-            values = (host, gpus, cpus, _known(state), _known(why))
-            yield dict(zip(_FIELDS, values, strict=True))
+            yield {
+                "node": host,
+                "gpus": (gpus_of(row["GRES"]) or 0) if "GRES" in row else None,
+                "cpus": _number(row.get("CPUS") or row.get("CPUS(A/I/O/T)", "").rpartition("/")[2]),
+                "state": _known(row.get("STATECOMPLETE") or row.get("STATE")),
+                "reason": _known(row.get("REASON")),
+            }
 
 
 def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] | None:

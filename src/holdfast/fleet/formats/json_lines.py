@@ -66,7 +66,7 @@ def json_objects(
 
 def first_objects(head: bytes) -> list[dict[str, object]]:
     """The JSON objects on the first lines, as far as they are complete; [] if a line is none."""
-    found: list[dict[str, object]] = []
+    found = []
     lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
     for line in lines[:_LOOK]:
         try:

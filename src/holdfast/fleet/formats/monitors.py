@@ -173,7 +173,8 @@ class _Cluster:
 
     def add(self, item: Object) -> str | None:
         """Take one object in; the reason if it cannot be used."""
-        kind, meta = item.get("kind"), item.get("metadata")
+        kind = item.get("kind")
+        meta = item.get("metadata")
         if not isinstance(meta, dict) or "name" not in meta:
             return "no Kubernetes object (metadata.name)"
         if kind == "Event":
@@ -183,7 +184,8 @@ class _Cluster:
         return "neither a node nor an event"
 
     def _add_node(self, node: Object) -> str | None:
-        name, status = node["metadata"]["name"], node.get("status") or {}
+        name = node["metadata"]["name"]
+        status = node.get("status") or {}
         capacity = status.get("capacity") or {}
         self.nodes[name] = {
             "node": name,
@@ -192,7 +194,8 @@ class _Cluster:
             "inferred": False,
         }
         for condition in status.get("conditions") or ():
-            kind, value = condition["type"], condition["status"]
+            kind = condition["type"]
+            value = condition["status"]
             good = "True" if kind.endswith(("Ready", "Healthy")) else "False"
             # A node that went silent has all its conditions unknown: that is one failure.
             if value == good or (value == "Unknown" and kind != "Ready"):
@@ -200,13 +203,18 @@ class _Cluster:
             time = _seconds(condition.get("lastTransitionTime"))
             if time is None:
                 return f"a condition {kind} without a time"
-            message = f"{condition.get('reason') or ''}: {condition.get('message') or ''}"
-            self._add_health(time, name, "NodeNotReady" if kind == "Ready" else kind, message)
+            self._add_health(
+                time,
+                name,
+                "NodeNotReady" if kind == "Ready" else kind,
+                f"{condition.get('reason') or ''}: {condition.get('message') or ''}",
+            )
         return None
 
     def _add_event(self, event: Object) -> str | None:
         about = event.get("involvedObject") or event.get("regarding") or {}
-        kind, reason = str(event.get("type")), str(event.get("reason", ""))
+        kind = str(event.get("type"))
+        reason = str(event.get("reason", ""))
         if about.get("kind") != "Node" or (kind == "Normal" and reason != "NodeNotReady"):
             return None
         times = (event.get(key) for key in ("lastTimestamp", "eventTime", "firstTimestamp"))

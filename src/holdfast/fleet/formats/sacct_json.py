@@ -84,8 +84,8 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
 def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Batch:
     """The jobs as the rows that `sacct --parsable2` prints, steps below their job."""
-    rows: list[Row] = []
-    lines: list[int] = []
+    rows = []
+    lines = []
     rejects = Rejects(source)
     for place, job in enumerate(jobs, done + 1):
         reason = _unusable(job)
@@ -154,7 +154,8 @@ def _exit(code: Any) -> str | None:
 
 def _job_id(job: Row) -> str:
     """As `sacct` prints it: ``123``, ``123_4``, ``123_[4-9%2]``, ``123+1``."""
-    array, het = job.get("array") or {}, job.get("het") or {}
+    array = job.get("array") or {}
+    het = job.get("het") or {}
     base = array.get("job_id") or 0
     if base:
         task = _number(array.get("task_id"))
@@ -177,7 +178,7 @@ def _dig(value: Any, *keys: str) -> Any:
 
 def _tres(job: Row, key: str) -> dict[str, int]:
     """Counts by TRES name, for example ``{"cpu": 64, "gres/gpu:h100": 8}``."""
-    found: dict[str, int] = {}
+    found = {}
     for item in _dig(job, "tres", key) or []:
         count = _number(item.get("count"))
         if count is not None and count >= 0:
@@ -190,7 +191,8 @@ def _attempt(job: Row) -> Row:
     times, state, code = job["time"], _state(job), _exit(job.get("exit_code"))
     if code == "0:0" and state != "COMPLETED" and _dig(job, "exit_code", "return_code") == 0:
         code = None  # before 23.11: SUCCESS and 0 for whatever was no signal
-    allocated, requested = _tres(job, "allocated"), _tres(job, "requested")
+    allocated = _tres(job, "allocated")
+    requested = _tres(job, "requested")
     return {
         "JobID": _job_id(job),
         "JobIDRaw": min(job["job_id"], 2**63 - 1),
@@ -230,7 +232,8 @@ def _printed(tres: dict[str, int]) -> str:
 
 
 def _step(step: Row, job: Row) -> Row:
-    times, nodes = step.get("time") or {}, step.get("nodes")
+    times = step.get("time") or {}
+    nodes = step.get("nodes")
     return {
         "JobID": f"{_job_id(job)}.0",
         "JobIDRaw": job["job_id"],

@@ -142,8 +142,8 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
     """
     pieces = [line.split(layout.delimiter) for line in lines]
     alone = [layout.holds(each) or _is_damaged(each, layout) for each in pieces]
-    records: list[Record] = []
-    rejects: list[Reject] = []
+    records = []
+    rejects = []
     at = 0
     while at < len(lines):
         fields, following = _record_at(at, pieces, alone, layout)
@@ -161,7 +161,7 @@ def _record_at(
     """The fields of the record that begins on a line (None: none does), and the line after it."""
     breaks = (layout.free[-1] or _INFINITE) <= _LIKELY_BREAK
     joined = list(pieces[at])
-    found: list[str] | None = None
+    found = None
     following = at + 1
     for last in range(at, min(len(pieces), at + _MAX_LINES)):
         if last > at:
@@ -178,7 +178,8 @@ def _record_at(
         if surplus > _MAX_EXTRA:
             break
         if surplus >= 0 and (fields := _align(joined, layout)) is not None:
-            found, following = fields, last + 1
+            found = fields
+            following = last + 1
     return found, following
 
 
@@ -223,12 +224,13 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
         return pieces if layout.holds(pieces) else None
     breaks = [piece.count("\n") for piece in pieces]
     cost = [0.0] + [_INFINITE] * surplus
-    taken: list[list[int]] = []  # [column][surplus after it] -> surplus that the column took
+    taken = []  # [column][surplus after it] -> surplus that the column took
     for column, (test, text) in enumerate(zip(layout.tests, layout.free, strict=True)):
         took = [0] * (surplus + 1)
         after = [_INFINITE] * (surplus + 1)
         for used in range(surplus + 1):
-            piece, spent = pieces[column + used], cost[used]
+            piece = pieces[column + used]
+            spent = cost[used]
             if spent == _INFINITE:
                 continue
             if text is None:
@@ -247,7 +249,7 @@ def _align(pieces: list[str], layout: Layout) -> list[str] | None:
         taken.append(took)
     if cost[surplus] == _INFINITE:
         return None
-    fields: list[str] = []
+    fields = []
     used = surplus
     for column in range(len(layout.columns) - 1, -1, -1):
         more = taken[column][used]
@@ -330,9 +332,11 @@ def header_of(path: Path) -> Header:
     head = first_bytes(path)
     header = find_header(head)
     if header is None:
-        code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
+        code = "unknown-format"
+        problem = "no header of `sacct --parsable2` was found"
         if looks_headerless(head):
-            code, problem = "missing-header", "this looks like sacct without a header"
+            code = "missing-header"
+            problem = "this looks like sacct without a header"
         raise InputError(
             problem,
             code=code,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -153,8 +153,8 @@ def _rows(
     starts = np.append(0, ends[:-1] + 1)[: len(strange)]  # [line] -> its place in the data
     inside = _stretches(strange & (ends[: len(strange)] > starts))
     usable = ~inside[lines] & _true(pc.not_equal(table["JobID"], ""))  # without empty lines
-    repaired: list[Record] = []
-    rejects: list[tuple[int, str, str]] = []
+    repaired = []
+    rejects = []
     for low, high in _runs(inside):
         records, refused = repair(data[starts[low] : ends[high - 1]].decode().split("\n"), layout)
         repaired += [(low + line, fields) for line, fields in records]
@@ -170,7 +170,7 @@ def _parsed(
     data: bytes, layout: Layout, wanted: frozenset[str], kinds: Kinds
 ) -> tuple[pa.Table, list[int]]:
     """The lines of the header's width as columns, and the places of the others."""
-    others: list[int] = []
+    others = []
 
     def set_aside(row: csv.InvalidRow) -> str:
         others.append(row.number - 1)
@@ -254,7 +254,7 @@ def _merge(
         place = layout.columns.index(name)
         texts = pa.array([fields[place] for _, fields in repaired], pa.string())
         if not (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
-            texts = pc.if_else(is_blank(texts), pa.scalar(None, pa.string()), texts)
+            texts = pc.if_else(is_blank(texts), None, texts)
         columns.append(texts.cast(kind))
     added = pa.Table.from_arrays(columns, schema=table.schema)
     both = pa.concat_tables([table, added]).combine_chunks()
@@ -418,8 +418,9 @@ _CONVERTED: dict[str, tuple[str, Callable[[Column], pa.Array]]] = {
 
 def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     """What a row says that needs no other row, by the store's names."""
-    have, count = set(raw.column_names), len(raw)
-    columns: dict[str, Column] = {"cluster": pa.repeat(options.cluster, count)}
+    have = set(raw.column_names)
+    count = len(raw)
+    columns = {"cluster": pa.repeat(options.cluster, count)}
     columns |= {target: raw[source] for target, source in _TEXTS.items() if source in have}
     columns |= {
         target: convert(raw[source])
@@ -500,7 +501,7 @@ def _runtime(raw: pa.Table) -> pa.Array:
     if "Start" not in have:
         return runtime
     never = is_blank(raw["Start"])
-    return pc.if_else(never, pa.scalar(None, pa.int64()), runtime)
+    return pc.if_else(never, None, runtime)
 
 
 def _time_limit(raw: pa.Table) -> pa.Array:
@@ -527,7 +528,8 @@ def _early_steps(
     chosen = _true(before)
     if not chosen.any():
         return STEPS.empty_table()
-    at, above = pa.array(steps[chosen]), pa.array(parents[chosen])
+    at = pa.array(steps[chosen])
+    above = pa.array(parents[chosen])
     of_job = ("cluster", "job_id", "job_id_raw", "db_index", "submit_s")
     picked = {
         name: flat(columns[name]).take(above if name in of_job else at)
@@ -548,7 +550,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """
     header = header_of(path)
     kinds = dict(_KINDS)
-    waiting: deque[Future[Batch]] = deque()
+    waiting = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
             for block in _blocks(path, header):

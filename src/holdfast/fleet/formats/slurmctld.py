@@ -45,6 +45,7 @@ _VERSION = re.compile(rb"slurmctld version (\S+) started(?: on cluster (\S+))?")
 _STAMP = re.compile(rb"^\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.MULTILINE)
 _SPEECH = re.compile(
     rb"slurmctld|_slurm_rpc_|sched(?:/backfill)?: |reclaim resources|due to failure of node"
+    rb"|on failed node|missing from batch node"
 )
 
 
@@ -81,11 +82,13 @@ def _events(lines: pa.Array, numbers: pa.Array, options: ReadOptions, rejects: R
     for event, words, pattern in _EVENTS:
         mine = pc.and_(left, pc.match_substring(lines, words))
         left = pc.and_(left, pc.invert(mine))
-        chosen, places = lines.filter(mine), numbers.filter(mine)
+        chosen = lines.filter(mine)
+        places = numbers.filter(mine)
         parts = pc.extract_regex(chosen, _TIME + ".*" + pattern.format(_JOB.format("job")))
         target = pc.extract_regex(chosen, _FOR)
-        job, by = _group(parts, "job"), _group(target, "preemptor")
-        by = pc.if_else(pc.equal(by, "Invalid"), pa.scalar(None, pa.string()), by)
+        job = _group(parts, "job")
+        by = _group(target, "preemptor")
+        by = pc.if_else(pc.equal(by, "Invalid"), None, by)
         times = parse_instant(pc.struct_field(parts, "time"), options.timezone)
         reasons = pc.if_else(
             pc.or_(pc.is_null(times), pc.is_null(job)), f"not a whole line of {event}", None
@@ -109,7 +112,7 @@ def _events(lines: pa.Array, numbers: pa.Array, options: ReadOptions, rejects: R
 def _group(parts: pa.Array, name: str) -> pa.Array:
     """A named group of a match; null where the line does not match or the group took no part."""
     values = pc.struct_field(parts, name)
-    return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+    return pc.if_else(pc.equal(values, ""), None, values)
 
 
 def _raw(job: pa.Array, in_brackets: pa.Array) -> pa.Array:

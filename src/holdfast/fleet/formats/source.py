@@ -39,8 +39,7 @@ class Records:
     def raw(self, chosen: pa.Array) -> list[str]:
         """The text of the chosen records."""
         if self.texts is not None:
-            texts: list[str] = self.texts().filter(chosen).to_pylist()
-            return texts
+            return self.texts().filter(chosen).to_pylist()
         columns = [column.filter(chosen).to_pylist() for column in self.columns.columns]
         return ["|".join(map(str, row)) for row in zip(*columns, strict=True)]
 
@@ -68,7 +67,7 @@ def valid_utf8(data: bytes) -> tuple[bytes, int]:
     """Text with U+FFFD where it is not UTF-8, and how often that is."""
     if data.isascii():
         return data, 0
-    pieces: list[bytes | memoryview] = []
+    pieces = []
     invalid = start = written = 0
     while start < len(data):  # most of a log is ASCII, which costs nothing
         end = data.find(b"\n", start + _PIECE_BYTES) + 1 or len(data)
@@ -97,8 +96,10 @@ def blocks(
         cut: where to cut what was read; 0: read on.
     """
     with open_source(path) as file:
-        line, position = 1 + read_exactly(file, offset, path).count(b"\n"), offset
-        data, last = b"", False
+        line = 1 + read_exactly(file, offset, path).count(b"\n")
+        position = offset
+        data = b""
+        last = False
         while not last:
             piece = read_exactly(file, size, path)
             last = len(piece) < size

@@ -81,7 +81,6 @@ _NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
 _OUTAGE_STATES = ("FAILURE", "DOWN", "DRAIN", "FAIL", "MAINT")
 _FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
 _TRUE = pa.array(["true", "1", "yes", "t", "y"])
-_NOTHING = pa.scalar(None, pa.string())
 _ORDERS = ("%d/%m", "%m/%d")
 _DATE = r"^\s*(?P<date>(?P<first>\d\d?)/(?P<second>\d\d?)/\d+)"
 
@@ -302,7 +301,8 @@ def _batches(
         table, reasons, ours_at_all = _convert(piece.columns, layout, options)
         bad = pc.is_valid(reasons)
         if pc.any(bad, min_count=0).as_py():
-            lines, why = piece.lines.filter(bad), reasons.filter(bad)
+            lines = piece.lines.filter(bad)
+            why = reasons.filter(bad)
             rejects.add_all(why, lines, pa.array(piece.raw(bad), pa.string()))
         good = pc.and_(pc.invert(bad), ours_at_all)
         yield Batch(
@@ -362,10 +362,11 @@ def _convert(
     piece: pa.Table, layout: Layout, options: ReadOptions
 ) -> tuple[pa.Table, pa.Array, pa.Array]:
     """The records in the store's columns, why each cannot be used (null: it can), which count."""
-    zone, there = _zone(layout, options), tuple(piece.column_names)
+    zone = _zone(layout, options)
+    there = tuple(piece.column_names)
     nothing = pa.nulls(len(piece), pa.string())
-    theirs: dict[str, pa.Array] = {}
-    ours: dict[str, pa.Array] = {}
+    theirs = {}
+    ours = {}
     schema = TABLES[layout.table]
     needed = _REQUIRED[layout.table] if layout.table == "health" else ()
     for field in dict.fromkeys([*layout.columns, *needed]):
@@ -401,7 +402,7 @@ def _convert(
     ours_at_all = pa.array([True] * len(piece), pa.bool_())
     if layout.skip_without is not None:
         ours_at_all = pc.not_equal(ours[layout.skip_without], "")
-        reasons = pc.if_else(ours_at_all, reasons, _NOTHING)
+        reasons = pc.if_else(ours_at_all, reasons, None)
     return table_of(schema, ours, len(piece)), reasons, ours_at_all
 
 
@@ -415,14 +416,14 @@ def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
         begin = origin if origin.tzinfo else origin.replace(tzinfo=zone)
         column = texts(column)
         numbers = pc.match_substring_regex(column, r"^-?\d{1,12}(\.\d+)?$")
-        seconds = pc.if_else(numbers, column, _NOTHING).cast(pa.float64())
+        seconds = pc.if_else(numbers, column, None).cast(pa.float64())
         return pc.add(seconds, begin.timestamp())
     if not pa.types.is_string(column.type):
         return event_times(column, zone)
     formats = layout.time.format
     found = pa.nulls(len(column), pa.float64())
     for form in (formats,) if isinstance(formats, str) else formats:
-        read = pc.if_else(pc.is_null(found), column, _NOTHING)
+        read = pc.if_else(pc.is_null(found), column, None)
         if form != "iso":
             read = pc.strptime(read, format=form, unit="us", error_is_null=True)
         found = pc.coalesce(found, event_times(read, zone))
@@ -445,7 +446,7 @@ def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.
     if pa.types.is_string(kind):
         array = pc.utf8_trim_whitespace(texts(array))
         if name == "cause":
-            return pc.if_else(is_blank(array), _NOTHING, array)
+            return pc.if_else(is_blank(array), None, array)
         if name != "state":
             return array
         if layout.any_state:
@@ -480,7 +481,7 @@ def _reasons(ours: Mapping[str, pa.Array], theirs: Mapping[str, Column], table: 
         if pa.types.is_string(ours[field].type):
             absent = is_blank(ours[field])
         reason = _REASONS.get(field, f"no {field} that can be read")
-        reasons = pc.coalesce(reasons, pc.if_else(absent, reason, _NOTHING))
+        reasons = pc.coalesce(reasons, pc.if_else(absent, reason, None))
     for field in [field for field in ("node", "check") if field in ours]:
         # A quote that was never closed swallows the lines after it.
         swallowed = pc.fill_null(pc.match_substring(ours[field], "\n"), False)
@@ -489,13 +490,13 @@ def _reasons(ours: Mapping[str, pa.Array], theirs: Mapping[str, Column], table: 
     if table == "node_outages" and "end_s" in ours:  # else the outage would not be over
         blank = is_blank(pc.utf8_trim_whitespace(texts(theirs["end_s"])))
         unread = pc.and_(pc.is_null(ours["end_s"]), pc.invert(blank))
-        reasons = pc.coalesce(reasons, pc.if_else(unread, _REASONS["end_s"], _NOTHING))
+        reasons = pc.coalesce(reasons, pc.if_else(unread, _REASONS["end_s"], None))
     if "state" in ours and "state" in theirs:
         unknown = pc.is_null(ours["state"])
         said = pc.binary_join_element_wise(
             "unknown state ", pc.fill_null(texts(theirs["state"]), "?"), ""
         )
-        reasons = pc.coalesce(reasons, pc.if_else(unknown, said, _NOTHING))
+        reasons = pc.coalesce(reasons, pc.if_else(unknown, said, None))
     return reasons
 
 
@@ -508,7 +509,7 @@ def _derive(ours: dict[str, pa.Array]) -> None:
     if "end_s" not in ours:  # an attempt that is over ended when it had run
         over = pc.invert(pc.is_in(ours["state"], value_set=_NOT_OVER))
         end = pc.add(ours["start_s"], ours["runtime_s"].cast(pa.int64()))
-        ours["end_s"] = pc.if_else(over, end, pa.scalar(None, pa.int64()))
+        ours["end_s"] = pc.if_else(over, end, None)
     if "node_count" not in ours and "nodes" in ours:
         ours["node_count"] = pc.list_value_length(ours["nodes"])
     if "job_id_raw" not in ours:
@@ -545,7 +546,8 @@ def shipped(name: str) -> Layout:
 
 def _shipped(name: str) -> Format:
     layout = shipped(name)
-    sniff, read = partial(_sniff_shipped, layout), partial(_read_shipped, layout)
+    sniff = partial(_sniff_shipped, layout)
+    read = partial(_read_shipped, layout)
     return Format(name, layout.describes, sniff, read)
 
 

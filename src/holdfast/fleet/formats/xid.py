@@ -2,15 +2,16 @@
 
 Out of `dmesg -T` (also `--time-format iso`), `journalctl -k` (short, short-iso, short-full) and
 syslog files; every other line is passed over. A line that names no host takes it from the file's name
-(``dmesg-node05.log``) or its folder; a time without a year gets the last year in which it does not lie
-after the file's modification time. Both are noted as inferred.
+(``dmesg-node05.log``) or its folder; a time without a year gets the last year in which it lies neither
+after the file's modification time (that of a copy is late) nor half a year after the last job. Both are
+noted as inferred.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,12 +48,15 @@ _UPTIME = re.compile(r"\[ *\d+\.\d+\] ")
 _LOCAL = "its times carry no zone"
 _HOST_GUESSED = "the node of its XIDs is taken from the file's name"
 _YEAR_GUESSED = (
-    "its times carry no year; taken as the last year that does not lie after the file's modification "
-    "time"
+    "its times carry no year; {} is the last that fits the jobs of the store and the file's time of "
+    "modification"
 )
+HALF_A_YEAR_S = 183 * 86_400
 
 
-def _event(line: str, path: Path, zone: tzinfo, guessed: set[str]) -> dict[str, object]:
+def _event(
+    line: str, path: Path, zone: tzinfo, latest: datetime, guessed: set[str]
+) -> dict[str, object]:
     """The event of one line with an XID; what had to be guessed goes to `guessed`.
 
     Raises:
@@ -65,7 +69,7 @@ def _event(line: str, path: Path, zone: tzinfo, guessed: set[str]) -> dict[str, 
     if prefix is None and _UPTIME.match(line):
         raise ValueError("time since boot only (print it with `dmesg -T`)")
     parts = prefix.groupdict() if prefix else {}
-    time_s = _time(parts, path, zone, guessed)
+    time_s = _time(parts, zone, latest, guessed)
     if time_s is None:
         raise ValueError("no time that can be read")
     host = parts["host"]
@@ -75,26 +79,28 @@ def _event(line: str, path: Path, zone: tzinfo, guessed: set[str]) -> dict[str, 
     if not host:
         raise ValueError("no host in the line or the file's name")
     xid = int(said["xid"])
-    names = ("time_s", "node", "check", "severity", "result", "message", "xid")
-    values = (time_s, host, f"xid {xid}", "", "fail", said["said"], xid)
-    return dict(zip(names, values, strict=True))
+    return {
+        "time_s": time_s,
+        "node": host,
+        "check": f"xid {xid}",
+        "severity": "",
+        "result": "fail",
+        "message": said["said"],
+        "xid": xid,
+    }
 
 
 def _time(
-    parts: dict[str, str | None], path: Path, zone: tzinfo, guessed: set[str]
+    parts: dict[str, str | None], zone: tzinfo, latest: datetime, guessed: set[str]
 ) -> float | None:
-    """Seconds since 1970; None if the parts are no time."""
-    latest = datetime.fromtimestamp(path.stat().st_mtime, UTC) + timedelta(days=1)
+    """Seconds since 1970; None if the parts are no time. Without a year it is at most `latest`."""
     if iso := parts.get("iso"):
         fine = re.sub(r"[.,](\d{1,6})\d*$", r".\1", iso)
         texts = [fine + (parts["zone"] or "").strip().replace("UTC", "Z")]
     elif (month := parts.get("month")) in _MONTHS:
         day = f"-{_MONTHS.index(month) + 1:02}-{int(parts['day'] or 0):02}T{parts['clock']}"
-        texts = [f"{year}{day}" for year in range(latest.year, latest.year - 9, -1)]  # 29 February
-        if year := parts.get("year"):
-            texts, latest = [year + day], datetime.max.replace(tzinfo=UTC)
-        else:
-            guessed.add(_YEAR_GUESSED)
+        every = range(latest.year, latest.year - 9, -1)  # 29 February
+        texts = [f"{year}{day}" for year in ([parts["year"]] if parts.get("year") else every)]
     else:
         return None
     for text in texts:
@@ -105,7 +111,10 @@ def _time(
         if stamp.tzinfo is None:
             guessed.add(_LOCAL)
             stamp = stamp.replace(tzinfo=zone)
-        if iso or stamp <= latest:
+        if len(texts) == 1:
+            return stamp.timestamp()
+        if stamp <= latest:
+            guessed.add(_YEAR_GUESSED.format(stamp.year))
             return stamp.timestamp()
     return None
 
@@ -141,19 +150,23 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    guessed: set[str] = set()
+    guessed = set()
+    last_s = path.stat().st_mtime + 86_400
+    if options.last_job_s:
+        last_s = min(last_s, options.last_job_s + HALF_A_YEAR_S)
+    latest = datetime.fromtimestamp(last_s, UTC)
     for block in blocks(path):
-        rows: list[dict[str, object]] = []
+        rows = []
         texts = block.lines()
         said = pc.match_substring(texts, "NVRM: Xid")
         numbers = pc.indices_nonzero(said).to_pylist()
         for number, text in zip(numbers, texts.filter(said).to_pylist(), strict=True):
             try:
-                rows.append(_event(text, path, options.timezone, guessed))
+                rows.append(_event(text, path, options.timezone, latest, guessed))
             except ValueError as error:
                 rejects.add(block.first_line + number, str(error), text)
         notes = [f"{path.name}: {what}" for what in sorted(guessed - {_LOCAL}, reverse=True)]
-        facts: dict[str, object] = {"local_times": int(_LOCAL in guessed)}
+        facts = {"local_times": int(_LOCAL in guessed)}
         facts |= {"inferred": notes} if notes else {}
         table = pa.Table.from_pylist(rows, schema=HEALTH)
         yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=facts)

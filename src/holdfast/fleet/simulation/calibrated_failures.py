@@ -22,7 +22,8 @@ SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
 # Repairs are of two kinds if a split of log durations explains this share of their variance and the
 # typical long one takes this many times the typical short one.
-CLEAR_SPLIT, APART = 0.8, 4.0
+CLEAR_SPLIT = 0.8
+APART = 4.0
 TAIL = 0.05
 
 
@@ -52,8 +53,7 @@ def failures(log: FleetLog, names: str, outages: OutageTimes, findings: Findings
     model = fitted.model
     rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
     interval = ends[0], ends[1]
-    key = "failures.rate_per_node_day"
-    rate = findings.found(key, rounded(rate), model.failures_, interval)
+    rate = findings.found("failures.rate_per_node_day", rounded(rate), model.failures_, interval)
     components = _components(log, outages, findings)
     nodes = set(hosts_of(names) or ()) if names else set()
     return Failures(rate, lemons=_lemons(analysis.lemons, nodes, findings), components=components)
@@ -70,11 +70,12 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
         f"FROM {attribution.infrastructure_failures(log)} GROUP BY label "
         f"ORDER BY label = '{attribution.UNATTRIBUTED}', label"
     )
-    signs, total = _signs(log), sum(row["failures"] for row in ended)
+    signs = _signs(log)
+    total = sum(row["failures"] for row in ended)
     told = [row for row in ended if row["label"] != attribution.UNATTRIBUTED]
     # Of all components together: single ones have few failures.
     seen, failed = (sum(row[name] for row in told) for name in ("failures", "failed"))
-    components: list[Component] = []
+    components = []
     for place, (label, count, _) in enumerate(row.values() for row in ended):
         key = f"failures.components[{place}]"
         interval = clopper_pearson_interval(count, total)
@@ -118,7 +119,8 @@ def _permanent(key: str, outages: OutageTimes, findings: Findings) -> float:
 
 def _lemons(ranking: LemonRanking, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
-    table, worse = ranking.nodes.to_pylist(), set(ranking.lemons)
+    table = ranking.nodes.to_pylist()
+    worse = set(ranking.lemons)
     lemon_rows = [row for row in table if row["node"] in worse & nodes]
     if not lemon_rows:
         findings.found("failures.lemons.count", 0, len(table))
@@ -159,12 +161,15 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
     rows = broken if len(broken) >= FEWEST_OUTAGES else rows
     ended = np.array([row["lasted_s"] for row in rows if row["over"]], np.float64)
     if ended.size < FEWEST_OUTAGES:
-        why = f"{counted(ended.size, 'outage')} of nodes with an end, fewer than {FEWEST_OUTAGES}"
-        findings.assumed("repair", why)
+        findings.assumed(
+            "repair",
+            f"{counted(ended.size, 'outage')} of nodes with an end, fewer than {FEWEST_OUTAGES}",
+        )
         return OutageTimes(Repair())
     ended = np.maximum(ended, 1.0)
     split = two_kinds(ended)
-    short, long = ended[ended <= split], ended[ended > split]
+    short = ended[ended <= split]
+    long = ended[ended > split]
     fast = uniform_range(short)
     slow = uniform_range(long) if long.size else fast
     findings.found("repair.fast_min", fast[0], short.size)

@@ -48,8 +48,9 @@ def cluster(log: FleetLog, runs: Records, findings: Findings) -> Cluster:
     if names:
         findings.found("cluster.names", None, count)
     else:
-        why = "names cannot be told or written as a host list: numbered"
-        findings.assumed("cluster.names", why)
+        findings.assumed(
+            "cluster.names", "names cannot be told or written as a host list: numbered"
+        )
     racks, pods = (min(each, count) for each in (Cluster.nodes_per_rack, Cluster.nodes_per_pod))
     return Cluster(count, per_node, racks, pods, names)
 
@@ -123,7 +124,7 @@ def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]
     ranked = f"SELECT qos AS name, priority FROM {log.table('qos')} WHERE priority IS NOT NULL"
     means = f"""SELECT {CLASS} AS name, avg(priority) AS priority
         FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"""
-    stated: dict[str, float] = {}
+    stated = {}
     for query in (ranked, means):
         if not set(names) <= set(stated):
             stated = {row["name"]: float(row["priority"]) for row in log.rows(query)}
@@ -178,7 +179,8 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> dict[str
     else:
         grace = min(log.assumptions.preemption_grace_s, typical_s)
         findings.assumed("scheduler.grace", "no qos table; the grace of the fleet's assumptions")
-    key, told = "scheduler.preempt_after", {"preemption": True, "grace_s": grace}
+    key = "scheduler.preempt_after"
+    told = {"preemption": True, "grace_s": grace}
     heard = age_s[evidence == "log"]
     if heard.size:
         after = rounded_time(max(float(heard.min()), 0.0))

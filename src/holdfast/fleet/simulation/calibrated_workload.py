@@ -26,7 +26,8 @@ from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interv
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
 # Shorter logs tell no hours of the day, no days of the week.
-DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
+DAYS_FOR_HOURS = 2.0
+DAYS_FOR_WEEK = 14.0
 # A size with as many completed jobs stands alone; one with fewer leans on the other sizes.
 FIRM_EVENTS = 20
 WIDEST = 5.0  # Spread of log t beyond which a mean, exp(12) medians, is no estimate
@@ -63,12 +64,13 @@ def cohort(log: FleetLog) -> Cohort:
     [row] = log.rows(f"SELECT min(end_s) AS first, count(*) AS ran FROM {log.executions}")
     if row["first"] is None:
         of_nodes = ": a log of nodes only" if log.count("node_outages") else ""
-        started = f"{counted(row['ran'], 'attempt')} that started, none that ended"
         raise InputError(
             "no attempt ended: there is nothing to calibrate from",
             code="no-data",
             path=log.store.path,
-            found=started if log.count("attempts") else f"no attempts{of_nodes}",
+            found=f"{counted(row['ran'], 'attempt')} that started, none that ended"
+            if log.count("attempts")
+            else f"no attempts{of_nodes}",
             expected=f"the scheduler's accounting of {FEWEST_JOBS} jobs or more",
             remedy="ingest sacct output beside it; `holdfast fleet mttf` gives the failure rate",
         )
@@ -77,7 +79,8 @@ def cohort(log: FleetLog) -> Cohort:
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
     mine = runs[inside]
     members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1))
-    jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
+    jobs = mine.gpus.size
+    done = int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
             "the log is too short to calibrate from",
@@ -119,7 +122,8 @@ def _arrivals(
     those: Cohort, findings: Findings
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """Jobs per day, and the weights of the hours and of the days."""
-    arrival_s, days = those.runs.arrival_s, those.days
+    arrival_s = those.runs.arrival_s
+    days = those.days
     hour = np.arange(math.floor(those.begin_s / HOUR_S), math.floor(those.end_s / HOUR_S) + 1)
     begins = hour * HOUR_S
     open_h = np.minimum(begins + HOUR_S, those.end_s) - np.maximum(begins, those.begin_s)
@@ -127,7 +131,8 @@ def _arrivals(
     counts = np.bincount((arrival_s // HOUR_S).astype(np.int64) - hour[0], minlength=hour.size)
     weights: list[tuple[float, ...]] = []
     for what, size, least in (("hour", 24, DAYS_FOR_HOURS), ("day", 7, DAYS_FOR_WEEK)):
-        key, place = f"workload.{what}_weights", _place(hour, size)
+        key = f"workload.{what}_weights"
+        place = _place(hour, size)
         if days < least:
             weights.append((1.0,) * size)
             findings.assumed(key, f"the log covers {duration(days * DAY_S)}, less than {least:g} d")
@@ -177,7 +182,8 @@ def _sizes(
     sizes = []
     for place, size in enumerate(np.unique(gpus).tolist()):
         mine = gpus == size
-        count, completed = int(mine.sum()), int((mine & done).sum())
+        count = int(mine.sum())
+        completed = int((mine & done).sum())
         work = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
         if work.sigma > WIDEST:
             short = int((runs.made_s[done] <= LEAST).sum())
@@ -189,7 +195,8 @@ def _sizes(
                 f"{LEAST:.0f} s to compute beside their start and their checkpoints",
                 remedy="state a shorter checkpoint.write or checkpoint.init, as such jobs have",
             )
-        hours, spread = rounded(max(work.mean / HOUR_S, 1e-4)), rounded(work.sigma, 3)
+        hours = rounded(max(work.mean / HOUR_S, 1e-4))
+        spread = rounded(work.sigma, 3)
         key = f"workload.sizes[{place}]"
         low, high = (each / HOUR_S for each in work.mean_ci95)
         interval = clopper_pearson_interval(count, total)
@@ -213,7 +220,8 @@ def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
         held_s: time that each job was on its nodes, shape [jobs].
         cluster: that they have to fit on.
     """
-    per_node, most = cluster.gpus_per_node, cluster.nodes * cluster.gpus_per_node
+    per_node = cluster.gpus_per_node
+    most = cluster.nodes * cluster.gpus_per_node
     gpus = np.minimum(on_nodes(gpus, per_node), most)
     values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
     gpu_time = np.bincount(place, gpus * held_s)
@@ -223,8 +231,7 @@ def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
     nodes = 2 ** np.round(np.log2(np.maximum(values / per_node, 1.0)))
     nodes = np.where(nodes > cluster.nodes, nodes / 2, nodes)
     nearest = np.where(values > per_node, nodes * per_node, within).astype(np.int64)
-    merged: Array = np.where(rare, nearest, values)[place]
-    return merged
+    return np.where(rare, nearest, values)[place]
 
 
 def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Prior]:
@@ -255,10 +262,11 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     """Hazards of the ends that are no completion, and of requeues."""
     runs = those.runs
     ran = runs.starts > 0
-    ends: list[End] = []
+    ends = []
     absent = []
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
-        seconds, ended = runs.made_s[ran], runs.end[ran] == state
+        seconds = runs.made_s[ran]
+        ended = runs.end[ran] == state
         if state == "REQUEUED":  # of every attempt, its productive time
             ran_s = executions(log)
             again = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {ran_s}")
@@ -270,14 +278,17 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
         key = f"workload.ends[{len(ends)}]"
         firm = events >= FEWEST_FOR_SHAPE
         hazard = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
-        scale, shape = rounded(hazard.scale / HOUR_S), rounded(hazard.shape, 3) if firm else 1.0
+        scale = rounded(hazard.scale / HOUR_S)
+        shape = rounded(hazard.shape, 3) if firm else 1.0
         low, high = (each / HOUR_S for each in hazard.scale_ci95)
         findings.found(f"{key}.scale_hours", scale, events, (low, high))
         if firm:
             findings.found(f"{key}.shape", shape, events, hazard.shape_ci95)
         else:
-            why = f"{counted(events, state + ' end')}, too few to tell whether the hazard changes"
-            findings.assumed(f"{key}.shape", why)
+            findings.assumed(
+                f"{key}.shape",
+                f"{counted(events, state + ' end')}, too few to tell whether the hazard changes",
+            )
         ends.append(End(state, scale, shape))
     if absent:
         findings.note(f"No job ended {', '.join(absent)}: not simulated.")
@@ -294,12 +305,14 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     its chance to get so far.
     """
     runs = those.runs
-    late, done = runs.end == "TIMEOUT", runs.end == "COMPLETED"
+    late = runs.end == "TIMEOUT"
+    done = runs.end == "COMPLETED"
     own = [end for end in ends if end.state != "REQUEUED"]
     hours = runs.made_s / HOUR_S
     hazard = sum(((hours / end.scale_hours) ** end.shape for end in own), np.zeros(hours.size))
     weight = np.exp(np.minimum(hazard, 10.0))
-    count, total = int(late.sum()), int(late.sum() + done.sum())
+    count = int(late.sum())
+    total = int(late.sum() + done.sum())
     short = float(weight[late].sum() / weight[late | done].sum())
     bias = short / (count / total) if count else 1.0
     low, high = clopper_pearson_interval(count, total)

@@ -54,7 +54,7 @@ class Calibration(Answer):
             "observations; 'assumed' marks what the log does not determine. Edit what you know better.",
             *(f"- {note}" for note in self.remarks),
         ]
-        notes: dict[str, list[str]] = {}
+        notes = {}
         for each in self.estimates:
             notes.setdefault(each.key, []).extend(wrapped(each.comment()))
         above = [line for text in (*head, "") for line in wrapped(text)]
@@ -130,11 +130,15 @@ def calibrate(
     """
     log = open_log(log)
     if log.several_clusters:
-        path, found = log.store.path, f"the clusters {', '.join(log.store.facts['clusters'])}"
-        problem = "a scenario describes one cluster"
-        remedy = "ingest the log of one cluster into a store of its own"
-        raise InputError(problem, code="conflict", path=path, found=found, remedy=remedy)
-    findings, assumed = Findings(), log.assumptions
+        raise InputError(
+            "a scenario describes one cluster",
+            code="conflict",
+            path=log.store.path,
+            found=f"the clusters {', '.join(log.store.facts['clusters'])}",
+            remedy="ingest the log of one cluster into a store of its own",
+        )
+    findings = Findings()
+    assumed = log.assumptions
     those = cohort(log)
     if earlier := int(those.every.gpus.size - those.runs.gpus.size):
         findings.note(
@@ -154,9 +158,14 @@ def calibrate(
     checks = detection(typical_s)
     for key, why in ASSUMED.items():
         findings.assumed(key, why)
-    times = assumed.checkpoint_interval_s, assumed.write_s, rounded(log.init_s)
-    saves = Checkpoint(*times, save_on_signal=assumed.save_on_signal)
+    saves = Checkpoint(
+        assumed.checkpoint_interval_s,
+        assumed.write_s,
+        rounded(log.init_s),
+        save_on_signal=assumed.save_on_signal,
+    )
     begin = iso(math.floor(those.begin_s)) or ""
-    known = (schedules, broken, checks, outages.repair, saves)
-    fitted = Scenario(name, machines, ranks, users, begin, *known)
+    fitted = Scenario(
+        name, machines, ranks, users, begin, schedules, broken, checks, outages.repair, saves
+    )
     return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))

@@ -80,8 +80,12 @@ def parse(text: str) -> list[Edit]:
     for part in filter(None, map(str.strip, text.split(";"))):
         match = _SET.match(part) if "=" in part else _EDIT.match(part)
         if match is None:
-            expected = f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: {example}"
-            raise InputError("not a change", code="invalid-syntax", found=part, expected=expected)
+            raise InputError(
+                "not a change",
+                code="invalid-syntax",
+                found=part,
+                expected=f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: {example}",
+            )
         key, operator, value = match.groups()
         edits.append(Edit(key, operator or "=", value))
         known(key)
@@ -101,8 +105,10 @@ def apply(scenario: Scenario, change: str) -> Scenario:
         try:
             scenario = applied(scenario, edit)
         except InputError as error:
-            problem = f"the change {change.strip()!r} cannot be made: {error.problem}"
-            raise InputError(**vars(error) | {"problem": problem}) from None
+            raise InputError(
+                **vars(error)
+                | {"problem": f"the change {change.strip()!r} cannot be made: {error.problem}"}
+            ) from None
     return scenario
 
 
@@ -117,11 +123,12 @@ def keys() -> list[str]:
 @cache
 def leaves() -> dict[str, Leaf]:
     """Path -> where it leads; for lists, the path without places."""
-    paths: dict[str, Leaf] = {}
+    paths = {}
 
     def walk(kind: Any, steps: tuple[str, ...]) -> None:
         for name, hint in hints(kind).items():
-            path, item = (*steps, toml_key(name)), item_of(hint)
+            path = (*steps, toml_key(name))
+            item = item_of(hint)
             if dataclasses.is_dataclass(item):
                 walk(item, path)
             else:
@@ -157,10 +164,14 @@ def known(key: str) -> list[Leaf]:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     near = same or [each for each in paths if path and each.startswith(f"{path}.")]
     near = near or get_close_matches(path, keys(), 3)
-    expected = " or ".join(near) or "a key of the scenario"
-    remedy = "holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
-    remedy += ", ".join([*BY_WORD, *SHORT])
-    raise InputError("unknown key", code="unknown-key", found=key, expected=expected, remedy=remedy)
+    raise InputError(
+        "unknown key",
+        code="unknown-key",
+        found=key,
+        expected=" or ".join(near) or "a key of the scenario",
+        remedy="holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
+        + ", ".join([*BY_WORD, *SHORT]),
+    )
 
 
 def paths_of(change: str) -> list[str]:
@@ -180,11 +191,12 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return with_rates_kept(scenario, word(scenario, edit))
-    data, targets = plain(scenario), known(edit.key)
+    data = plain(scenario)
+    targets = known(edit.key)
     for leaf in targets:
         data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
-    after: Scenario = read(Scenario, data)
+    after = read(Scenario, data)
     touched = {leaf.steps[0] for leaf in targets} & {"failures", "repair"}
     rate_given = any(leaf.path == RATE for leaf in targets)
     return with_rates_kept(scenario, after) if touched and not rate_given else after
@@ -193,7 +205,8 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
 def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
     """Plain data with what lies at the end of `steps` changed; a list without a place: in each item."""
     if steps:
-        step, rest = steps[0], steps[1:]
+        step = steps[0]
+        rest = steps[1:]
         if isinstance(value, dict) and not isinstance(step, int):
             return {**value, step: _set(value.get(step, 1.0), rest, leaf, edit)}
         if not isinstance(value, (list, tuple)):
@@ -201,8 +214,12 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
         if step >= len(value):
-            problem, places = "the list is shorter", f"[0] to [{len(value) - 1}]"
-            raise InputError(problem, code="conflict", place=edit.key, expected=places)
+            raise InputError(
+                "the list is shorter",
+                code="conflict",
+                place=edit.key,
+                expected=f"[0] to [{len(value) - 1}]",
+            )
         return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
     setting = edit.operator == "="
     if leaf.kind in (str, bool) and not setting:
@@ -234,7 +251,8 @@ def value_of(leaf: Leaf, edit: Edit, old: float = 0.0) -> Any:
 
 def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     """A number after an edit: a duration may be written as one."""
-    text, operator = edit.value, edit.operator
+    text = edit.value
+    operator = edit.operator
     timed = duration and operator != "*"
     try:
         value = parse_duration(text) if timed else float(text.replace("_", ""))
@@ -254,9 +272,13 @@ def switch(edit: Edit) -> bool:
 
 def impossible(edit: Edit, expected: str) -> InputError:
     """The complaint about the value of an edit."""
-    found = f"{edit.key}{edit.operator}{edit.value}"
-    problem = "the value does not fit"
-    return InputError(problem, code="invalid-value", place=edit.key, found=found, expected=expected)
+    return InputError(
+        "the value does not fit",
+        code="invalid-value",
+        place=edit.key,
+        found=f"{edit.key}{edit.operator}{edit.value}",
+        expected=expected,
+    )
 
 
 # --- Nodes and lemons ----------------------------------------------------------------------------
@@ -300,13 +322,17 @@ def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
 
 
 def _replace(scenario: Scenario, edit: Edit) -> Scenario:
-    names, lemons = _named(scenario, edit), scenario.failures.lemons
+    names = _named(scenario, edit)
+    lemons = scenario.failures.lemons
     unknown = [name for name in names if name not in lemons.nodes]
     if unknown and lemons.count:
-        problem = "the seed chooses which nodes are lemons: their names are not known beforehand"
-        found, key = ", ".join(unknown), "failures.lemons.count"
-        expected = "lemons=off, or the names of nodes under failures.lemons.nodes"
-        raise InputError(problem, code="conflict", place=key, found=found, expected=expected)
+        raise InputError(
+            "the seed chooses which nodes are lemons: their names are not known beforehand",
+            code="conflict",
+            place="failures.lemons.count",
+            found=", ".join(unknown),
+            expected="lemons=off, or the names of nodes under failures.lemons.nodes",
+        )
     left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
     return _with(scenario, replace(lemons, nodes=left))
 
@@ -330,7 +356,8 @@ def _named(scenario: Scenario, edit: Edit) -> list[str]:
 
 
 def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
-    cluster, lemons = scenario.cluster, scenario.failures.lemons
+    cluster = scenario.cluster
+    lemons = scenario.failures.lemons
     count = round(changed(cluster.nodes, edit))
     if not (cluster.names or cluster.without or lemons.nodes):
         return _with(scenario, lemons, nodes=count)

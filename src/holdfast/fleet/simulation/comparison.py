@@ -72,15 +72,21 @@ def whatif(
         InputError: if a change cannot be made or the source cannot be simulated.
     """
     if replicas < 2:
-        problem = "an interval takes two or more replicas"
-        raise InputError(problem, code="no-data", place="replicas", found=str(replicas))
+        raise InputError(
+            "an interval takes two or more replicas",
+            code="no-data",
+            place="replicas",
+            found=str(replicas),
+        )
     fleet = as_it_is(source, given)
     baseline = fleet.scenario
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
     if not changes:
-        problem = "there is nothing to propose for this fleet: nothing in it fails"
-        expected = "a change, for example checkpoint.write=30s"
-        raise InputError(problem, code="no-data", expected=expected)
+        raise InputError(
+            "there is nothing to propose for this fleet: nothing in it fails",
+            code="no-data",
+            expected="a change, for example checkpoint.write=30s",
+        )
     scenarios = {change: apply(baseline, change) for change in changes}
     if days is None:
         days = min(fleet.days or PRESET_DAYS, MOST_DAYS)
@@ -99,9 +105,20 @@ def whatif(
         for change, after in zip(changes, new, strict=True)
         for name in old[0]
     ]
-    played_as = (chosen, main, fleet.name, days, replicas, seed)
     notes = [*fleet.notes, *_doubts(before, chosen, main)]
-    return WhatIf(differences, baseline, scenarios, *played_as, notes, fleet.assumed)
+    return WhatIf(
+        differences,
+        baseline,
+        scenarios,
+        chosen,
+        main,
+        fleet.name,
+        days,
+        replicas,
+        seed,
+        notes,
+        fleet.assumed,
+    )
 
 
 def _difference(
@@ -128,7 +145,8 @@ def mean_interval(values: Array) -> tuple[float, float]:
     """
     if len(values) < 2:
         return math.nan, math.nan
-    mean, half = float(values.mean()), half_of_mean(float(values.std(ddof=1)), len(values))
+    mean = float(values.mean())
+    half = half_of_mean(float(values.std(ddof=1)), len(values))
     return mean - half, mean + half
 
 
@@ -206,8 +224,7 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
     fit = calibrate(log)
     stated = {path for change in given for path in paths_of(change)}
     silent = {e.key for e in fit.estimates if not e.estimated} - stated
-    name = f"store {fit.source}"
-    return Baseline(fit.scenario, name, fit.days, fit.remarks, frozenset(silent))
+    return Baseline(fit.scenario, f"store {fit.source}", fit.days, fit.remarks, frozenset(silent))
 
 
 def _assumptions(given: Sequence[str]) -> dict[str, Any]:
@@ -261,7 +278,8 @@ def _without_lemons(scenario: Scenario) -> str | None:
 
 def _best_interval(scenario: Scenario) -> str | None:
     """The interval with the highest expected ETTR of the large jobs that take most GPU time."""
-    checkpoint, rate = scenario.checkpoint, scenario.failures.rate_per_node_day
+    checkpoint = scenario.checkpoint
+    rate = scenario.failures.rate_per_node_day
     if not checkpoint.write_s:  # a free write pays at any interval
         return "checkpoint.interval*0.5"
     sizes = [size for size in scenario.workload.sizes if size.share > 0]

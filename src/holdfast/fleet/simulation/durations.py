@@ -117,7 +117,8 @@ def fit(
     from scipy.optimize import minimize
     from scipy.stats import gumbel_l, norm
 
-    time, event = np.asarray(seconds, np.float64), np.asarray(ended, bool)
+    time = np.asarray(seconds, np.float64)
+    event = np.asarray(ended, bool)
     if not (time >= 0).all() or not (event.any() or prior):  # not: of a NaN, too
         raise InputError("no end was seen, or a duration is missing or negative", code="no-data")
     early = event & (time <= least)
@@ -126,7 +127,8 @@ def fit(
     of_log = norm if family == "lognormal" else gumbel_l
 
     def loss(place: FloatArray) -> float:
-        mu, log_sigma = float(place[0]), float(place[1])
+        mu = float(place[0])
+        log_sigma = float(place[1])
         wide = math.exp(log_sigma)
         with np.errstate(over="ignore"):  # so unlikely that the search turns back
             value = seen_weight @ (of_log.logpdf((ended_logs - mu) / wide) - log_sigma)

@@ -88,8 +88,9 @@ def run(
     if not (math.isfinite(days) and 0 < days < 36_525):
         raise InputError("invalid simulated time", code="invalid-value", found=f"{days} days")
     if not 0 <= seed < 1 << 63:
-        expected = "0 to 2^63 - 1"
-        raise InputError("invalid seed", code="invalid-value", found=f"{seed}", expected=expected)
+        raise InputError(
+            "invalid seed", code="invalid-value", found=f"{seed}", expected="0 to 2^63 - 1"
+        )
     warm_up()
     began = time.perf_counter()
     if jobs is None:
@@ -100,7 +101,8 @@ def run(
     counters = sim.counters
     nodes = sim.node_rows[: counters[k.NODE_ROWS]]
     failures = sim.failures[: counters[k.FAILURES]].copy().view(np.recarray)
-    attempts, events = _with_pending(sim), int(counters[k.EVENTS])
+    attempts = _with_pending(sim)
+    events = int(counters[k.EVENTS])
     seconds = time.perf_counter() - began
     return Run(scenario, seed, days, jobs, attempts, nodes, failures, events, seconds)
 
@@ -132,9 +134,12 @@ def _play(
 def _check(jobs: Records, scenario: Scenario) -> None:
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
     if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
-        found, expected = f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs", f"1 to {most} GPUs"
-        problem = "jobs that cannot run on this cluster"
-        raise InputError(problem, code="conflict", found=found, expected=expected)
+        raise InputError(
+            "jobs that cannot run on this cluster",
+            code="conflict",
+            found=f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs",
+            expected=f"1 to {most} GPUs",
+        )
     if (np.diff(jobs.submit_ms) < 0).any() or (jobs.work_ms < 0).any() or (jobs.limit_ms < 1).any():
         raise InputError("jobs out of order, or with negative work or limits", code="invalid-value")
 
@@ -227,12 +232,16 @@ def _nodes(scenario: Scenario, made: Hazards) -> Array:
     pulled = np.isin(scenario.node_names, list(cluster.without))
     pod = np.arange(cluster.nodes) // cluster.nodes_per_pod
     none = dict.fromkeys(("held_for", "listed", "following", "before", "failure", "drain"), -1)
-    places = {
-        "status": np.where(pulled, k.REMOVED, k.UP),
-        "free": cluster.gpus_per_node,
-        "pod": pod,
-    }
-    return records(k.NODE, cluster.nodes, **none, **places, rate=made.rate, scale=made.scale)
+    return records(
+        k.NODE,
+        cluster.nodes,
+        **none,
+        status=np.where(pulled, k.REMOVED, k.UP),
+        free=cluster.gpus_per_node,
+        pod=pod,
+        rate=made.rate,
+        scale=made.scale,
+    )
 
 
 def _grown(sim: k.Simulation) -> k.Simulation:
@@ -241,7 +250,8 @@ def _grown(sim: k.Simulation) -> k.Simulation:
     used = {"heap": k.HEAP_SIZE, "out": k.ROWS, "node_rows": k.NODE_ROWS, "failures": k.FAILURES}
     grown = {}
     for name, counter in used.items():
-        array, rows = getattr(sim, name), sim.counters[counter]
+        array = getattr(sim, name)
+        rows = sim.counters[counter]
         if rows + k.ROOM * burst > len(array):
             grown[name] = np.zeros(2 * len(array), array.dtype)
             grown[name][:rows] = array[:rows]
@@ -250,7 +260,8 @@ def _grown(sim: k.Simulation) -> k.Simulation:
 
 def _with_pending(sim: k.Simulation) -> Records:
     """The attempts, and a row for every job that waits."""
-    rows, submitted = sim.counters[k.ROWS], sim.counters[k.NEXT_SUBMIT]
+    rows = sim.counters[k.ROWS]
+    submitted = sim.counters[k.NEXT_SUBMIT]
     out = sim.out[:rows]
     again = np.isin(out["state"], (State.REQUEUED, State.PREEMPTED, State.NODE_FAIL))
     again |= (out["state"] == State.FAILED) & (out["failure"] >= 0)

@@ -25,7 +25,8 @@ _MOST_WIDTH = 100
 
 # Key -> how a log tells it; key that no log tells -> why.
 _TEXTS = parse_config(Path(__file__).with_name("estimates.toml"), "the methods of estimates")
-METHODS, ASSUMED = _TEXTS["told"], _TEXTS["assumed"]
+METHODS = _TEXTS["told"]
+ASSUMED = _TEXTS["assumed"]
 _HOURS = ("hours", "scale_hours")
 _TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interval")
 

@@ -78,7 +78,8 @@ def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) 
     # Nodes of one factor are alike, and few sums in a fixed order have the same bits everywhere.
     values, counts = np.unique(factors, return_counts=True)
     kinds: list[tuple[float, int]] = list(zip(values.tolist(), counts.tolist(), strict=True))
-    low, high = 0.0, mean_rate / kinds[0][0]
+    low = 0.0
+    high = mean_rate / kinds[0][0]
     for _ in range(100):
         middle = (low + high) / 2
         failing = in_service = 0.0
@@ -95,7 +96,8 @@ def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) 
 
 def _ending_and_outage(scenario: Scenario) -> tuple[float, float]:
     """Share of the failures that end attempts, and the mean days that a failure takes a node away."""
-    parts, repair = scenario.failures.components, scenario.repair
+    parts = scenario.failures.components
+    repair = scenario.repair
     total = sum(part.share for part in parts) or 1.0
     ending = 1 - sum(part.share * part.low for part in parts) / total
     slow = sum(part.share * part.permanent for part in parts) / total
@@ -106,7 +108,8 @@ def _ending_and_outage(scenario: Scenario) -> tuple[float, float]:
 
 def hazards(scenario: Scenario, seed: int) -> Hazards:
     """The failures of a scenario as the kernel needs them."""
-    failures, cluster = scenario.failures, scenario.cluster
+    failures = scenario.failures
+    cluster = scenario.cluster
     parts = failures.components
     factors = lemon_factors(scenario, seed)
     ending, _ = _ending_and_outage(scenario)

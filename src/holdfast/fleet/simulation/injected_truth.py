@@ -62,7 +62,8 @@ def write_truth(run: Run, folder: Path) -> None:
 
 def truth(run: Run) -> dict[str, Any]:
     """What was injected, as ``truth.json`` has it: rates per node and day, times in ISO 8601."""
-    scenario, a = run.scenario, run.attempts
+    scenario = run.scenario
+    a = run.attempts
     node_days = node_days_of(run)
     large = (a.gpus > LARGE_GPUS) & (node_days > 0)
     everything = node_days >= 0
@@ -102,10 +103,12 @@ def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
 
 def _failures(run: Run) -> list[dict[str, Any]]:
     """Every failure, also those of idle nodes, and the attempts that it ended."""
-    f, names = run.failures, run.scenario.node_names
-    checks, components = failure_texts(run, "check"), failure_texts(run, "name")
+    f = run.failures
+    names = run.scenario.node_names
+    checks = failure_texts(run, "check")
+    components = failure_texts(run, "name")
     times, seen, back = (_iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms))
-    ended: dict[int, list[dict[str, Any]]] = {}  # Failure -> its attempts, in the order of the log
+    ended = {}  # Failure -> its attempts, in the order of the log
     for row in run.attempts[run.attempts.failure >= 0]:
         attempt = {"job_id": str(row.job + 1), "attempt": int(row.attempt)}
         ended.setdefault(int(row.failure), []).append(attempt)

@@ -79,9 +79,11 @@ def _submissions(run: Run) -> Array:
     submit_ms = run.jobs.submit_ms[a.job].astype("i8")
     several = np.flatnonzero(np.isin(a.job, a.job[a.attempt > 1]))
     order = several[np.lexsort((a.attempt[several], a.job[several]))]
-    before, after = order[:-1], order[1:]
+    before = order[:-1]
+    after = order[1:]
     same = a.job[before] == a.job[after]
-    before, after = before[same], after[same]
+    before = before[same]
+    after = after[same]
     submit_ms[after] = a.end_ms[before]
     submit_s: Array = run.scenario.begin_s + submit_ms // 1000
     while (clash := submit_s[after] <= submit_s[before]).any():
@@ -92,7 +94,8 @@ def _submissions(run: Run) -> Array:
 def job_runtimes(job: Array, attempt: Array, runtime_s: Array) -> Array:
     """Seconds that each attempt and those of its job before it ran."""
     order = np.lexsort((attempt, job))
-    jobs, total = job[order], np.append(0, runtime_s[order].cumsum())
+    jobs = job[order]
+    total = np.append(0, runtime_s[order].cumsum())
     found: Array = np.empty_like(runtime_s)
     found[order] = total[1:] - total[np.searchsorted(jobs, jobs)]
     return found
@@ -102,7 +105,8 @@ def _attempts(
     run: Run, rows: slice, submit_s: Array, runtime_s: Array, job_runtime_s: Array
 ) -> pa.Table:
     """Some of the attempts."""
-    scenario, jobs = run.scenario, run.jobs
+    scenario = run.scenario
+    jobs = run.jobs
     a = run.attempts[rows]
     job = a.job.astype("i8")
     ids = job_ids(job)
@@ -113,7 +117,8 @@ def _attempts(
     priorities = np.array([each.priority for each in scenario.qos], "i8")
     exits = np.array([_EXITS.get(state, (0, 0, False)) for state in State], "i8")[a.state]
     submit = pa.array(submit_s[rows])
-    start_s, end_s = epoch_s(run, a.start_ms), epoch_s(run, a.end_ms)
+    start_s = epoch_s(run, a.start_ms)
+    end_s = epoch_s(run, a.end_ms)
     reason = np.where(a.attempt > 1, 1, np.where(a.state == State.PENDING, 2, 0))
     per_node = scenario.cluster.gpus_per_node
     table = table_of(
@@ -159,8 +164,10 @@ def _attempts(
 
 def node_table(run: Run) -> pa.Table:
     """The inventory at the end of the simulated time, in `schema.NODES`."""
-    scenario, f = run.scenario, run.failures
-    names, size = scenario.node_names, scenario.cluster.gpus_per_node
+    scenario = run.scenario
+    f = run.failures
+    names = scenario.node_names
+    size = scenario.cluster.gpus_per_node
     states = ["UP"] * len(names)
     reasons: list[str | None] = [None] * len(names)
     checks = failure_texts(run, "check")
@@ -189,7 +196,8 @@ def failure_texts(run: Run, field: str) -> list[str]:
         run: the history.
         field: "check", its health check, or "name", what broke.
     """
-    f, failures = run.failures, run.scenario.failures
+    f = run.failures
+    failures = run.scenario.failures
     texts = [getattr(each, field) for each in (*failures.components, *failures.blasts)]
     place = np.where(f.blast >= 0, f.component.astype("i8") + len(failures.components), f.component)
     return [texts[each] for each in place.tolist()]
@@ -208,15 +216,18 @@ def _repaired_ms(run: Run) -> Array:
 
 def health_table(run: Run) -> pa.Table:
     """A failed check for each failure that a check sees, and a ticket for each long repair."""
-    f, failures = run.failures, run.scenario.failures
+    f = run.failures
+    failures = run.scenario.failures
     noticed = _noticed(run)
     checked = np.flatnonzero(noticed & (f.kind != Detected.SILENT))
     ticketed = np.flatnonzero(noticed & f.permanent)
     rows = np.concatenate([checked, ticketed])
     ticket = np.arange(len(rows)) >= len(checked)
     order = np.lexsort((ticket, rows, f.detected_ms[rows]))
-    rows, ticket = rows[order], ticket[order]
-    checks, components = failure_texts(run, "check"), failure_texts(run, "name")
+    rows = rows[order]
+    ticket = ticket[order]
+    checks = failure_texts(run, "check")
+    components = failure_texts(run, "name")
     xids = np.array([*(each.xid for each in failures.components), 0], "i4")
     xid = np.where(f.blast[rows] >= 0, 0, xids[np.where(f.blast[rows] >= 0, -1, f.component[rows])])
     severity = np.where(ticket, Detected.SILENT.value, f.kind[rows])
@@ -263,7 +274,8 @@ def _distinct(table: pa.Table, name: str) -> pa.Table:
 
 def qos_table(run: Run) -> pa.Table:
     """The classes of service, in `schema.QOS`."""
-    scheduler, classes = run.scenario.scheduler, run.scenario.qos
+    scheduler = run.scenario.scheduler
+    classes = run.scenario.qos
     on = scheduler.preemption
     lower = [[c.name for c in classes if on and c.priority < each.priority] for each in classes]
     columns = {

@@ -40,8 +40,10 @@ def write_log(run: Run, output: str | Path) -> Store:
             _write_tables(run, draft)
             write_truth(run, draft)
     except LockHeldError as error:
-        text = f"{folder}: another simulation is writing to the same place\n  remedy: wait for it"
-        raise store_error("in-use", text) from error
+        raise store_error(
+            "in-use",
+            f"{folder}: another simulation is writing to the same place\n  remedy: wait for it",
+        ) from error
     except OSError as error:
         raise store_error(
             "unwritable",
@@ -83,14 +85,21 @@ def _write_tables(run: Run, folder: Path) -> None:
     """The tables as a first commit writes them, and `store.json`."""
     commit = Commit(folder, None, [], 1)
 
-    about_nodes = (log_tables.node_table, log_tables.health_table, log_tables.outage_table)
-    nodes, health, outages, qos = (table(run) for table in (*about_nodes, log_tables.qos_table))
-    small = {"nodes": nodes, "health": health, "node_outages": outages, "qos": qos}
-    empty = {"controller_events": CONTROLLER_EVENTS, "rejects": REJECTS}
-    small |= {name: schema.empty_table() for name, schema in empty.items()}
-    tables = {"attempts": [commit.write("attempts", log_tables.attempt_tables(run))]}
-    tables |= {name: [commit.write(name, [table])] for name, table in small.items()}
-    a, scenario = run.attempts, run.scenario
+    nodes = log_tables.node_table(run)
+    health = log_tables.health_table(run)
+    outages = log_tables.outage_table(run)
+    qos = log_tables.qos_table(run)
+    tables = {
+        "attempts": log_tables.attempt_tables(run),
+        "nodes": [nodes],
+        "health": [health],
+        "node_outages": [outages],
+        "qos": [qos],
+        "controller_events": [CONTROLLER_EVENTS.empty_table()],
+        "rejects": [REJECTS.empty_table()],
+    }
+    a = run.attempts
+    scenario = run.scenario
     title = f"{scenario.name}, {run.days:g} days, seed {run.seed}"
     played = repr((scenario.to_toml(), run.days, run.seed)).encode()
     source = {
@@ -102,9 +111,6 @@ def _write_tables(run: Run, folder: Path) -> None:
         "rejected": 0,
         "facts": {"seed": run.seed, "days": run.days, "scenario": scenario.name},
     }
-    none = dict.fromkeys(("attempts_recovered", "node_outages", "rejected"), 0)
-    counts = {"attempts": len(a.job), "jobs": int((np.bincount(a.job) > 0).sum()), **none}
-    counts |= {"nodes": len(nodes), "health_events": len(health)}
     write_manifest(
         folder,
         {
@@ -112,13 +118,21 @@ def _write_tables(run: Run, folder: Path) -> None:
             "clusters": [scenario.name],
             "node_total": None,
             "commits": 1,
-            "counts": counts,
+            "counts": {
+                "attempts": len(a.job),
+                "attempts_recovered": 0,
+                "jobs": int((np.bincount(a.job) > 0).sum()),
+                "nodes": len(nodes),
+                "health_events": len(health),
+                "node_outages": 0,
+                "rejected": 0,
+            },
             "duplicates_flag": "present",
             "node_outages_merged": 0,
             "inferred": [f"No cluster wrote this log: it was simulated ({title})."],
             "sources": [source],
             "state_conflicts": 0,
-            "tables": tables,
+            "tables": {name: [commit.write(name, rows)] for name, rows in tables.items()},
             "time_range": _time_range(run),
             "timezone": "UTC",
         },

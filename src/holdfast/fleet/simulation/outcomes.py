@@ -89,8 +89,12 @@ def metric(name: str) -> Metric:
     words = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
     if top := re.search(r"(?<=_gpus_)\d+", name):
         size = int(top[0])
-        gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
-        return replace(words, label=words.label.format(size=gpus, top=size))
+        return replace(
+            words,
+            label=words.label.format(
+                size=f"{bucket_label(size)} GPU{'s' if size > 1 else ''}", top=size
+            ),
+        )
     return words
 
 
@@ -135,7 +139,8 @@ class Scope:
 
 def outcome(run: Run) -> Outcome:
     """Count what happened in a run's window."""
-    a, cluster = run.attempts, run.scenario.cluster
+    a = run.attempts
+    cluster = run.scenario.cluster
     begin, end = window_ms(run.days)
     last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
     start, stop = run.times_ms
@@ -237,7 +242,8 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
 
 def _runs(run: Run, begin: float, last: float) -> dict[str, Array]:
     """`Outcome.runs` of the jobs submitted between two times."""
-    a, jobs = run.attempts, run.jobs
+    a = run.attempts
+    jobs = run.jobs
     start, stop = run.times_ms
     cut = (a.end_ms >= 0) & ((a.failure >= 0) | (a.state == State.PREEMPTED))
     gone = np.zeros(len(jobs.gpus))

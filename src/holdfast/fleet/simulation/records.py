@@ -82,7 +82,7 @@ FAILURES = [
 
 def records(kind: list[tuple[str, str]], rows: int, **columns: Any) -> Array:
     """Records of a kind, here or of `kernel.state`; columns that are not given are zero."""
-    array: Array = np.zeros(rows, np.dtype(kind, align=True))
+    array = np.zeros(rows, np.dtype(kind, align=True))
     for name, column in columns.items():
         array[name] = column
     return array

@@ -33,8 +33,9 @@ Count = Annotated[int, Meta(ge=1)]
 
 def wrong(key: str, found: object, expected: str) -> InputError:
     """The complaint about one key of a scenario."""
-    problem, found = "invalid scenario", repr(found)
-    return InputError(problem, code="invalid-value", place=key, found=found, expected=expected)
+    return InputError(
+        "invalid scenario", code="invalid-value", place=key, found=repr(found), expected=expected
+    )
 
 
 def toml_key(name: str) -> str:
@@ -68,8 +69,9 @@ def fitted(kind: Any, values: Mapping[str, Any]) -> Any:
     try:
         return read_config(values, kind, "the scenario")
     except InputError as error:
-        keys = {"place": re.sub(r"_s\b", "", error.place)} if error.place else {}
-        raise InputError(**vars(error) | keys) from None
+        raise InputError(
+            **vars(error) | {"place": re.sub(r"_s\b", "", error.place)} if error.place else {}
+        ) from None
 
 
 def _by_field(kind: Any, data: Any, place: str) -> Any:
@@ -81,7 +83,8 @@ def _by_field(kind: Any, data: Any, place: str) -> Any:
     values = {}
     names = {toml_key(name): name for name in hints(kind)} if dataclasses.is_dataclass(kind) else {}
     for key, value in data.items():
-        path, name = f"{place}.{key}" if place else key, names.get(key, key)
+        path = f"{place}.{key}" if place else key
+        name = names.get(key, key)
         if names and key not in names:
             raise unknown_key(key, names, place)
         if not names and (type(value) not in (int, float) or not 0 <= value < _FINITE):
@@ -122,7 +125,8 @@ def write(
     """
     tables = []
     for each in dataclasses.fields(value):
-        part, key = getattr(value, each.name), toml_key(each.name)
+        part = getattr(value, each.name)
+        key = toml_key(each.name)
         name, at = (f"{above}.{key}" if above else key for above in (table, path))
         if dataclasses.is_dataclass(part):
             tables.append((f"[{name}]", name, at, part))
@@ -168,7 +172,8 @@ def check(made: Scenario) -> None:
 
 def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
     """(key, what stands there, what should) of values that are wrong beside others."""
-    cluster, repair = made.cluster, made.repair
+    cluster = made.cluster
+    repair = made.repair
     try:
         datetime.fromisoformat(made.begin)
     except ValueError:
@@ -191,7 +196,8 @@ def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
 
 
 def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[str, object, str]]:
-    workload, per_node = made.workload, made.cluster.gpus_per_node
+    workload = made.workload
+    per_node = made.cluster.gpus_per_node
     for name, count in (("hour_weights", 24), ("day_weights", 7)):
         weights = getattr(workload, name)
         if len(weights) != count or not sum(weights) > 0:

@@ -35,12 +35,13 @@ class Simulated(Answer):
 
     def findings(self) -> list[Finding]:
         """One sentence."""
-        text = (
-            f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
-            f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
-            f"{duration(self.seconds)}."
-        )
-        return [Finding(text)]
+        return [
+            Finding(
+                f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
+                f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
+                f"{duration(self.seconds)}."
+            )
+        ]
 
     def written(self) -> dict[str, Path]:
         """The store."""
@@ -88,6 +89,8 @@ def simulate(
         history = run(loaded, days=days, seed=seed, on_progress=advance)
         bar.describe("writing")
         store = write_log(history, output)
-    jobs, attempts = len(history.jobs.submit_ms), int((history.attempts.start_ms >= 0).sum())
-    counts = (jobs, attempts, history.events, history.seconds, history.utilisation)
-    return Simulated(*counts, store=str(store.path))
+    jobs = len(history.jobs.submit_ms)
+    attempts = int((history.attempts.start_ms >= 0).sum())
+    return Simulated(
+        jobs, attempts, history.events, history.seconds, history.utilisation, store=str(store.path)
+    )

@@ -100,7 +100,8 @@ class WhatIf(Answer):
         effect = self.of(change, name or self.main)
         words = metric(effect.metric)
         what = words.label.replace("large runs", self.large_runs)
-        before, after = words.text(effect.baseline), words.text(effect.value)
+        before = words.text(effect.baseline)
+        after = words.text(effect.value)
         if math.isnan(effect.difference):
             return f"{change}: the {what} could not be measured."
         if effect.difference == 0:
@@ -133,19 +134,23 @@ class WhatIf(Answer):
         paths = dict.fromkeys(path for change in self.scenarios for path in paths_of(change))
         tables = tuple(f"{key}." for key in self.assumed)
         if guesses := [path for path in paths if f"{path}.".startswith(tables)]:
-            text = (
-                f"The log does not tell {', '.join(guesses)}, from which these changes start: what they "
-                f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
+            findings.append(
+                Finding(
+                    f"The log does not tell {', '.join(guesses)}, from which these changes start: what "
+                    f"they gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE.",
+                    "assumed",
+                    "Assumed.",
+                )
             )
-            findings.append(Finding(text, "assumed", "Assumed."))
         ranked = [each.change for each in self.ranked_by(self.main)]
         others = [each for each in ranked if each != (self.best.change if self.best else ranked[0])]
         shown = others[: MOST_FINDINGS - 3]
         findings += [Finding(self.sentence(change), "gain") for change in shown]
         first, second, busy = (self._now(name) for name in (*LOST[:2], GOODPUT))
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
-        now = f"Without a change {lost}; {busy} of busy GPU time is productive."
-        findings.append(Finding(now, "effects"))
+        findings.append(
+            Finding(f"Without a change {lost}; {busy} of busy GPU time is productive.", "effects")
+        )
         return findings
 
     def _now(self, name: str) -> str:
@@ -153,7 +158,8 @@ class WhatIf(Answer):
 
     @property
     def _large(self) -> str:
-        chosen, qos = self.scope, self.baseline.qos
+        chosen = self.scope
+        qos = self.baseline.qos
         some = len(chosen.classes) < len(qos)
         of_class = f" of class {qos[chosen.classes[0]].name}" if some else ""
         return f"{self.large_runs}{of_class} that need {chosen.long_run_hours} productive hours or more"
@@ -172,18 +178,26 @@ class WhatIf(Answer):
         """Every difference with its interval."""
         values = []
         for each in self.differences:
-            words, name = metric(each.metric), f"{each.change}: {each.metric}"
+            words = metric(each.metric)
             unit = words.unit.replace("%", "")
             measured = () if math.isnan(each.difference) else (each.difference, unit, each.ci95)
-            values.append(Value(name, *(measured or (None, unit, None)), words.better))
+            values.append(
+                Value(
+                    f"{each.change}: {each.metric}", *(measured or (None, unit, None)), words.better
+                )
+            )
         return values
 
     def unknowns(self) -> list[Unknown]:
         """What is doubtful, and what the log did not tell."""
         unknowns = [Unknown(note) for note in self.notes]
         if self.assumed:
-            text = f"The log does not tell, so assumed: {', '.join(sorted(self.assumed))}."
-            unknowns.append(Unknown(text, "Say what is so with --set KEY=VALUE."))
+            unknowns.append(
+                Unknown(
+                    f"The log does not tell, so assumed: {', '.join(sorted(self.assumed))}.",
+                    "Say what is so with --set KEY=VALUE.",
+                )
+            )
         return unknowns
 
     def sections(self) -> list[Section]:
@@ -195,10 +209,14 @@ class WhatIf(Answer):
         words = metric(self.main)
         computed = how("gain", {"replicas n": self.replicas, "large runs": self._large})
         sentence = self.recommended or "No interval lies above zero."
-        caption = f"The {words.label} ({words.shown_unit}), the largest gain first."
-        gains = [_table(ranked, "Change", caption)]
-        question = "Which change gains most?"
-        return Section("gain", question, sentence, [_figure(ranked)], gains, computed)
+        gains = [
+            _table(
+                ranked, "Change", f"The {words.label} ({words.shown_unit}), the largest gain first."
+            )
+        ]
+        return Section(
+            "gain", "Which change gains most?", sentence, [_figure(ranked)], gains, computed
+        )
 
     def _effects(self) -> Section:
         ordered = [each.change for each in self.ranked_by(self.main)]
@@ -213,12 +231,16 @@ class WhatIf(Answer):
         return Section("effects", "What else changes?", sentence, tables=tables, how=how("effects"))
 
     def _assumed(self) -> Section:
-        notes = "The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE."
-        sentence = (
-            "What was simulated is one scenario, written below; correct it with --set KEY=VALUE."
+        toml = How(
+            self.baseline.to_toml().splitlines(),
+            notes="The scenario as TOML: save it to a file, edit it, and simulate it with --scenario FILE.",
         )
-        toml = How(self.baseline.to_toml().splitlines(), notes=notes)
-        return Section("assumed", "What was assumed of the fleet?", sentence, how=toml)
+        return Section(
+            "assumed",
+            "What was assumed of the fleet?",
+            "What was simulated is one scenario, written below; correct it with --set KEY=VALUE.",
+            how=toml,
+        )
 
 
 def _table(
@@ -236,8 +258,9 @@ def _table(
         for label, each in rows
         for words in [metric(each.metric)]
     ]
-    shown = f"label before after difference {'metric' if several else ''}"
-    return table(data, shown, caption, label=first)
+    return table(
+        data, f"label before after difference {'metric' if several else ''}", caption, label=first
+    )
 
 
 def _scaled(each: Difference) -> dict[str, float]:

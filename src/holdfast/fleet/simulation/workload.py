@@ -33,7 +33,8 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Records:
     workload = scenario.workload
     submit = _arrivals(_expected(scenario, days), round(days * DAY_MS), seed)
     jobs = table(JOBS, len(submit), submit_ms=submit)
-    sizes, ends = workload.sizes, [e for e in workload.ends if e.state != State.REQUEUED.name]
+    sizes = workload.sizes
+    ends = [e for e in workload.ends if e.state != State.REQUEUED.name]
     qos = [[size.qos.get(each.name, 0.0) for each in scenario.qos] for size in sizes]
     for row in qos:
         row[0] += not any(row)
@@ -63,8 +64,7 @@ def _expected(scenario: Scenario, days: float) -> Array:
     by_hour = np.array(workload.hour_weights) / sum(workload.hour_weights)
     by_day = np.array(workload.day_weights) / sum(workload.day_weights) * 7
     weekday = (hours // 24 + 3) % 7  # 1970-01-01 was a Thursday
-    expected: Array = workload.jobs_per_day * by_hour[hours % 24] * by_day[weekday]
-    return expected
+    return workload.jobs_per_day * by_hour[hours % 24] * by_day[weekday]
 
 
 def _cumulated(shares: list[list[float]]) -> Array:

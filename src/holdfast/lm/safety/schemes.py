@@ -89,6 +89,12 @@ class Scheme:
         share = Fraction(unsafe, items) if items else Fraction(1)
         return next(rule.grade for rule in self.rules if rule.holds(share, reference))
 
+    def edges(self, reference: Fraction) -> npt.NDArray[np.float64]:
+        """Unsafe shares between which the grade is one, ascending from 0 to 1."""
+        cuts = [_condition(rule.unsafe)[1] for rule in self.rules if rule.unsafe]
+        cuts += [_condition(rule.ratio)[1] * reference for rule in self.rules if rule.ratio]
+        return np.unique(np.minimum([0.0, *map(float, cuts), 1.0], 1.0))
+
     def places(self, unsafe: npt.NDArray[np.float64], reference: Fraction) -> npt.NDArray[np.int64]:
         """The places in `grades` of unsafe shares, of the same shape."""
         holds = [

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betainc
 
 from holdfast.stats import NORMAL_95, clopper_pearson_interval, wilson_interval
 
@@ -93,35 +94,38 @@ def corrected_interval(hits: Counts, positive: Counts, negative: Counts) -> tupl
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def draw_shares(
-    unsafe: float, items: float, effective: float, draws: int, generator: np.random.Generator
-) -> FloatArray:
-    """Unsafe shares that the counts leave possible, shape (2, draws): at best, and at worst.
+def share_masses(unsafe: float, items: float, effective: float, edges: FloatArray) -> FloatArray:
+    """How probable the counts make an unsafe share between two edges, at best and at worst.
 
-    Draws of Beta(x, n - x + 1) and Beta(x + 1, n - x), whose 2.5 % and 97.5 % quantiles are the interval of
+    By Beta(x, n - x + 1) and Beta(x + 1, n - x), whose 2.5 % and 97.5 % quantiles are the interval of
     Clopper and Pearson: the posteriors of all priors between these two, Jeffreys' too, lie between them.
+
+    Args:
+        unsafe: number of unsafe items, of `items`.
+        items: number of items.
+        effective: effective over actual number of items.
+        edges: ascending from 0 to 1, shape (e,).
+
+    Returns:
+        Shape (2, e - 1).
     """
     x, n = unsafe * effective, items * effective
-    return np.stack(
-        [
-            generator.beta(max(x, _NONE), n - x + 1, draws),
-            generator.beta(x + 1, max(n - x, _NONE), draws),
-        ]
-    )
+    safe = [[n - x + 1], [max(n - x, _NONE)]]
+    masses: FloatArray = np.diff(np.float64(betainc([[max(x, _NONE)], [x + 1]], safe, edges)))
+    return masses
 
 
-def grade_probabilities(places: IntArray, grades: int) -> FloatArray:
+def grade_probabilities(chances: FloatArray) -> FloatArray:
     """Lower bounds of the probability of each grade of the worst of some parts, shape (grades,).
 
     Whatever the prior, and however the parts depend on each other (Bonferroni): of a few hazards with a
     few items each, one looks bad by chance. What the bounds lack to 1 is undecided.
 
     Args:
-        places: grades of the draws of `draw_shares`, worst first, shape (parts, 2, draws).
-        grades: how many there are.
+        chances: of each grade, worst first, at best and at worst, shape (parts, 2, grades).
     """
-    at_least = (places[..., None] >= np.arange(grades + 1)).mean(axis=2)  # (parts, 2, grades + 1)
-    least = 1.0 - (1.0 - at_least[:, 1]).sum(axis=0)
-    most = np.clip(len(places) * at_least[:, 0].min(axis=0), least, 1.0)
-    bounds: FloatArray = np.maximum(0.0, least[:-1] - most[1:])
+    below = np.cumsum(chances, axis=2)  # a grade, or a worse one
+    least = 1.0 - np.append(0.0, below[:, 1].sum(axis=0))
+    most = np.append(1.0, len(chances) * (1.0 - below[:, 0]).min(axis=0))
+    bounds: FloatArray = np.maximum(0.0, least[:-1] - np.clip(most, least, 1.0)[1:])
     return bounds

@@ -13,7 +13,7 @@ import platform
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,19 @@ class Hardware:
     """Ceilings of one machine or accelerator.
 
     Attributes:
+        name: For titles.
         peaks: Type -> matrix FLOP/s, dense, without sparsity.
         vector_peak: FLOP/s of the vector units (float32); infinite: unknown, and no ceiling.
         bandwidth: Bytes/s of the main memory.
         levels: Working set in bytes -> bytes/s, ascending: caches, where they were measured.
     """
 
-    name: str
     peaks: Mapping[str, float]
-    vector_peak: float
     bandwidth: float
     memory_bytes: float
-    source: str
+    vector_peak: float = math.inf
+    name: str = ""
+    source: str = ""
     levels: Sequence[tuple[int, float]] = ()
 
     def peak(self, dtype: str) -> float:
@@ -62,12 +63,9 @@ HALF = ("bfloat16", "float16")
 TYPES = (*HALF, "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 
 
-_UNPUBLISHED: dict[str, Any] = {"vector_peak": math.inf}
-
 # Accelerators by name.
 HARDWARE: Mapping[str, Hardware] = {
-    name: Hardware(name, **{**_UNPUBLISHED, **ceilings})
-    for name, ceilings in table("hardware.json").items()
+    name: Hardware(name=name, **ceilings) for name, ceilings in table("hardware.json").items()
 }
 
 
@@ -88,24 +86,12 @@ def hardware(name: str) -> Hardware:
     return this_machine(torch.get_num_threads())
 
 
-@dataclass(frozen=True)
-class _Described:
-    """A file of ceilings."""
-
-    peaks: dict[str, float]
-    bandwidth: float
-    memory_bytes: float
-    vector_peak: float = math.inf
-    name: str = ""
-    source: str = ""
-
-
 def _read(path: Path) -> Hardware:
-    given = read_config(path, _Described, "the hardware")
+    given = read_config(path, Hardware, "the hardware")
     for dtype in given.peaks:
         choice(dtype, TYPES, "type", "peaks")
     others = ("bandwidth", "memory_bytes", "vector_peak")
-    for name, value in (given.peaks | {each: getattr(given, each) for each in others}).items():
+    for name, value in {**given.peaks, **{each: getattr(given, each) for each in others}}.items():
         if not value > 0:
             raise refused(
                 f"invalid {name}", "out-of-range", name, value, "a positive number", path=path
@@ -114,9 +100,7 @@ def _read(path: Path) -> Hardware:
         raise refused(
             "no peaks", "missing-key", "peaks", "none", "peaks.bfloat16 = 9.9e14", path=path
         )
-    fields: dict[str, Any] = asdict(given)
-    fields |= {"name": given.name or path.stem, "source": given.source or str(path)}
-    return Hardware(**fields)
+    return replace(given, name=given.name or path.stem, source=given.source or str(path))
 
 
 @cache
@@ -132,11 +116,11 @@ def this_machine(threads: int) -> Hardware:
         half = {name: max(single, _product_rate(getattr(torch, name))) for name in HALF}
         levels = _bandwidths()
     return Hardware(
-        f"this machine ({platform.machine()}, {threads} threads)",
         {"float32": single, **half},
-        single,  # the same units compute products
         levels[-1][1],
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        single,  # the same units compute products
+        f"this machine ({platform.machine()}, {threads} threads)",
         "measured: fastest samples of products, convolutions and scaling in place",
         levels,
     )

@@ -64,9 +64,14 @@ def profile(
     work.training = training
     inputs = describe(work)
     parameters = list(work.module.parameters())
-    recorder, place = count(work, device, attention)
-    _name_temporal(work, recorder, place)
-    timing = measure(work, recorder, attention, runs) if device == "cpu" and not trace else None
+    buffers = [(each, each.clone()) for each in work.module.buffers()]
+    try:
+        recorder, place = count(work, device, attention)
+        _name_temporal(work, recorder, place)
+        timing = measure(work, recorder, attention, runs) if device == "cpu" and not trace else None
+    finally:  # running means, for example
+        for each, value in buffers:
+            each.detach().copy_(value)
     if not isinstance(machine, Hardware):
         machine = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
     state = work.state().values()

@@ -374,7 +374,11 @@ class _Attention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Pass every other function through."""
+        """Pass every other function through; refuse those that autocast does not reach, as on meta."""
+        devices = {each.device.type for each in tensors(args)}
+        for place in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(place) and devices - {place}:
+                raise RuntimeError("autocast does not reach them")
         if func is _sdpa:
             return self.recorder.sdpa(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

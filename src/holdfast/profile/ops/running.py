@@ -36,6 +36,9 @@ _NEXT = {
     "fake": "it ran on the CPU with random or its own weights: counts may depend on values.",
 }
 
+# Where a module keeps its parameters and buffers.
+_TENSORS = ("_parameters", "_buffers")
+
 # Names of the implementations of `scaled_dot_product_attention`.
 ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 
@@ -68,7 +71,7 @@ class Workload:
 
     def state(self) -> dict[str, Tensor]:
         """Parameters and buffers; those with two names once."""
-        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return dict(self.module.named_parameters()) | dict(self.module.named_buffers())
 
     def mapped(self, convert: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
         """Inputs with every tensor converted; other objects, such as caches, are copied."""
@@ -209,8 +212,12 @@ def _record(
     work = Workload(module, args, kwargs)
     fixed = list((state or work.state()).values())
     recorder = Recorder(module, work.tensors(), fixed, attention != "math")
-    # What a forward pass keeps in attributes, such as tables of positions, must not stay without data.
-    attributes = [(each, each.__dict__.copy()) for each in module.modules()]
+    # What a forward pass keeps in attributes, such as tables of positions, must not stay without data. Of
+    # modules that are there twice, functional_call leaves its own tensors in the place of the weights.
+    attributes = [
+        (each, vars(each) | {name: copy.copy(vars(each)[name]) for name in _TENSORS})
+        for each in module.modules()
+    ]
     trained = [
         state[name]
         for name, each in module.named_parameters()

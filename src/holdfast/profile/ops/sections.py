@@ -127,17 +127,16 @@ def of(result: OpProfile) -> list[Section]:
     """All sections that the profile has something for."""
     if not result.ops:
         return [section("classes", "What does it compute?", "The model runs no operators.", [], "")]
-    sections = [_classes(result), _roofline(result, result.roofline())]
-    if result.gradient_bytes:
-        sections.append(_training(result))
-    if result.attention:
-        sections.append(_attention(result))
-    sections.append(_modules(result))
-    if result.timing:
-        sections.append(_time(result))
-    if result.trace:
-        sections.append(_trace(result))
-    return sections
+    about = {
+        _classes: True,
+        _roofline: True,
+        _training: result.gradient_bytes,
+        _attention: result.attention,
+        _modules: True,
+        _time: result.timing,
+        _trace: result.trace,
+    }
+    return [make(result) for make, there in about.items() if there]
 
 
 def _classes(result: OpProfile) -> Section:
@@ -178,7 +177,8 @@ def _classes(result: OpProfile) -> Section:
     )
 
 
-def _roofline(result: OpProfile, roof: Roofline) -> Section:
+def _roofline(result: OpProfile) -> Section:
+    roof = result.roofline()
     machine, bound = roof.hardware, roof.bound_s
     types = grouped(roof.ops, ("dtype",), ("flops",))
     main = max(types, key=lambda row: row["flops"])["dtype"]

@@ -48,14 +48,8 @@ def refused(problem: str, name: str, archive: str, expected: str | None = None) 
 
 def taken_twice(name: str, archive: str) -> InputError:
     """The error of two members of one name."""
-    return InputError(
-        "two members of this archive have the same name",
-        code="unsafe-archive",
-        path=archive,
-        place=f"member {name!r}",
-        expected="each name once",
-        remedy="do not trust this archive; if you made it, rebuild it with each file once",
-    )
+    problem = "two members of this archive have the same name"
+    return refused(problem, name, archive, "each name once")
 
 
 def common_climb(names: Iterable[str]) -> str:

@@ -145,7 +145,7 @@ def _scalar(kind: pa.DataType) -> tuple[str, str]:
     if types.is_time(kind):
         return "sc:Time", ""
     if types.is_timestamp(kind):
-        return "sc:DateTime", "read to the microsecond" if kind.unit == "ns" else ""
+        return "sc:DateTime", ""
     if types.is_decimal(kind):
         if kind.scale == 0 and kind.precision <= 18:
             return "sc:Integer", ""

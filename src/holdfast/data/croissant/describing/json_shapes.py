@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from holdfast.data.croissant.describing.shapes import NESTED, Shape, can_be_step, step
-from holdfast.data.croissant.describing.walking import opened
-from holdfast.data.croissant.scanning.local_paths import paths_sql
+from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
+from holdfast.data.croissant.scanning.opening import Opening
 from holdfast.errors import InputError
 
 JSON = "application/json"
 LINES = "application/jsonlines"
 _DEPTH = 3  # keys that lead to a list of records
-_HEAD = 1 << 22  # bytes in which a line of JSON should end
-_WHOLE = "unstructured"
-_BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _TYPES = {
     "BIGINT": "sc:Integer",
@@ -49,64 +45,19 @@ class Records:
     structure: dict[str, Any]
 
 
-def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
+def json_structure(opening: Opening, encoding: str) -> Any:
     """The structure that all values of JSON files have together; lines and arrays are lists of values."""
-    forms = {_form(encoding, path) for path in paths}
-    if len(forms) > 1:
-        raise InputError("some of these files hold an array, others an object", code="conflict")
-    (form,) = forms
-    ((found,),) = _ask(f"SELECT json_group_structure(json) FROM {_objects(form, paths)}")
-    return _structure(form, found)
-
-
-def _form(encoding: str, path: Path) -> str:
-    """How DuckDB calls the way in which values stand in a file."""
-    if encoding == LINES:
-        return "newline_delimited"
-    return "array" if _first_sign(path) == b"[" else _WHOLE
-
-
-def _objects(form: str, paths: Sequence[Path], *more: str) -> str:
-    """The values of JSON files as a relation with a column `json`."""
-    most = max(16_777_216, *(path.stat().st_size + 1 for path in paths))
-    options = (
-        f"format = '{form}'",
-        "hive_partitioning = false",
-        f"maximum_object_size = {min(most, 2**32 - 1)}",
-        *more,
-    )
-    return f"read_json_objects({paths_sql(paths)}, {', '.join(options)})"
-
-
-def _ask(query: str) -> list[tuple[Any, ...]]:
+    layout = layout_of(opening, "jsonl" if encoding == LINES else "json")
+    values = f"read_json_objects({options_of(opening, layout)})"
     # A database that met values nested thousands deep answers no more: others need theirs.
     with duckdb.connect() as probe:
         probe.execute("SET threads = 1")  # several would put the keys in another order each time
         try:
-            return probe.execute(query).fetchall()
+            rows = probe.execute(f"SELECT json_group_structure(json) FROM {values}").fetchall()
         except (duckdb.FatalException, duckdb.InternalException):
             raise InputError("too deeply nested", code="unsupported") from None
-
-
-def _structure(form: str, found: str | None) -> Any:
-    structure = json.loads(found) if found else None
-    return structure if form == _WHOLE else [structure]
-
-
-def holds_lines(path: Path) -> bool:
-    """Whether a JSON file holds several values, one on each line."""
-    with opened(path) as file:
-        first, _, rest = file.read(_HEAD).lstrip(_BLANK).partition(b"\n")
-    try:
-        value = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and bool(rest.strip())
-
-
-def _first_sign(path: Path) -> bytes:
-    with opened(path) as file:
-        return file.read(_HEAD).lstrip(_BLANK)[:1]
+    structure = json.loads(rows[0][0] or "null")
+    return structure if layout == "unstructured" else [structure]
 
 
 def find_records(structure: Any, *, several: bool = False) -> list[Records]:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -24,7 +23,6 @@ from holdfast.data.croissant.describing.json_shapes import (
     JSON,
     LINES,
     find_records,
-    holds_lines,
     json_shapes,
     json_structure,
 )
@@ -37,12 +35,13 @@ from holdfast.data.croissant.describing.walking import Files
 from holdfast.data.croissant.document.model import Extract
 from holdfast.data.croissant.scanning.casting import text
 from holdfast.data.croissant.scanning.columns import Column, extract_key
-from holdfast.data.croissant.scanning.scans import column_names, open_scan
+from holdfast.data.croissant.scanning.json_layouts import layout_of
+from holdfast.data.croissant.scanning.opening import Opening
+from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.errors import InputError
 
 _KEPT = 256 << 20  # bytes of text files whose tables are kept in memory
 _TYPED = (PARQUET, ARROW)
-_SEPARATED = ("text/csv", "text/tab-separated-values")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
@@ -95,24 +94,30 @@ class Tables:
         kinds: dict[Any, list[Place]] = defaultdict(list)
         for place in candidates:
             try:
-                path = self._files.paths([place])[0]
-                kinds[self._columns(place, path)].append(place)
+                kinds[self._columns(place)].append(place)
             except (duckdb.Error, InputError, OSError, ValueError) as error:
                 self._unreadable(place, error)
         return list(kinds.values())
 
-    def _columns(self, place: Place, path: Path) -> Any:
+    def _opening(self, places: Sequence[Place]) -> Opening:
+        """Text files, as they are opened to be loaded."""
+        members = [self._files.member(place) for place in places]
+        resource, resources = places[0].path, self._files.resources
+        return Opening(self._connection, resources, resource, members, (), text=True)
+
+    def _columns(self, place: Place) -> Any:
         """What two files must agree in to be one table."""
         encoding = self.encoding(place)
         if encoding in _TYPED:
-            return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
+            schema = read_schema(encoding, self._files.paths([place])[0])
+            return tuple((field.name, str(field.type)) for field in schema)
         if encoding in (JSON, LINES):
-            structure = json_structure(encoding, [path])
+            structure = json_structure(self._opening([place]), encoding)
             return encoding, tuple(
                 (records.path, tuple(sorted(records.structure)) if records.path else ())
                 for records in find_records(structure)
             )
-        names = self._names(place)
+        names = header_of(self._opening([place]), place.media_type)
         if not names:
             raise InputError("no header line", code="no-data")
         if any("\0" in name for name in names):
@@ -130,38 +135,29 @@ class Tables:
         """A table's media type, by its content where its name is not enough."""
         if place not in self._encodings:
             found = place.encoding
-            if found == JSON and holds_lines(self._files.paths([place])[0]):
+            if found == JSON and layout_of(self._opening([place]), "json") == "newline_delimited":
                 found = LINES
             self._encodings[place] = found
         return self._encodings[place]
 
-    def _names(self, place: Place) -> tuple[str, ...]:
-        """The columns of a text table as they are loaded."""
-        if place.media_type in _SEPARATED:
-            return header_of(self._files.paths([place])[0], place.media_type, place.charset)
-        member = self._files.member(place)
-        return tuple(
-            column_names(
-                self._connection, self._files.resources, place.path, (place.encoding,), [member]
-            )
-        )
-
     def _read(self, places: list[Place]) -> Iterator[Table]:
         """The tables of files that agree in their columns: one, or one for each list in a JSON file."""
         group = table_group(places)
-        paths = self._files.paths(places)
         encoding = self.encoding(places[0])
         if encoding in _TYPED:
-            shapes, remarks = arrow_shapes(read_schema(encoding, paths[0]))
+            path = self._files.paths(places)[0]
+            shapes, remarks = arrow_shapes(read_schema(encoding, path))
             yield self._table(group, group.name, shapes, remarks)
         elif encoding in (JSON, LINES):
-            lists = find_records(json_structure(encoding, paths), several=len(paths) > 1)
+            lists = find_records(
+                json_structure(self._opening(places), encoding), several=len(places) > 1
+            )
             if not lists:
                 raise InputError("no list of objects found", code="no-data")
             for records in lists:
                 yield self._table(group, records.name or group.name, json_shapes(records))
         else:
-            names = self._names(places[0])
+            names = header_of(self._opening(places[:1]), places[0].media_type)
             shapes = tuple(Shape(name=name, column=name, data_types=("sc:Text",)) for name in names)
             yield self._table(group, group.name, shapes)
 

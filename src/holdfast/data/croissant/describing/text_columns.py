@@ -11,18 +11,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import duckdb
 
 from holdfast.data.croissant.describing.querying import in_turn, stacked
-from holdfast.data.croissant.describing.walking import opened
+from holdfast.data.croissant.scanning.casting import NULL_WORDS
 from holdfast.data.croissant.scanning.delimited import first_row, unique_names
+from holdfast.data.croissant.scanning.opening import Opening, compression, unpacked
 
 _HEAD = 1 << 20  # bytes that the names must end in; so it is where tables are loaded
 _ROWS = 50  # that a separator must part alike
 _TRIED = {"text/csv": ",;\t|", "text/tab-separated-values": "\t,;|"}
-_WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan")
+_WORDS = NULL_WORDS[1:]  # empty text is no value in any case
 _SAMPLE = 200  # rows that rule out most types of most columns before all rows are looked at
 
 _TIMES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
@@ -68,18 +68,11 @@ _LOOKS = {name: re.compile(look, re.ASCII) for name, (look, _) in _TESTS.items()
 _OF_STRINGS = ("sc:Date", "sc:Time", "sc:URL")
 
 
-def header_of(path: Path, media_type: str, charset: str = "") -> tuple[str, ...]:
-    """The names of a text table's columns, as an extract takes them.
-
-    Args:
-        path: a local copy.
-        media_type: of the table.
-        charset: encoding of the text; "" for UTF-8, or UTF-16 with a byte order mark.
-    """
-    with opened(path) as file:
-        data = file.read(_HEAD)
-    utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = data.decode(charset or ("utf-16" if utf16 else "utf-8-sig"), errors="ignore")
+def header_of(opening: Opening, media_type: str) -> tuple[str, ...]:
+    """The names of the columns of a text table, its first file, as an extract takes them."""
+    path = opening.paths[0]
+    with unpacked(path, compression(path, opening.members[0])) as file:
+        text = file.read(_HEAD).decode(errors="ignore")
     return unique_names(first_row(text, separator_of(text, _TRIED[media_type]))[0])
 
 

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import IO
 
 from holdfast.data.croissant.describing.description import Note
 from holdfast.data.croissant.describing.places import Kind, Place
 from holdfast.data.croissant.document.charsets import checked_charset
-from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
+from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata, Source
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.local_files import LocalFolder, is_description
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.encodings import text_kind
-from holdfast.data.croissant.scanning.opening import unpacked
+from holdfast.data.croissant.scanning.opening import compression, unpacked
 from holdfast.errors import InputError
 
 _LEFT_OUT = frozenset({"thumbs.db", "desktop.ini", "__macosx", "__pycache__", "cvs"})
@@ -84,8 +82,9 @@ class Files(AbstractContextManager["Files"]):
         if place.media_type not in _TEXTS:
             return place
         try:
-            with opened(self.paths([place])[0]) as file:
-                kind = text_kind(file, self.member(place))
+            path, member = self.paths([place])[0], self.member(place)
+            with unpacked(path, compression(path, member)) as file:
+                kind = text_kind(file, member)
         except (InputError, OSError):
             return place  # noted where it is read
         if kind != "other" and (kind != "ascii" or "a".encode(encoding) != b"a"):
@@ -180,7 +179,7 @@ class Files(AbstractContextManager["Files"]):
                 FileSet(
                     at="",
                     id=f"in {place.path}",
-                    contained_in=(Container(at="", target=place.path),),
+                    contained_in=(Source(at="", target=place.path),),
                     includes=("*",),
                 )
                 for place in archives
@@ -205,22 +204,10 @@ class Files(AbstractContextManager["Files"]):
                 found.append(place)
         return sorted(found)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove what was unpacked."""
         self._resources.close()
 
 
 def _is_data(name: str) -> bool:
     return not name.startswith(".") and name.lower() not in _LEFT_OUT
-
-
-def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
-    """A file's bytes, unpacked where gzip packed them."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return unpacked(path, "gzip" if packed else "none")

@@ -15,11 +15,11 @@ from holdfast.data.croissant.document.model import (
 from holdfast.data.croissant.document.plain_values import (
     flag,
     loose_text,
+    place,
     plain,
     text,
     text_of,
     texts,
-    written,
 )
 from holdfast.data.croissant.document.record_sets import RecordSets
 from holdfast.data.croissant.document.sources import containers
@@ -32,7 +32,7 @@ _CONFORMS = pattern(r"https?://(?:www\.)?mlcommons\.org/croissant/(\d+)\.(\d+)/?
 _ATTRIBUTES = frozenset(
     (
         *("sc:name", "sc:description", "sc:url", "sc:license", "sc:creator", "sc:publisher"),
-        *("sc:keywords", "sc:datePublished", "sc:dateModified", "sc:version", "sc:sameAs"),
+        *("sc:keywords", "sc:datePublished", "sc:dateModified", "sc:version"),
         *("sc:distribution", "cr:citeAs", "cr:isLiveDataset", "cr:recordSet", "dct:conformsTo"),
     )
 )
@@ -52,9 +52,7 @@ def build(document: Document) -> Metadata:
     identities = Identities(terms, dataset, legacy=version == "0.8")
     resources = [(thing, _is_set(thing)) for thing in identities.resources]
     return Metadata(
-        at=dataset.at,
-        written=written(dataset),
-        types=dataset.types,
+        **place(dataset),
         version=version,
         conforms_to=conforms_to,
         name=text(dataset, "sc:name"),
@@ -69,7 +67,6 @@ def build(document: Document) -> Metadata:
         dataset_version=loose_text(dataset, "sc:version"),
         cite_as=text(dataset, "cr:citeAs"),
         is_live=flag(dataset, "cr:isLiveDataset"),
-        same_as=texts(dataset, "sc:sameAs"),
         file_objects=tuple(
             _file_object(thing, identities) for thing, many in resources if not many
         ),
@@ -116,36 +113,28 @@ def _is_set(thing: Thing) -> bool:
     return thing.entry("cr:includes") is not None and thing.entry("sc:contentUrl") is None
 
 
+def _resource(thing: Thing, identities: Identities) -> dict[str, Any]:
+    """What files and sets of files both have."""
+    return place(thing) | {
+        "id": identities.of(thing),
+        "name": text(thing, "sc:name"),
+        "description": text(thing, "sc:description"),
+        "encoding_formats": texts(thing, "sc:encodingFormat"),
+        "encoding": text(thing, "sc:charset") or text(thing, "sc:encoding"),
+        "contained_in": containers(thing, identities),
+    }
+
+
 def _file_object(thing: Thing, identities: Identities) -> FileObject:
     return FileObject(
-        at=thing.at,
-        written=written(thing),
-        types=thing.types,
-        id=identities.of(thing),
-        name=text(thing, "sc:name"),
-        description=text(thing, "sc:description"),
+        **_resource(thing, identities),
         content_url=loose_text(thing, "sc:contentUrl"),
         content_size=loose_text(thing, "sc:contentSize"),
-        encoding_formats=texts(thing, "sc:encodingFormat"),
-        encoding=text(thing, "sc:charset") or text(thing, "sc:encoding"),
         sha256=text(thing, "sc:sha256"),
         md5=text(thing, "cr:md5"),
-        contained_in=containers(thing, identities),
-        same_as=texts(thing, "sc:sameAs"),
     )
 
 
 def _file_set(thing: Thing, identities: Identities) -> FileSet:
-    return FileSet(
-        at=thing.at,
-        written=written(thing),
-        types=thing.types,
-        id=identities.of(thing),
-        name=text(thing, "sc:name"),
-        description=text(thing, "sc:description"),
-        encoding_formats=texts(thing, "sc:encodingFormat"),
-        encoding=text(thing, "sc:charset") or text(thing, "sc:encoding"),
-        contained_in=containers(thing, identities),
-        includes=texts(thing, "cr:includes"),
-        excludes=texts(thing, "cr:excludes"),
-    )
+    includes, excludes = texts(thing, "cr:includes"), texts(thing, "cr:excludes")
+    return FileSet(**_resource(thing, identities), includes=includes, excludes=excludes)

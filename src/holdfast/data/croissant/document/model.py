@@ -69,7 +69,9 @@ class Extract(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Node):
-    """Where values come from, or (as `Field.references`) whose values they are.
+    """Where values come from, whose values they are (`Field.references`), or what a resource is in.
+
+    A container is an archive, a repository, a set of files, or a manifest of lines.
 
     Attributes:
         target: the id of a FileObject, FileSet, RecordSet or Field; ``""`` where none was given.
@@ -89,14 +91,6 @@ class Source(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Container(Node):
-    """What a resource is contained in: an archive, a repository, a set of files, or a manifest of lines."""
-
-    target: str
-    transforms: tuple[Transform, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Resource(Node):
     """A file or a set of files.
 
@@ -109,7 +103,7 @@ class Resource(Node):
     description: str | None = None
     encoding_formats: tuple[str, ...] = ()
     encoding: str | None = None
-    contained_in: tuple[Container, ...] = ()
+    contained_in: tuple[Source, ...] = ()
 
     @property
     def charset(self) -> str | None:
@@ -133,7 +127,6 @@ class FileObject(Resource):
     content_size: str | None = None  # as written, such as "117743 B"
     sha256: str | None = None
     md5: str | None = None
-    same_as: tuple[str, ...] = ()
 
     @property
     def is_repository(self) -> bool:
@@ -234,10 +227,11 @@ class RecordSet(Node):
         Raises:
             KeyError: if the record set has no such field.
         """
-        for part in self.fields:
-            if name in (part.id, part.key, part.short):
-                return part
-        raise KeyError(name)
+        return {
+            called: part
+            for part in reversed(self.fields)
+            for called in (part.short, part.key, part.id)
+        }[name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +259,6 @@ class Metadata(Node):
     dataset_version: str | None = None
     cite_as: str | None = None
     is_live: bool = False
-    same_as: tuple[str, ...] = ()
     file_objects: tuple[FileObject, ...] = ()
     file_sets: tuple[FileSet, ...] = ()
     record_sets: tuple[RecordSet, ...] = ()
@@ -277,11 +270,7 @@ class Metadata(Node):
         Raises:
             KeyError: if there is none.
         """
-        parts: tuple[FileObject | FileSet, ...] = (*self.file_objects, *self.file_sets)
-        for part in parts:
-            if part.id == identity:
-                return part
-        raise KeyError(identity)
+        return {part.id: part for part in reversed((*self.file_objects, *self.file_sets))}[identity]
 
     def record_set(self, name: str) -> RecordSet:
         """The record set of an id or, failing that, a name.
@@ -289,13 +278,8 @@ class Metadata(Node):
         Raises:
             KeyError: if there is none.
         """
-        for part in self.record_sets:
-            if part.id == name:
-                return part
-        for part in self.record_sets:
-            if part.name == name:
-                return part
-        raise KeyError(name)
+        by_name = {part.name: part for part in reversed(self.record_sets)}
+        return (by_name | {part.id: part for part in reversed(self.record_sets)})[name]
 
     def fields(self) -> Iterator[tuple[RecordSet, Field]]:
         """Every field of every record set, sub-fields and annotations too, with its record set."""

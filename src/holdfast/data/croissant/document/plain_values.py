@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from re import compile as pattern
 from typing import Any
 
@@ -89,14 +89,14 @@ def types(thing: Thing, term: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(term_of(name, thing.context) for name in names if name))
 
 
-def written(thing: Thing) -> Mapping[str, str]:
-    """Term -> the pointer of its value, ``@id`` and ``@type`` too."""
+def place(thing: Thing) -> dict[str, Any]:
+    """What every `Node` has: where it stands, term -> the pointer of its value, and its types."""
     pointers = {entry.term: entry.at for entry in thing.entries}
     if thing.id_at is not None:
         pointers["@id"] = thing.id_at
     if thing.types_at is not None:
         pointers["@type"] = thing.types_at
-    return pointers
+    return {"at": thing.at, "written": pointers, "types": thing.types}
 
 
 def plain(thing: Thing, term: str) -> tuple[Any, ...]:

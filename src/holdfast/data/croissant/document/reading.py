@@ -89,11 +89,6 @@ class Document:
         """The line and column of the same, both from 1, columns in characters."""
         return self.lines.place(self.offset(pointer, key=key))
 
-    def says(self, pointer: str, *, key: bool = False) -> str:
-        """The same in words, as errors tell it."""
-        line, column = self.place(pointer, key=key)
-        return f"line {line}, column {column}" + (f" ({pointer})" if pointer else "")
-
 
 def open_description(
     source: DescriptionSource,

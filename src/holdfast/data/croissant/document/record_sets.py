@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.data.croissant.document.identities import Identities
 from holdfast.data.croissant.document.model import Field, ParentField, RecordSet, Source
-from holdfast.data.croissant.document.plain_values import flag, shape, text, text_of, types, written
+from holdfast.data.croissant.document.plain_values import flag, place, shape, text, text_of, types
 from holdfast.data.croissant.document.sources import source
 from holdfast.data.croissant.document.terms import Thing
 
@@ -44,9 +44,7 @@ class RecordSets:
         data_types = types(thing, "cr:dataType")
         examples = thing.entry("cr:examples")
         return RecordSet(
-            at=thing.at,
-            written=written(thing),
-            types=thing.types,
+            **place(thing),
             id=identity,
             name=text(thing, "sc:name"),
             description=text(thing, "sc:description"),
@@ -94,9 +92,7 @@ class RecordSets:
         value = thing.entry("cr:value")
         data_types = types(thing, "cr:dataType")
         field = Field(
-            at=thing.at,
-            written=written(thing),
-            types=thing.types,
+            **place(thing),
             id=identity,
             key=legacy_key or identity,
             short=short,
@@ -132,9 +128,7 @@ class RecordSets:
             inner = value.thing
             if inner is not None and (inner.entry("cr:source") or inner.entry("cr:references")):
                 return ParentField(
-                    at=inner.at,
-                    written=written(inner),
-                    types=inner.types,
+                    **place(inner),
                     source=self._source(inner, "cr:source"),
                     references=next(iter(self._sources(inner, "cr:references")), None),
                 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.data.croissant.document.identities import Identities
-from holdfast.data.croissant.document.model import Container, Extract, Source, Transform
+from holdfast.data.croissant.document.model import Extract, Source, Transform
 from holdfast.data.croissant.document.plain_values import (
     flag,
     integer,
+    place,
     text,
     text_of,
     texts,
-    written,
 )
 from holdfast.data.croissant.document.terms import Thing, Value
 from holdfast.data.croissant.document.vocabulary import canonical
@@ -44,9 +44,7 @@ def source(value: Value, thing: Thing, identities: Identities) -> Source | None:
     target, kind = identities.find(name, said, node.context) if name else ("", "unknown")
     extract = next((_extract(inner, identities) for inner in node.values("cr:extract")), None)
     return Source(
-        at=node.at,
-        written=written(node),
-        types=node.types,
+        **place(node),
         target=target,
         kind=kind,
         said=said,
@@ -57,22 +55,10 @@ def source(value: Value, thing: Thing, identities: Identities) -> Source | None:
     )
 
 
-def containers(thing: Thing, identities: Identities) -> tuple[Container, ...]:
+def containers(thing: Thing, identities: Identities) -> tuple[Source, ...]:
     """What a resource is contained in."""
-    found = []
-    for value in thing.values("cr:containedIn"):
-        inner = source(value, thing, identities)
-        if inner is not None and inner.target:
-            found.append(
-                Container(
-                    at=inner.at,
-                    written=inner.written,
-                    types=inner.types,
-                    target=inner.target,
-                    transforms=inner.transforms,
-                )
-            )
-    return tuple(found)
+    found = (source(value, thing, identities) for value in thing.values("cr:containedIn"))
+    return tuple(inner for inner in found if inner is not None and inner.target)
 
 
 def transforms(node: Thing, identities: Identities) -> tuple[Transform, ...]:
@@ -102,9 +88,7 @@ def _extract(value: Value, identities: Identities) -> Extract:
     node = identities.described(value.thing)
     properties = texts(node, "cr:fileProperty")
     return Extract(
-        at=node.at,
-        written=written(node),
-        types=node.types,
+        **place(node),
         column=text(node, "cr:column"),
         file_property=canonical(properties[0]).removeprefix("cr:") if properties else None,
         json_path=text(node, "cr:jsonPath"),
@@ -113,9 +97,7 @@ def _extract(value: Value, identities: Identities) -> Extract:
 
 def _transform(node: Thing) -> Transform:
     plain = Transform(
-        at=node.at,
-        written=written(node),
-        types=node.types,
+        **place(node),
         regex=text(node, "cr:regex"),
         separator=text(node, "cr:separator"),
         replace=text(node, "cr:replace"),

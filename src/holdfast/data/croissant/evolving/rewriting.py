@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.data.croissant.document.model import (
-    Container,
     Field,
     FileObject,
     FileSet,
@@ -80,7 +79,6 @@ class Rewriter:
         self._metadata = metadata
         self._spelling = spelling
         self._nodes = {node.at: node for node in _nodes(metadata)}
-        self._file_sets = {part.id for part in metadata.file_sets}
         self._things = {thing.at: thing for thing in self._terms.everything()}
         self._used: set[str] = set()
 
@@ -152,7 +150,7 @@ class Rewriter:
     def _entry(self, entry: Entry, thing: Thing, node: Node | None) -> list[tuple[str, Any]]:
         """The terms and values that say now what an entry said."""
         term, first = entry.term, entry.values[0] if len(entry.values) == 1 else None
-        if isinstance(node, (Source, Container)) and (named := self._named(entry, thing, node)):
+        if isinstance(node, Source) and (named := self._named(entry, thing, node)):
             return [named]
         if isinstance(node, RecordSet):
             if term == "cr:isEnumeration":
@@ -189,18 +187,14 @@ class Rewriter:
             return self._again(raw, at)
         return {"@id": getattr(self._nodes.get(at), "target", "") or raw}
 
-    def _named(
-        self, entry: Entry, thing: Thing, node: Source | Container
-    ) -> tuple[str, Any] | None:
+    def _named(self, entry: Entry, thing: Thing, node: Source) -> tuple[str, Any] | None:
         """What names the target of a source: by the kind that it is, and by its id."""
         naming = [one for one in thing.entries if one.term in _NAMING]
         # Of several, which may contradict one another, each stays what it is.
         if entry not in naming or len(naming) > 1 or not node.target:
             return None
-        kind = "file_set" if node.target in self._file_sets else "file_object"
         was = "cr:fileObject" if entry.term == "sc:distribution" else entry.term
-        term = _NAMED.get(node.kind if isinstance(node, Source) else kind, was)
-        return term, {"@id": node.target}
+        return _NAMED.get(node.kind, was), {"@id": node.target}
 
     def _put(self, made: dict[str, Any], term: str, value: Any, entry: Entry) -> None:
         key = self._spelling.key(term, entry.key)

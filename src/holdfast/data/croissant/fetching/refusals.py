@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum
@@ -15,17 +16,18 @@ _LOGIN = (
 )
 
 
-def _meant(wanted: Wanted) -> str | None:
-    return f"file {wanted.resource or wanted.called!r}"
+def _refused(wanted: Wanted, problem: str, **details: Any) -> InputError:
+    """The error of what came from a URL."""
+    meant = f"file {wanted.resource or wanted.called!r}"
+    return InputError(problem, path=bare(wanted.url), place=meant, **details)
 
 
 def a_page(wanted: Wanted, content_type: str) -> InputError:
     """The server sent HTML."""
-    return InputError(
+    return _refused(
+        wanted,
         "the server sent a web page, such as a login page, instead of the file",
         code="not-data",
-        path=bare(wanted.url),
-        place=_meant(wanted),
         found=content_type or "HTML",
         expected=", ".join(wanted.formats) or "data",
         remedy=_LOGIN,
@@ -34,11 +36,10 @@ def a_page(wanted: Wanted, content_type: str) -> InputError:
 
 def too_large(wanted: Wanted, size: int, most: int, where: str) -> InputError:
     """The server sends, or announces, far more than is described."""
-    return InputError(
+    return _refused(
+        wanted,
         "the file is far larger than it should be: the download was stopped",
         code="too-large",
-        path=bare(wanted.url),
-        place=_meant(wanted),
         found=f"{size:,} bytes ({where})",
         expected=f"at most {most:,} bytes",
         remedy="if the file is right, state its size as contentSize; or give a copy by --map ID=PATH",
@@ -47,11 +48,10 @@ def too_large(wanted: Wanted, size: int, most: int, where: str) -> InputError:
 
 def another_size(wanted: Wanted, size: int) -> InputError:
     """The file has not the size that was stated for certain."""
-    return InputError(
+    return _refused(
+        wanted,
         "the size of the file differs from its listing",
         code="conflict",
-        path=bare(wanted.url),
-        place=_meant(wanted),
         found=f"{size:,} bytes",
         expected=f"{wanted.size:,} bytes",
         remedy="it changed in the meantime, or was truncated: try again",
@@ -77,7 +77,7 @@ def another_file(
         problem,
         code="checksum",
         path=bare(wanted.url),
-        place=_meant(wanted),
+        place=f"file {wanted.resource or wanted.called!r}",
         found=f"{found}, {size:,} bytes",
         expected=str(expected),
         remedy=remedy,

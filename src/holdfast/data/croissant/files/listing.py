@@ -12,10 +12,10 @@ from holdfast.data.croissant.archives.archive import Archive
 from holdfast.data.croissant.archives.opening import is_vague, says_archive
 from holdfast.data.croissant.archives.pool import ArchivePool, where_of
 from holdfast.data.croissant.document.model import (
-    Container,
     FileObject,
     FileSet,
     Metadata,
+    Source,
     Transform,
 )
 from holdfast.data.croissant.fetching.urls import file_name, is_remote
@@ -187,7 +187,7 @@ class Listing:
 
     # -- containers --------------------------------------------------------------------------------
 
-    def _contents(self, holder: Container, patterns: Patterns | None) -> list[Contents]:
+    def _contents(self, holder: Source, patterns: Patterns | None) -> list[Contents]:
         """What a container holds; `patterns` may leave out what they would not choose."""
         try:
             resource = self._metadata.resource(holder.target)

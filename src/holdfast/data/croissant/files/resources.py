@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.data.croissant.archives.archive import Archive
@@ -74,7 +73,6 @@ class Resources:
         self._archives = ArchivePool(self._origins, self._scratch, Limits())
         self._listing = Listing(metadata, self._origins, self._archives)
         self._unpacked: dict[_Unpacked, Path] = {}
-        self._inflated: dict[Path, Path] = {}
         self._copies: dict[Hashable, Path] = {}
         self._parts = {part.id: part for part in (*metadata.file_objects, *metadata.file_sets)}
         self._encodings = _check_encodings(metadata, encoding)
@@ -205,17 +203,13 @@ class Resources:
         Raises:
             InputError: a file that is damaged, or unpacks to more than an archive may.
         """
-        with self._lock:
-            if path not in self._inflated:
-                with path.open("rb") as file:
-                    kind = compression_of(file.read(8))
-                    file.seek(0)
-                    kept = path
-                    if kind in ("bzip2", "xz"):
-                        stream = Inflated(file, kind, self.limits, name, path.stat().st_size)
-                        kept = self._scratch.keep(name, iter(partial(stream.read, _BLOCK), b""))
-                self._inflated[path] = kept
-            return self._inflated[path]
+        with path.open("rb") as file:
+            kind = compression_of(file.read(8))
+            file.seek(0)
+            if kind not in ("bzip2", "xz"):
+                return path
+            stream = Inflated(file, kind, self.limits, name, path.stat().st_size)
+            return self.copied(path, name, iter(partial(stream.read, _BLOCK), b""))
 
     def copied(self, key: Hashable, name: str, parts: Iterable[bytes]) -> Path:
         """A file of these bytes, written once for each key and removed by `close`."""
@@ -320,7 +314,6 @@ class Resources:
         with self._lock:
             self._archives.close()
             self._unpacked.clear()
-            self._inflated.clear()
             self._copies.clear()
             self._scratch.close()
             self._origins.close()
@@ -328,12 +321,7 @@ class Resources:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

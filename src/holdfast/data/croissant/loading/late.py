@@ -23,23 +23,17 @@ def settled(made: pa.DataType, declared: pa.DataType | None = None) -> pa.DataTy
     """The type that a column has once its bytes are read, and that it is declared as where that is safe."""
     if is_late(made):
         return pa.string() if _kind(made) == "VARCHAR" else pa.binary()
+    alike = declared is not None and declared.num_fields == made.num_fields
+    inner = [
+        settled(made.field(i).type, declared.field(i).type if alike and declared else None)
+        for i in range(made.num_fields)
+    ]
     if pa.types.is_struct(made):
-        whole = declared is not None and pa.types.is_struct(declared)
-        inner = [
-            settled(made.field(i).type, declared.field(i).type if whole and declared else None)
-            for i in range(made.num_fields)
-        ]
         return pa.struct([pa.field(made.field(i).name, kind) for i, kind in enumerate(inner)])
-    if pa.types.is_list(made) or pa.types.is_fixed_size_list(made):
-        listed = declared is not None and (
-            pa.types.is_list(declared) or pa.types.is_fixed_size_list(declared)
-        )
-        value = settled(made.value_type, declared.value_type if listed and declared else None)
-        return (
-            pa.list_(value, made.list_size)
-            if pa.types.is_fixed_size_list(made)
-            else pa.list_(value)
-        )
+    if pa.types.is_fixed_size_list(made):
+        return pa.list_(inner[0], made.list_size)
+    if pa.types.is_list(made):
+        return pa.list_(inner[0])
     if declared == pa.float16() and pa.types.is_floating(made):
         return declared
     return made

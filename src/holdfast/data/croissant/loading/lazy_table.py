@@ -196,12 +196,8 @@ class LazyTable(ABC):
             change = decoder(self.column_fields())
         for batch in self.batches():
             columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
-            if change is None:
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(names, values, strict=True))
-            else:
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(names, change(values), strict=True))
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, change(values) if change else values, strict=True))
 
     def count(self) -> int:
         """The number of records; no more is read than that takes."""
@@ -237,9 +233,9 @@ class LazyTable(ABC):
         Raises:
             MissingExtraError: torch is not installed.
         """
-        from holdfast.data.croissant.loading.torch_output import batches_for_torch
+        from holdfast.data.croissant.loading.torch_output import TorchBatches
 
-        return batches_for_torch(self, batch_size, decode)
+        return TorchBatches(self, batch_size, decode)
 
     def to_hf(self, *, streaming: bool = False) -> datasets.Dataset | datasets.IterableDataset:
         """The records as a `datasets.Dataset`, or an IterableDataset if `streaming`.

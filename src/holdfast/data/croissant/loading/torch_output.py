@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.data.croissant.loading.lazy_table import LazyTable, refuse_batch
 from holdfast.errors import InputError, MissingExtraError
 
 try:
@@ -17,17 +18,9 @@ try:
 except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
 
-if TYPE_CHECKING:
-    from holdfast.data.croissant.loading.lazy_table import LazyTable
-
-
-def batches_for_torch(table: LazyTable, batch_size: int, decode: bool) -> TorchBatches:
-    """Batches of a table, for a DataLoader with ``batch_size=None``."""
-    return TorchBatches(table, batch_size, decode)
-
 
 class TorchBatches(IterableDataset):  # type: ignore[misc]
-    """Batches of records: dicts of column name to tensor or list.
+    """Batches of records (for a DataLoader with ``batch_size=None``): column name -> tensor or list.
 
     Numbers and booleans are tensors of [batch], fixed-size arrays of [batch, *sizes]; everything else is a
     list: text, bytes (decoded, if asked for), lists of any length, structs. Missing floats are NaN.
@@ -37,10 +30,7 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
     """
 
     def __init__(self, table: LazyTable, batch_size: int, decode: bool) -> None:
-        if batch_size < 1:
-            raise InputError(
-                "a batch has at least one record", code="out-of-range", found=str(batch_size)
-            )
+        refuse_batch(batch_size)
         self.table = table
         self.batch_size = batch_size
         self.decode = decode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,14 +14,8 @@ from holdfast.files import atomic_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Write = "Callable[[pa.RecordBatch], Any]"
-FORMATS = {
-    "parquet": "application/vnd.apache.parquet",
-    "arrow": "application/vnd.apache.arrow.file",
-    "jsonl": "application/jsonl",
-    "csv": "text/csv",
-}
-"""Suffix of a file -> its encoding format."""
+FORMATS = ("parquet", "arrow", "jsonl", "csv")
+"""Suffixes of files that can be written."""
 _OTHER_COLUMNS = "write the other columns: load --columns A,B --out FILE (in Python columns=[...])"
 
 
@@ -39,9 +33,12 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     form = check(schema, path)
     rows = 0
     try:
-        with atomic_file(path) as sink, _WRITERS[form](sink, schema) as write:
+        with atomic_file(path) as sink, _writer(form, sink, schema) as writer:
             for batch in batches:
-                write(batch)
+                if form == "jsonl":
+                    writer.writelines(_lines(batch))
+                else:
+                    writer.write_batch(batch)
                 rows += batch.num_rows
     except OSError as error:  # of a file that is read, it is an InputError by now
         raise InputError(
@@ -104,42 +101,17 @@ def _any(kind: pa.DataType, asked: Callable[[pa.DataType], bool]) -> bool:
     return asked(kind) or any(_any(part, asked) for part in inner)
 
 
-@contextmanager
-def _parquet(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+def _lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+    return (json_line(record).encode() + b"\n" for record in batch.to_pylist())
+
+
+def _writer(form: str, sink: IO[bytes], schema: pa.Schema) -> AbstractContextManager[Any]:
+    """What writes batches by its `write_batch`; of JSON Lines, the file itself."""
+    import pyarrow.csv
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _arrow(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    import pyarrow as pa
-
-    with pa.ipc.new_file(sink, schema) as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _csv(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    import pyarrow.csv
-
-    with pyarrow.csv.CSVWriter(sink, schema) as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _jsonl(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    def write(batch: pa.RecordBatch) -> None:
-        for record in batch.to_pylist():
-            sink.write(json_line(record).encode() + b"\n")
-
-    yield write
-
-
-_WRITERS: dict[str, Callable[[IO[bytes], Any], AbstractContextManager[Callable[[Any], Any]]]] = {
-    "parquet": _parquet,
-    "arrow": _arrow,
-    "jsonl": _jsonl,
-    "csv": _csv,
-}
+    if form == "parquet":
+        return pyarrow.parquet.ParquetWriter(sink, schema, compression="zstd")
+    if form == "arrow":
+        return pyarrow.ipc.new_file(sink, schema)
+    return pyarrow.csv.CSVWriter(sink, schema) if form == "csv" else nullcontext(sink)

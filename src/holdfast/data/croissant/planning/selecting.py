@@ -10,13 +10,13 @@ from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.planning.filters import Condition
 from holdfast.data.croissant.planning.structs import nested
 from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.columns import Column
 
 if TYPE_CHECKING:
     import duckdb
 
 _MANY = 400
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _FLOATS = ("FLOAT", "DOUBLE")
 _QUOTED_OR_END = re.compile(r"""'[^']*'|"[^"]*"|\n""")
 
@@ -50,14 +50,14 @@ def equal(left: Column, right: Column) -> str:
         return f"{_read_as(left.sql, other)} = {second}"
     if other == "VARCHAR":
         return f"{first} = {_read_as(right.sql, one)}"
-    numbers = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), *_FLOATS)
+    numbers = (*INTEGERS, *_FLOATS)
     if one in numbers and other in numbers:
         if (one in _FLOATS) == (other in _FLOATS):
             return f"{first} = {second}"
         # As DOUBLE, in which DuckDB compares them, integers from 2**53 on would be rounded.
         whole = (f"TRY_CAST({value} AS HUGEINT)" for value in (first, second))
         return f"({first} = {second} AND {' = '.join(whole)})"
-    if _is_time(one) and _is_time(other):
+    if all(kind.startswith(("DATE", "TIMESTAMP")) for kind in (one, other)):
         return f"{first} = {second}"
     return f"CAST({left.sql} AS VARCHAR) = CAST({right.sql} AS VARCHAR)"
 
@@ -71,15 +71,11 @@ def comparable(sql: str, kind: str) -> str:
 
 
 def _read_as(sql: str, kind: str) -> str:
-    if kind.removeprefix("U") in _INTEGERS:  # a cast would round 1.5
+    if kind in INTEGERS:  # a cast would round 1.5
         return (
             f"CASE WHEN regexp_full_match({sql}, '[+-]?[0-9]+') THEN TRY_CAST({sql} AS {kind}) END"
         )
     return comparable(f"TRY_CAST({sql} AS {kind})", kind)
-
-
-def _is_time(kind: str) -> bool:
-    return kind.startswith(("DATE", "TIMESTAMP"))
 
 
 def expect_columns(

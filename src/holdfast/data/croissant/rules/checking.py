@@ -156,7 +156,7 @@ def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
             yield _placed(document, rule, breach, strict)
 
 
-def _placed(document: Document, rule: Rule[Any], breach: Breach, strict: bool) -> Finding:
+def _placed(document: Document, rule: Rule, breach: Breach, strict: bool) -> Finding:
     """A breach as a finding: with its line, and the severity and hint of its rule."""
     severity = breach.severity or rule.severity
     if strict and rule.must and severity is Severity.WARNING:

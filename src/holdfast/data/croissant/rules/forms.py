@@ -12,11 +12,11 @@ import re
 import warnings
 from collections.abc import Callable
 from datetime import datetime
-from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.data.croissant.scanning import formats
 from holdfast.data.croissant.scanning.json_paths import steps_of
+from holdfast.data.croissant.scanning.transforms import re2_fault
 from holdfast.errors import InputError
 
 _WEB = {"http", "https", "ftp", "data", "ipfs"}
@@ -112,20 +112,10 @@ def python_regex(value: str) -> tuple[str, int]:
         return f"is not a regular expression: {error}", 0
 
 
-@lru_cache(maxsize=1024)
 def linear_regex(value: str) -> str:
     """A regular expression that RE2 runs, which refuses what can take exponential time."""
-    if python_regex(value)[0]:
-        return ""  # it is none at all
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        pc.match_substring_regex(pa.array(["."]), value)
-    except (pa.ArrowInvalid, UnicodeError) as error:
-        why = str(error).removeprefix("Invalid regular expression: ")
-        return f"is not one that RE2 can run ({why})"
-    return ""
+    fault = "" if python_regex(value)[0] else re2_fault(value)  # it may be none at all
+    return fault and f"is not one that RE2 can run ({fault})"
 
 
 def json_path(value: str) -> str:

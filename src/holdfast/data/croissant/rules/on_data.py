@@ -20,7 +20,7 @@ from holdfast.data.croissant.planning.selecting import comparable, equal
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
-from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
+from holdfast.data.croissant.rules.table import DATA_RULES, Breach, rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 from holdfast.data.croissant.scanning.columns import Column
@@ -62,12 +62,12 @@ def check(
     access = replace(access, offline=access.offline or how == "sample")
     with Dataset(document, mapping=mapping, encoding=encoding, **asdict(access)) as dataset:
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
-        for rule in DATA_RULES.values():
-            for breach in rule.check(at_hand):
-                yield UNCHECKED if breach.unknown else rule.code, breach
+        for one in DATA_RULES.values():
+            for breach in one.check(at_hand):
+                yield UNCHECKED if breach.unknown else one.code, breach
 
 
-@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
+@rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
@@ -77,7 +77,7 @@ def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(_named_at(part), _told(error), _remedy(error))
 
 
-@data_rule("CR902", ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum.")
+@rule("CR902", ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum.")
 def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the checksum that is stated."""
     for part, error in _unread(at_hand):
@@ -88,7 +88,7 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where(stated), _told(error))
 
 
-@data_rule("CR903", WARNING, clauses.FILE_OBJECT, "State the number of bytes that the file has.")
+@rule("CR903", WARNING, clauses.FILE_OBJECT, "State the number of bytes that the file has.")
 def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the size that is stated."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -105,7 +105,7 @@ def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(part.where("sc:contentSize"), message)
 
 
-@data_rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")
+@rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")
 def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
     """Every FileSet's patterns find a file."""
     for part in at_hand.dataset.metadata.file_sets:
@@ -114,7 +114,7 @@ def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
 
 
-@data_rule(UNCHECKED, NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
+@rule(UNCHECKED, NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
 def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
     """Everything could be checked (a sample looks at files that are on this machine)."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -124,7 +124,7 @@ def all_is_checked(at_hand: AtHand) -> Iterator[Breach]:
             )
 
 
-@data_rule("CR906", WARNING, clauses.FILE_OBJECT, "Declare UTF-8, or leave the charset out.")
+@rule("CR906", WARNING, clauses.FILE_OBJECT, "Declare UTF-8, or leave the charset out.")
 def texts_are_not_utf8(at_hand: AtHand) -> Iterator[Breach]:
     """A text that is valid UTF-8 is not declared to be in another encoding."""
     warned = set()
@@ -136,7 +136,7 @@ def texts_are_not_utf8(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(part.where("sc:encodingFormat"), message)
 
 
-@data_rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
+@rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
     unread = set()
@@ -160,7 +160,7 @@ def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(extract.where("cr:column"), f"{lacks}; it has {_some(columns)}", hint)
 
 
-@data_rule("CR912", ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
+@rule("CR912", ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
 def values_fit(at_hand: AtHand) -> Iterator[Breach]:
     """Every value fits its field's type."""
     for field, misfits, _ in at_hand.tested:
@@ -175,7 +175,7 @@ def _counted(odd: Odd, said: str) -> str:
     return f"{odd.number:,} of {of} {said}, such as {quoted(odd.example)}"
 
 
-@data_rule(
+@rule(
     "CR913",
     WARNING,
     clauses.TRANSFORM,
@@ -194,7 +194,7 @@ def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(step.where(key), f"{message}; they become null")
 
 
-@data_rule("CR914", ERROR, clauses.RECORD_SET, "Correct the files, or what is said of them.")
+@rule("CR914", ERROR, clauses.RECORD_SET, "Correct the files, or what is said of them.")
 def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     """Every record set can be loaded."""
     for records in at_hand.record_sets:
@@ -211,7 +211,7 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(records.at, "there are no records", hint, WARNING)
 
 
-@data_rule("CR915", WARNING, clauses.EXTRACT, "Correct the files, or what is said of them.")
+@rule("CR915", WARNING, clauses.EXTRACT, "Correct the files, or what is said of them.")
 def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
     """Every column is there once, and in every file."""
     for records in at_hand.record_sets:
@@ -221,7 +221,7 @@ def columns_are_clear(at_hand: AtHand) -> Iterator[Breach]:
                     yield Breach(records.at, text)
 
 
-@data_rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
+@rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
@@ -260,7 +260,7 @@ def _not_checked(at: str, error: InputError) -> Breach:
     return Breach(at, f"not checked: {_told(error)}", _remedy(error), WARNING, unknown=True)
 
 
-@data_rule(
+@rule(
     "CR931", ERROR, clauses.JOINS, "Complete the table that is referenced, or drop the reference."
 )
 def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
@@ -308,7 +308,7 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
         )"""
 
 
-@data_rule("CR941", ERROR, clauses.DATA_TYPE, "Fetch the file again, or remove it.")
+@rule("CR941", ERROR, clauses.DATA_TYPE, "Fetch the file again, or remove it.")
 def media_are_not_text(at_hand: AtHand) -> Iterator[Breach]:
     """No image, sound or video is empty or a text, such as an error page in HTML."""
     for part in at_hand.dataset.metadata.file_sets:

@@ -12,7 +12,7 @@ from holdfast.data.croissant.rules.clauses import EMBEDDING, RECORD_SET
 from holdfast.data.croissant.rules.context import Context, about, below
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import called, quoted
+from holdfast.data.croissant.rules.wording import and_others, called, quoted
 
 
 @rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
@@ -54,7 +54,7 @@ def malformed_data(context: Context) -> Iterator[Breach]:
             wrong = [(at, value) for at, value in found if not isinstance(value, right)]
             for at, value in wrong[:1]:
                 said = "is not a record (a JSON object)"
-                yield Breach(at, f"{quoted(value)} {said}{_more(len(wrong) - 1)}")
+                yield Breach(at, f"{quoted(value)} {said}{and_others(len(wrong) - 1)}")
 
 
 @rule("CR305", ERROR, EMBEDDING, "Name each value by the @id of its field.", must=True)
@@ -78,7 +78,7 @@ def _unknown(context: Context, records: RecordSet, rows: list[Row]) -> Iterator[
         whole = shorts.get(key)
         yield Breach(
             places[0],
-            f"{quoted(key)} is not a field of {called(records)}{_more(len(places) - 1)}",
+            f"{quoted(key)} is not a field of {called(records)}{and_others(len(places) - 1)}",
             f"Write {quoted(whole)}." if whole else context.did_you_mean(key, names),
             WARNING if whole else None,
             key=True,
@@ -100,7 +100,7 @@ def misfit_data(context: Context) -> Iterator[Breach]:
             ]
             for at, value in misfits[:1]:
                 types = f"{' and '.join(field.data_types)}, the type of field {quoted(field.key)}"
-                message = f"{quoted(value)} does not fit {types}{_more(len(misfits) - 1)}"
+                message = f"{quoted(value)} does not fit {types}{and_others(len(misfits) - 1)}"
                 yield Breach(at, message)
 
 
@@ -134,7 +134,3 @@ def _inline(context: Context, term: str) -> Iterator[tuple[RecordSet, list[Row]]
         rows: list[Row] = [(at, row) for at, row in found if isinstance(row, dict)]
         if rows:
             yield records, rows
-
-
-def _more(number: int) -> str:
-    return f"; so it is {number} more time{'s' if number > 1 else ''}" if number else ""

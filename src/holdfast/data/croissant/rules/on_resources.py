@@ -6,7 +6,7 @@ import mimetypes
 from collections.abc import Iterator
 
 from holdfast.data.croissant.document.charsets import charset_of, is_charset
-from holdfast.data.croissant.document.model import Container, FileObject, FileSet
+from holdfast.data.croissant.document.model import FileObject, FileSet, Source
 from holdfast.data.croissant.document.vocabulary import ENCODING_FORMATS, format_of
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import CHECKSUMS, FILE_OBJECT, FILE_SET
@@ -183,7 +183,7 @@ def escaping_pattern(context: Context) -> Iterator[Breach]:
     return malformed(context, context.metadata.file_sets, forms.pattern_escapes, *patterns)
 
 
-def _containers(context: Context) -> Iterator[tuple[FileObject | FileSet, Container]]:
+def _containers(context: Context) -> Iterator[tuple[FileObject | FileSet, Source]]:
     for part in context.resources_written:
         for container in part.contained_in:
             yield part, container

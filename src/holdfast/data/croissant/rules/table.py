@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.data.croissant.rules.clauses import Clause
 from holdfast.data.croissant.rules.findings import Severity
-
-if TYPE_CHECKING:
-    from holdfast.data.croissant.rules.context import Context
-    from holdfast.data.croissant.rules.data_at_hand import AtHand
 
 
 class Breach(NamedTuple):
@@ -26,12 +22,12 @@ class Breach(NamedTuple):
     unknown: bool = False  # whether the rule could not be checked here
 
 
-Subject = TypeVar("Subject")
-_Check: TypeAlias = "Callable[[Subject], Iterable[Breach]]"
+Check: TypeAlias = Callable[[Any], Iterable[Breach]]
+"""A check of a `Context`; those of the data are of an `AtHand`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule(Generic[Subject]):
+class Rule:
     """One rule of a table.
 
     Attributes:
@@ -50,38 +46,22 @@ class Rule(Generic[Subject]):
     clause: Clause
     hint: str
     must: bool
-    check: Callable[[Subject], Iterable[Breach]]
+    check: Check
 
 
-RULES: dict[str, Rule[Context]] = {}
+RULES: dict[str, Rule] = {}
 """Rules about the description, by code."""
-DATA_RULES: dict[str, Rule[AtHand]] = {}
-"""Rules about its data, once `on_data` is imported."""
+DATA_RULES: dict[str, Rule] = {}
+"""Rules about its data (CR9xx), once `on_data` is imported."""
 
 
 def rule(
     code: str, severity: Severity, clause: Clause, hint: str = "", *, must: bool = False
-) -> Callable[[_Check[Context]], _Check[Context]]:
-    """Put a check into the table under its code; its docstring says what is so in a good description."""
-    return _into(RULES, code, severity, clause, hint, must)
+) -> Callable[[Check], Check]:
+    """Put a check into the table of its code; its docstring says what is so in a good description."""
 
-
-def data_rule(
-    code: str, severity: Severity, clause: Clause, hint: str = ""
-) -> Callable[[_Check[AtHand]], _Check[AtHand]]:
-    """The same for a check of the data."""
-    return _into(DATA_RULES, code, severity, clause, hint, False)
-
-
-def _into(
-    table: dict[str, Rule[Subject]],
-    code: str,
-    severity: Severity,
-    clause: Clause,
-    hint: str,
-    must: bool,
-) -> Callable[[_Check[Subject]], _Check[Subject]]:
-    def register(check: _Check[Subject]) -> _Check[Subject]:
+    def register(check: Check) -> Check:
+        table = DATA_RULES if code.startswith("CR9") else RULES
         if code in table:
             raise ValueError(f"two rules have the code {code}")
         title = (check.__doc__ or "").strip().removesuffix(".")

@@ -133,7 +133,9 @@ def _unmatched(raw: Column, origin: Origin) -> _Look | None:
     paths = [n for n, step in enumerate(source.transforms) if step.json_path is not None]
     if not paths and not any(step.regex is not None for step in source.transforms):
         return None
-    if paths and field.listed:  # a list may be empty; that all are, is a remark on the record set
+    if (
+        paths and field.listed
+    ):  # such lists may be empty; that all are, is a remark on the record set
         return None
     # As text, for a value may match and be no value of the type; and what it is without the expression.
     text = replace(field, array_shape=(-1,) * len(shape(field)) or None)
@@ -151,8 +153,8 @@ def _unmatched(raw: Column, origin: Origin) -> _Look | None:
     )
     one, other = f"TRY({kept.sql})", f"TRY({matched.sql})"
     lost = f"{other} IS NULL"
-    if element(matched.type):  # a list from which something is missing
-        lost = f"{_held(other, matched)} < {1 if paths else _held(one, kept)}"
+    if element(matched.type) and not paths:  # a list from which something is missing
+        lost = f"{_held(other, matched)} < {_held(one, kept)}"
     return _Look(one, f"CASE WHEN {one} IS NOT NULL AND {lost} THEN {_text(raw)} END")
 
 

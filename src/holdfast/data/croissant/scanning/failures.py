@@ -14,9 +14,9 @@ from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Scan
 from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.opening import (
-    MALFORMED,
     compression,
     invalid_text,
+    malformed,
     unpacked,
 )
 from holdfast.errors import InputError, LimitError
@@ -111,13 +111,14 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
             expected="lines that all end alike: in a line feed, a carriage return, or both",
             remedy="save the file with one kind of line end",
         )
-    if bad := MALFORMED.search(said):
+    if damage := malformed(said):
+        path, place, reason = damage
         return InputError(
             "the file is not JSON that can be read",
-            code="duplicate" if "has duplicate key" in bad["reason"] else "damaged",
-            path=_fullpath(bad["path"], parts),
-            place=bad["place"].replace("record/value", "value"),
-            found=bad["reason"].strip(),
+            code="duplicate" if "has duplicate key" in reason else "damaged",
+            path=_fullpath(path, parts),
+            place=place,
+            found=reason,
         )
     if bad := _TWICE.search(said):
         return InputError(

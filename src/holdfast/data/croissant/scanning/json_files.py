@@ -70,7 +70,8 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
         return _with_files(opening, source, found, "file_index")
     types = {name: _read_type(opening, name) for name in wanted}
     listed = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
-    relation = f"read_json({options}, columns = {{{listed}}})"
+    # Else DuckDB may take objects of many members, or with an unnamed one, for maps: one whole value each.
+    relation = f"read_json({options}, records = true, columns = {{{listed}}})"
     made: dict[Key, Column] = {
         ("column", name): Column(identifier(name), kind) for name, kind in types.items()
     }

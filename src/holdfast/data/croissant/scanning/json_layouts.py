@@ -13,6 +13,7 @@ from holdfast.errors import InputError
 
 _LARGEST = 4294967295  # of DuckDB's maximum_object_size
 _SMALLEST = 1 << 24
+_HEAD = 1 << 22  # bytes in which a line of JSON should end
 
 
 def layout_of(opening: Opening, kind: str) -> str:
@@ -39,7 +40,7 @@ def layout_of(opening: Opening, kind: str) -> str:
 
 def _of_file(path: Path, member: Member) -> str:
     with unpacked(path, compression(path, member)) as file:
-        head = file.read(1 << 16).lstrip()
+        head = file.read(_HEAD).lstrip()
     if head.startswith(b"["):
         _complete(path, member)
         return "array"
@@ -47,7 +48,7 @@ def _of_file(path: Path, member: Member) -> str:
     if newline and second.lstrip().startswith(b"{"):
         try:
             json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             return "unstructured"
         return "newline_delimited"
     return "unstructured"

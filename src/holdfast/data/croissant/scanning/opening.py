@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from holdfast.data.croissant.archives.inflating import compression_of
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
@@ -23,14 +24,11 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_UNREADABLE = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _UNPACKED_FIRST = (".bz2", ".xz")
 _LFS = b"version https://git-lfs"
-MALFORMED = re.compile(
-    r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
+_MALFORMED = re.compile(
+    r'in file "(.*?)",? (at byte \d+ )?in (?:(line)|record/(value)) (\d+): (.*)'
 )
-"""What DuckDB says of JSON that it cannot read."""
 _NO_UTF8 = re.compile("(?i)invalid (?:unicode|utf-?8)|not utf-8")
 _COMPARED = 1000
 """Names that are compared with one that is not there; more would take seconds."""
@@ -163,19 +161,17 @@ def compression(path: Path, member: Member) -> str:
             expected="the file itself",
             remedy="run `git lfs pull` in the repository",
         )
-    for magic, name in _UNREADABLE.items():
-        if head.startswith(magic):
-            raise InputError(
-                f"{member.fullpath} cannot be read as it is packed",
-                code="unsupported",
-                path=path,
-                found=name,
-                expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
-                remedy="describe the file as contained in an archive"
-                if name == "zip"
-                else "pack it with gzip",
-            )
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "none")
+    name = "zip" if head.startswith(b"PK\x03\x04") else compression_of(head) or "none"
+    if name in ("bzip2", "xz", "zip"):
+        raise InputError(
+            f"{member.fullpath} cannot be read as it is packed",
+            code="unsupported",
+            path=path,
+            found=name,
+            expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
+            remedy="describe the file as contained in an archive, or pack it with gzip",
+        )
+    return name
 
 
 @contextmanager
@@ -216,15 +212,25 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
             str(engine_path(path)): part.fullpath
             for path, part in zip(opening.paths, opening.members, strict=True)
         }
-        bad = MALFORMED.search(str(error))
+        first = str(error).strip().splitlines()[0]
+        path, place, reason = malformed(str(error)) or ("", None, first)
         raise InputError(
             f"the files of resource {opening.resource!r} cannot be read as {what}",
             code="unreadable",
-            path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
-            place=bad["place"] if bad else None,
-            found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],
+            path=local.get(path, opening.members[0].fullpath),
+            place=place,
+            found=reason,
             remedy="see whether encodingFormat names what the files hold",
         ) from error
+
+
+def malformed(said: str) -> tuple[str, str, str] | None:
+    """File, place and reason, where DuckDB says that it cannot read JSON."""
+    if bad := _MALFORMED.search(said):
+        path, byte, line, value, number, reason = bad.groups()
+        # Where a byte is named, DuckDB has counted the line (or value) that it could not parse already.
+        return path, f"{line or value} {int(number) - (byte is not None)}", reason.strip()
+    return None
 
 
 def invalid_text(said: str, paths: Sequence[Path], members: Sequence[Member]) -> InputError | None:

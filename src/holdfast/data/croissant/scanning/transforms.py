@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import lru_cache
 
 from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.scanning.casting import cast, text
@@ -115,7 +116,7 @@ def _matched(value: Column, pattern: str, field: Field) -> Column:
             found=pattern,
             expected="one group in parentheses: what it matches becomes the value",
         )
-    check_pattern(pattern, field)
+    _check_pattern(pattern, field)
     # Of all matches the first: \A lets there be no other. A group that took no part is null there.
     anchored = literal(rf"\A(?:{pattern})")
     found = [
@@ -125,24 +126,27 @@ def _matched(value: Column, pattern: str, field: Field) -> Column:
     return Column(found[0] if groups == 1 else f"COALESCE({', '.join(found)})", "VARCHAR")
 
 
-def check_pattern(pattern: str, field: Field) -> None:
-    """Refuse a regular expression that RE2 does not know.
-
-    Raises:
-        InputError: naming what it does not know.
-    """
+@lru_cache(maxsize=1024)
+def re2_fault(pattern: str) -> str:
+    """What RE2 says about a regular expression that it does not know; ``""`` of others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
         pc.match_substring_regex(pa.scalar(""), pattern=rf"\A(?:{pattern})")
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        return str(error).removeprefix("Invalid regular expression: ")
+    return ""
+
+
+def _check_pattern(pattern: str, field: Field) -> None:
+    if fault := re2_fault(pattern):
         raise InputError(
             f"the regular expression of field {field.id!r} is none that can be run",
             code="unsupported",
-            found=f"{pattern}: {str(error).removeprefix('Invalid regular expression: ')}",
+            found=f"{pattern}: {fault}",
             expected="RE2's syntax: no look-ahead, look-behind or back-references",
-        ) from error
+        )
 
 
 def _replacement(written: str, field: Field) -> tuple[str, str]:
@@ -155,7 +159,7 @@ def _replacement(written: str, field: Field) -> tuple[str, str]:
             expected="pattern/replacement",
         )
     pattern, replacement = (half.replace("\\/", "/") for half in halves)
-    check_pattern(pattern, field)
+    _check_pattern(pattern, field)
     escapes = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
     replacement = re.sub(
         r"\\(.|$)", lambda match: escapes.get(match[0]) or _kept(match[0], match[1]), replacement

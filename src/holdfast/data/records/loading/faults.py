@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import uuid4
 
+import msgspec
+
 from holdfast.data.records.reading.prefixes import Fault, TooManyDamaged
 from holdfast.errors import InputError, StoreError
 
@@ -132,11 +134,8 @@ class FaultLog:
 def _append(path: Path, fault: Fault) -> None:
     line = json.dumps(fault.to_dict(), ensure_ascii=False) + "\n"
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
+        with path.open("ab", buffering=0) as file:
+            file.write(line.encode())
     except OSError as error:
         raise StoreError(f"{path}: a fault cannot be written down: {error.strerror}") from error
 
@@ -146,24 +145,15 @@ def _read(path: Path) -> list[Fault]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    found = []
     # What follows the last line end was cut while it was written, or is being written now.
-    for number, line in enumerate(lines[:-1], 1):
-        if line.strip():
-            found.append(_fault(path, number, line))
-    return found
+    numbered = enumerate(lines[:-1], 1)
+    return [_fault(path, number, line) for number, line in numbered if line.strip()]
 
 
 def _fault(path: Path, number: int, line: bytes) -> Fault:
     try:
-        made = json.loads(line)
-    except ValueError:
-        made = None
-    if (
-        not isinstance(made, dict)
-        or not isinstance(made.get("record"), str)
-        or not isinstance(made.get("image"), str | None)
-    ):
+        return msgspec.json.decode(line, type=Fault)
+    except msgspec.DecodeError as error:
         raise InputError(
             "a line of the quarantine cannot be read",
             code="unreadable",
@@ -171,8 +161,7 @@ def _fault(path: Path, number: int, line: bytes) -> Fault:
             place=f"line {number}",
             found=line[:80].decode(errors="replace"),
             expected='{"record": "...", "image": "...", "group": 1, "reason": "..."}',
-        )
-    return Fault(made["record"], made.get("image"), made.get("group"), str(made.get("reason", "")))
+        ) from error
 
 
 def _remove(path: Path, maker: int) -> None:

@@ -33,11 +33,13 @@ class Collate:
         """The batch.
 
         Raises:
+            MissingValue: a column is null in an item, which torch cannot stack.
             MixedSizes: if torch cannot stack the images.
         """
         try:
             return self._collate(items) if items else None
-        except RuntimeError:
+        except (RuntimeError, TypeError):
+            _check_values(items)
             _check_sizes(items)
             raise
 
@@ -45,11 +47,31 @@ class Collate:
 class MixedSizes(InputError):
     """Images of different sizes in one batch."""
 
+    kind = "mixed-sizes"
+
     def __init__(self, problem: str, **details: Any) -> None:
         # A torch worker's error is built anew from its text and traceback: the code must not get lost
         # there, nor the text between the lines of the traceback.
-        problem = problem.rpartition("MixedSizes: ")[2]
-        super().__init__(problem, **{"code": "mixed-sizes", **details})
+        problem = problem.rpartition(f"{type(self).__name__}: ")[2]
+        super().__init__(problem, **{"code": self.kind, **details})
+
+
+class MissingValue(MixedSizes):
+    """A column that is null in an item of a batch."""
+
+    kind = "missing-value"
+
+
+def _check_values(items: list[Any]) -> None:
+    for number, item in enumerate(items):
+        for name, value in item.items() if isinstance(item, Mapping) else ():
+            if value is None:
+                raise MissingValue(
+                    "a missing value cannot be stacked into a batch",
+                    place=f"column {name}",
+                    found=f"null in {_name(item, number)}",
+                    remedy="Dataset(..., columns=[...]) without it; or collate_fn=list to keep a list",
+                )
 
 
 def _check_sizes(items: list[Any]) -> None:

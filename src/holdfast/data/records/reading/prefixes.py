@@ -26,11 +26,11 @@ class Fault:
 
     record: str
     """The record's path in its dataset."""
-    image: str | None
+    image: str | None = None
     """The image that is hit; None where it is not one image."""
-    group: int | None
+    group: int | None = None
     """The group, 1..G; 0 for the header and metadata, None for the footer or the file."""
-    reason: str
+    reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,7 @@ class Folder:
 
     def __init__(self, root: Path, options: Options) -> None:
         self._root = root
-        found = _Walk(root).found()
+        found = _Walk(root)
         self._ids = sorted(found.sizes)
         self._sizes = np.array([found.sizes[id_] for id_ in self._ids], np.int64)
         self.ignored = sorted(found.ignored)
@@ -85,32 +84,21 @@ def classes_of(ids: Sequence[str]) -> list[str]:
     return [each[below] if len(each) > below else "" for each in folders]
 
 
-@dataclass
-class _Found:
-    """Images (path from the root -> bytes), and what is none."""
-
-    sizes: dict[str, int] = field(default_factory=dict)
-    ignored: list[tuple[str, str]] = field(default_factory=list)
-
-
 class _Walk:
     """Finds the images below a folder: first what really lies there, then what links lead to."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._real_root = root.resolve()
-        self._found = _Found()
+        self.sizes: dict[str, int] = {}  # of images, by their path from the root
+        self.ignored: list[tuple[str, str]] = []
         self._links: list[str] = []
         self._seen: set[tuple[int, int]] = set()  # device and inode of the folders gone through
-
-    def found(self) -> _Found:
-        """What is below the root."""
         self._folder("")
         while self._links:
             links, self._links = sorted(self._links), []
             for link in links:
                 self._follow(link)
-        return self._found
 
     def _folder(self, top: str) -> None:
         """Go through a folder and those below it; links wait in `_links`."""
@@ -188,11 +176,11 @@ class _Walk:
         elif not start:
             self._ignore(id_, "empty")
         elif image_kind(start) is not None:
-            self._found.sizes[id_] = status.st_size
+            self.sizes[id_] = status.st_size
         elif named_as_image(id_):
             self._ignore(id_, "named as an image, but its first bytes are of none")
         else:
             self._ignore(id_, "no image")
 
     def _ignore(self, id_: str, reason: str) -> None:
-        self._found.ignored.append((id_, reason))
+        self.ignored.append((id_, reason))

@@ -111,7 +111,10 @@ class Joined:
                 found=repr(other),
                 expected=f"ids such as {example!r}",
             )
-        self.ignored = list(self._source.ignored)
+        # The table is one of the folder's files that are no images.
+        self.ignored = [
+            one for one in self._source.ignored if not f"/{table}".endswith(f"/{one[0]}")
+        ]
         if numbers:
             self.ignored.append(
                 (
@@ -197,7 +200,8 @@ def read_table(path: Path) -> Table:
         )
     try:
         if suffix in ("jsonl", "ndjson"):
-            return Table(path, _json_lines(path), None)
+            rows = [json_object_of(text, path, place) for text, place in _lines(path)]
+            return Table(path, rows, None)
         if suffix == "parquet":
             table = pa.parquet.read_table(path)
         else:
@@ -219,6 +223,8 @@ _LOSSY = {pa.int64(): r"^[+-]?0[0-9]", pa.float64(): r"^[+-]?(0[0-9]|[0-9]{16,}$
 
 def _csv(path: Path, delimiter: str) -> pa.Table:
     """Columns of numbers as such, where a number gives back what is written; NA is a text."""
+    for _ in _lines(path):  # Arrow would take a column with other bytes for one of bytes
+        pass
 
     def read(*texts: str) -> pa.Table:
         return pa.csv.read_csv(
@@ -233,15 +239,14 @@ def _csv(path: Path, delimiter: str) -> pa.Table:
 
     forms = {each.name: _LOSSY[each.type] for each in read().schema if each.type in _LOSSY}
     texts = read(*forms)
-    found = {n: pc.match_substring_regex(texts[n], form) for n, form in forms.items()}
-    return read(*(n for n, lossy in found.items() if pc.any(lossy).as_py()))
+    lossy = {n: pc.any(pc.match_substring_regex(texts[n], forms[n])).as_py() for n in forms}
+    return read(*filter(lossy.get, lossy))
 
 
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    rows = []
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Text and place of every line that is not empty; one that is not UTF-8 is refused."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = f"line {number}"
-                rows.append(json_object_of(text_of(line, path, place), path, place))
-    return rows
+                yield text_of(line, path, place), place

@@ -115,7 +115,8 @@ def _happen(sim: Simulation) -> bool:
 @compiled
 def _start_held(sim: Simulation, job: int) -> None:
     """Start a job for which others were preempted."""
-    nodes, chosen = sim.nodes, sim.scratch[0]
+    nodes = sim.nodes
+    chosen = sim.scratch[0]
     count = const.ZERO
     for node in range(nodes.size):
         if nodes[node].held_for == job:

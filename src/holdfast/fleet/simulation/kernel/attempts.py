@@ -48,7 +48,8 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
 
     ending, last = _ending(sim, job, mine.work_ms - mine.done)
     if last > mine.limit_ms:
-        ending, last = const.TIMEOUT, mine.limit_ms
+        ending = const.TIMEOUT
+        last = mine.limit_ms
     slot.ending = ending
     plan(sim, now + last, const.END, place, slot.generation)
 
@@ -56,7 +57,8 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
 @compiled
 def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
     """Blasts per millisecond of the racks and pods that an attempt touches."""
-    rules, number = sim.rules[0], sim.counters[const.SEQUENCE] + 1
+    rules = sim.rules[0]
+    number = sim.counters[const.SEQUENCE] + 1
     total = 0.0
     if rules.rack_rate + rules.pod_rate == 0.0:
         return total
@@ -75,13 +77,16 @@ def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
 @compiled
 def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
     """In which state an attempt ends if nothing happens to it, and after which time."""
-    rules, mine = sim.rules[0], sim.jobs[job]
-    attempt, state = mine.attempts, wide(mine.end_state)
+    rules = sim.rules[0]
+    mine = sim.jobs[job]
+    attempt = mine.attempts
+    state = wide(mine.end_state)
     if math.isfinite(rules.requeue_scale):
         of = stream(rules.seed, REQUEUE, job)
         until = weibull(of, attempt, rules.requeue_scale, rules.requeue_shape)
         if until < rest:
-            state, rest = const.REQUEUED, int(until)
+            state = const.REQUEUED
+            rest = int(until)
     # A job that completes writes its result; one that is stopped does not come to it.
     since = rest + mine.phase
     writes = (
@@ -99,9 +104,11 @@ def progress(rules: Any, job: Any, ran: int) -> tuple[int, int, int, int, int]:
     Where peers held what it began from, its last checkpoint may be older: less than nothing is saved.
     """
     init = min(ran, job.init)
-    rest, since = ran - init, ran - init + job.phase
+    rest = ran - init
+    since = ran - init + job.phase
     if rules.synchronous:
-        cycle, begun = rules.checkpoint + rules.write, min(job.phase, rules.checkpoint)
+        cycle = rules.checkpoint + rules.write
+        begun = min(job.phase, rules.checkpoint)
         full = since // cycle
         phase = since - full * cycle
         saved = full * rules.checkpoint - begun
@@ -114,7 +121,8 @@ def progress(rules: Any, job: Any, ran: int) -> tuple[int, int, int, int, int]:
 @compiled
 def end(sim: Simulation, place: int, state: int) -> None:
     """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
-    slot, now = sim.slots[place], sim.counters[const.NOW]
+    slot = sim.slots[place]
+    now = sim.counters[const.NOW]
     number = wide(slot.job)
     job = sim.jobs[number]
     slot.generation += 1  # its planned events do not happen
@@ -134,11 +142,14 @@ def end(sim: Simulation, place: int, state: int) -> None:
 @compiled
 def record(sim: Simulation, place: int, state: int, now: int, finished: bool) -> int:
     """Write an attempt's row; gives the progress that the job keeps."""
-    slot, rules = sim.slots[place], sim.rules[0]
-    job, row = sim.jobs[slot.job], sim.out[sim.counters[const.ROWS]]
+    slot = sim.slots[place]
+    rules = sim.rules[0]
+    job = sim.jobs[slot.job]
+    row = sim.out[sim.counters[const.ROWS]]
     sim.counters[const.ROWS] += 1
     stop = slot.stopped if slot.stopped >= 0 else now
-    ran, rest = stop - slot.start, job.work_ms - job.done
+    ran = stop - slot.start
+    rest = job.work_ms - job.done
     init, worked, written, saved, phase = progress(rules, job, ran)
     if worked > rest:  # it works on the last write
         written += worked - rest
@@ -167,8 +178,10 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
 @compiled
 def _spared(sim: Simulation, place: int) -> bool:
     """Whether peers hold the state of an attempt that a failure ends: they do once it has begun to work."""
-    slot, rules = sim.slots[place], sim.rules[0]
-    job, some = sim.jobs[slot.job], slot.taken <= rules.survives and slot.taken < slot.count
+    slot = sim.slots[place]
+    rules = sim.rules[0]
+    job = sim.jobs[slot.job]
+    some = slot.taken <= rules.survives and slot.taken < slot.count
     begun = job.turn == const.FIRST or slot.stopped - slot.start > job.init
     return rules.recovery > 0 and slot.failure >= 0 and some and begun
 
@@ -196,7 +209,8 @@ def leaves(sim: Simulation, place: int) -> None:
 @compiled
 def _release(sim: Simulation, place: int) -> None:
     """Free the nodes of an attempt that has ended."""
-    slot, slots = sim.slots[place], sim.slots
+    slot = sim.slots[place]
+    slots = sim.slots
     slot.job = -1
     slots[sim.counters[const.UNUSED]].unused = place
     sim.counters[const.UNUSED] += 1
@@ -229,7 +243,8 @@ def _release(sim: Simulation, place: int) -> None:
 @compiled
 def _node_held(sim: Simulation, place: int) -> None:
     """A node that is held for a preemptor has more free GPUs: is it enough for it now?"""
-    node, size = sim.nodes[place], sim.rules[0].gpus_per_node
+    node = sim.nodes[place]
+    size = sim.rules[0].gpus_per_node
     number = wide(node.held_for)
     job = sim.jobs[number]
     if job.held_left > 0 and node.free >= min(job.gpus, size):

@@ -21,8 +21,7 @@ def compiled(function: Function) -> Function:
     `Simulation` is handed on, several times the work of a small function. The caller keeps the arrays
     alive, so nothing is counted here; in turn such a function cannot ask for memory.
     """
-    dispatcher: Function = njit(cache=True, **_UNCOUNTED)(function)
-    return dispatcher
+    return njit(cache=True, **_UNCOUNTED)(function)
 
 
 # With a signature it is compiled by itself: within a function that counts nothing it could not ask for

@@ -19,7 +19,8 @@ LONGEST = 4e15  # Milliseconds: beyond it nothing is planned
 @compiled
 def plan_failure(sim: Simulation, place: int) -> None:
     """Plan the next failure of a node that is in service."""
-    node, now = sim.nodes[place], sim.counters[const.NOW]
+    node = sim.nodes[place]
+    now = sim.counters[const.NOW]
     if not math.isfinite(node.scale):
         return
     drawn = draw.exponential(draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws)
@@ -44,8 +45,10 @@ def plan_blast(sim: Simulation, place: int) -> None:
 @compiled
 def fail(sim: Simulation, place: int) -> None:
     """A component of a node fails now."""
-    node, parts = sim.nodes[place], sim.components
-    of, number = draw.stream(sim.rules[0].seed, draw.NODE, place), node.draws
+    node = sim.nodes[place]
+    parts = sim.components
+    of = draw.stream(sim.rules[0].seed, draw.NODE, place)
+    number = node.draws
     node.draws += 4
     u = draw.uniform(of, number)
     which = const.ZERO
@@ -69,7 +72,8 @@ def fail(sim: Simulation, place: int) -> None:
 @compiled
 def blast(sim: Simulation, place: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
-    number, source = sim.counters[const.BLASTS], sim.sources[place]
+    number = sim.counters[const.BLASTS]
+    source = sim.sources[place]
     sim.counters[const.BLASTS] += 1
     for node in range(source.first, source.end):
         if sim.nodes[node].status <= const.DRAINING:
@@ -86,7 +90,8 @@ def _break(
     sim: Simulation, place: int, part: int, kind: int, permanent: bool, crash: bool, number: int
 ) -> None:
     """A node stops working: its attempts die at once, or hang until it is noticed."""
-    node, now = sim.nodes[place], sim.counters[const.NOW]
+    node = sim.nodes[place]
+    now = sim.counters[const.NOW]
     node.status = const.DOOMED
     node.generation += 1
     if kind == const.SILENT:
@@ -135,7 +140,8 @@ def _write(
 @compiled
 def _next_check(sim: Simulation, node: int) -> int:
     """When the health checks of a node run next; nodes take turns."""
-    every, now = sim.rules[0].check_interval, sim.counters[const.NOW]
+    every = sim.rules[0].check_interval
+    now = sim.counters[const.NOW]
     turn = (node * 7919 * 1000) % every
     return int(now + every - (now + turn) % every)
 
@@ -162,7 +168,8 @@ def detect(sim: Simulation, failure: int) -> None:
 @compiled
 def repair(sim: Simulation, place: int) -> None:
     """A node is back in service."""
-    node, now = sim.nodes[place], sim.counters[const.NOW]
+    node = sim.nodes[place]
+    now = sim.counters[const.NOW]
     for failure in (node.failure, node.drain):
         if failure >= 0:
             sim.failures[failure].repaired_ms = now

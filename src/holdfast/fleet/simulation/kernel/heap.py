@@ -9,7 +9,8 @@ from holdfast.fleet.simulation.kernel.state import HEAP_SIZE, SEQUENCE, Simulati
 @compiled
 def plan(sim: Simulation, time: int, kind: int, index: int, generation: int) -> None:
     """Add an event."""
-    heap, counters = sim.heap, sim.counters
+    heap = sim.heap
+    counters = sim.counters
     order = (kind << 56) | counters[SEQUENCE]
     counters[SEQUENCE] += 1
     place = counters[HEAP_SIZE]

@@ -16,7 +16,8 @@ def list_node(sim: Simulation, place: int) -> None:
     """Bring a node into the list of free nodes that it belongs to now."""
     nodes, lists, size = sim.nodes, sim.lists, sim.rules[0].gpus_per_node
     node = nodes[place]
-    old, new = node.listed, -1
+    old = node.listed
+    new = -1
     if node.status == UP and node.held_for < 0 and node.free > 0:
         new = node.free if node.free < size else size + node.pod
     if old == new:
@@ -71,7 +72,8 @@ def choose_whole(sim: Simulation, count: int, chosen: Array) -> None:
             have = sim.lists[each].count if used[each - size] == 0 else 0
             # The last pod is the fullest that has room; those before it are the emptiest.
             if have > 0 and (have > room if room < left else left <= have < room):
-                best, room = each, have
+                best = each
+                room = have
         used[best - size] = 1
         found += _take(sim, best, min(left, room), chosen, found)
 
@@ -89,11 +91,13 @@ def _take(sim: Simulation, which: int, count: int, chosen: Array, found: int) ->
 @compiled
 def _fullest_pod(sim: Simulation, count: int) -> int:
     """The list of the pod with the fewest wholly free nodes that are enough; -1: none has enough."""
-    best, room = -1, 1 << 30
+    best = -1
+    room = 1 << 30
     for each in range(sim.rules[0].gpus_per_node, sim.lists.size):
         have = sim.lists[each].count
         if count <= have < room:
-            best, room = each, have
+            best = each
+            room = have
             if have == count:
                 break
     return best

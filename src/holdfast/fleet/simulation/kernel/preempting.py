@@ -10,7 +10,8 @@ from holdfast.fleet.simulation.kernel.placement import choose_whole, list_node
 from holdfast.fleet.simulation.kernel.queue import dequeue, enqueue
 from holdfast.fleet.simulation.kernel.state import Simulation, wide
 
-_NODE_BITS, _TIME_BITS = 22, 32
+_NODE_BITS = 22
+_TIME_BITS = 32
 
 
 @compiled
@@ -44,10 +45,12 @@ def let_go(sim: Simulation, job: int) -> None:
 def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
     """Clear whole nodes."""
     nodes, keys, marks = sim.nodes, sim.scratch[0], sim.scratch[1]
-    now, after = sim.counters[const.NOW], sim.rules[0].preempt_after
+    now = sim.counters[const.NOW]
+    after = sim.rules[0].preempt_after
     rank = sim.classes[sim.jobs[job].qos].rank
     need = count - sim.counters[const.WHOLE_FREE]
-    found, later = 0, const.NEVER
+    found = 0
+    later = const.NEVER
     for place in range(nodes.size):
         node = nodes[place]
         marks[place] = 0
@@ -122,12 +125,14 @@ def _mark(sim: Simulation, place: int, old: int, new: int) -> int:
 @compiled
 def _clear_part(sim: Simulation, job: int) -> int:
     """Make room for part of a node on the node where the least important work stops."""
-    nodes, wanted = sim.nodes, wide(sim.jobs[job].gpus)
+    nodes = sim.nodes
+    wanted = wide(sim.jobs[job].gpus)
     best, best_key, later = -1, const.NEVER, const.NEVER
     for place in range(nodes.size):
         if nodes[place].status != const.UP or nodes[place].held_for >= 0:
             continue
-        room, key = nodes[place].free, 0
+        room = nodes[place].free
+        key = 0
         for each in range(nodes[place].attempts):
             slot = wide(sim.on_node[place, each])
             from_when = _may_stop(sim, slot, job)
@@ -137,16 +142,19 @@ def _clear_part(sim: Simulation, job: int) -> int:
             else:
                 later = min(later, from_when)
         if room >= wanted and key < best_key:
-            best, best_key = place, key
+            best = place
+            best_key = key
     if best < 0:
         return later
     room = nodes[best].free
     while room < wanted:
-        victim, first = -1, const.NEVER
+        victim = -1
+        first = const.NEVER
         for each in range(nodes[best].attempts):
             slot = wide(sim.on_node[best, each])
             if _may_stop(sim, slot, job) <= sim.counters[const.NOW] and _order(sim, slot) < first:
-                victim, first = slot, _order(sim, slot)
+                victim = slot
+                first = _order(sim, slot)
         _signal(sim, victim, job)
         room += sim.slots[victim].gpus
     _hold(sim, best, job)
@@ -181,7 +189,8 @@ def _hold(sim: Simulation, place: int, job: int) -> None:
 @compiled
 def _signal(sim: Simulation, place: int, job: int) -> None:
     """Send SIGTERM to an attempt."""
-    slot, now = sim.slots[place], sim.counters[const.NOW]
+    slot = sim.slots[place]
+    now = sim.counters[const.NOW]
     if slot.signal < 0:
         slot.signal, slot.preemptor = now, job
         leaves(sim, place)

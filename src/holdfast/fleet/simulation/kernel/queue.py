@@ -9,7 +9,8 @@ from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation, wide
 @compiled
 def enqueue(sim: Simulation, job: int) -> None:
     """Put a job where its turn is, which is nearly always the end."""
-    jobs, mine = sim.jobs, sim.jobs[job]
+    jobs = sim.jobs
+    mine = sim.jobs[job]
     queue = sim.classes[mine.qos]
     ahead = queue.tail
     while ahead >= 0 and (
@@ -32,7 +33,8 @@ def enqueue(sim: Simulation, job: int) -> None:
 @compiled
 def dequeue(sim: Simulation, job: int) -> None:
     """Take a job out of the queue."""
-    jobs, mine = sim.jobs, sim.jobs[job]
+    jobs = sim.jobs
+    mine = sim.jobs[job]
     queue = sim.classes[mine.qos]
     if mine.before < 0:
         queue.head = mine.following
@@ -55,13 +57,15 @@ def rewind(sim: Simulation) -> None:
 @compiled
 def following(sim: Simulation) -> int:
     """The next job in the order of priority; -1: there is none."""
-    best, first = -1, 0
+    best = -1
+    first = 0
     for c in range(sim.classes.size):
         job = sim.classes[c].cursor
         if job >= 0:
             key = sim.classes[c].weight + sim.jobs[job].turn
             if best < 0 or key < first:
-                best, first = c, key
+                best = c
+                first = key
     if best < 0:
         return -1
     job = sim.classes[best].cursor

@@ -29,7 +29,8 @@ def schedule(sim: Simulation) -> int:
     blocked = False
     shadow, extra, reserved = const.NEVER, 0, -1
     # The smallest requests that did not fit: nothing larger needs to be tried.
-    too_many_gpus, too_many_nodes = size, 1 << 30
+    too_many_gpus = size
+    too_many_nodes = 1 << 30
     looked_at = 0
     rewind(sim)
     while rules.depth == 0 or looked_at < rules.depth:
@@ -38,7 +39,8 @@ def schedule(sim: Simulation) -> int:
             break
         looked_at += 1
         gpus = wide(sim.jobs[job].gpus)
-        node, count = const.NONE, const.ONE
+        node = const.NONE
+        count = const.ONE
         if gpus < size:
             if gpus < too_many_gpus:
                 node = node_with(sim, gpus)
@@ -95,7 +97,8 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     nodes, size, times = sim.nodes, sim.rules[0].gpus_per_node, sim.scratch[0]
     if gpus < size:
         return _reserved_part(sim, gpus)
-    count, usable = -(-gpus // size), 0
+    count = -(-gpus // size)
+    usable = 0
     for node in range(nodes.size):
         if nodes[node].status == const.UP and nodes[node].held_for < 0:
             times[usable] = nodes[node].until
@@ -112,8 +115,10 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
 @compiled
 def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     """The node that has room first when attempts reach their limits."""
-    nodes, slots = sim.nodes, sim.slots
-    first, best = const.NEVER, -1
+    nodes = sim.nodes
+    slots = sim.slots
+    first = const.NEVER
+    best = -1
     for node in range(nodes.size):
         if nodes[node].status != const.UP or nodes[node].held_for >= 0:
             continue
@@ -127,17 +132,20 @@ def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
                 if slots[slot].limit <= time:
                     room += slots[slot].gpus
             if room >= gpus:
-                first, best = time, node
+                first = time
+                best = node
     return first, 0, best
 
 
 @compiled
 def _smallest(values: Array, count: int, k: int) -> int:
     """The value at place k if `count` values were sorted; they are moved (Hoare's quickselect)."""
-    low, high = 0, count - 1
+    low = 0
+    high = count - 1
     while low < high:
         pivot = values[(low + high) >> 1]
-        i, j = low, high
+        i = low
+        j = high
         while i <= j:
             while values[i] < pivot:
                 i += 1

@@ -1,0 +1,1 @@
+"""Runs of holdfast.federated whose clients are Flower's SuperNodes."""
