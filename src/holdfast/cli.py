@@ -26,7 +26,7 @@ ROOMS = {
     "sparse": "Pruned networks that are smaller and faster: schedules, packing, kernels.",
     "private": "Computing on secrets: parties that see only their own input.",
     "federated": "Learning on devices that differ: rules, device simulation, failing clients.",
-    "speech": "Recognizing speech: train, decode, score.",
+    "speech": "Recognizing speech: train, recognize, score, decode.",
     "fst": "Weighted finite-state transducers: OpenFST's operations and files.",
     "why": "Say what a file or folder is, its headline, and the command to run next.",
     "diff": "Compare two saved answers; exit with 1 on a regression.",

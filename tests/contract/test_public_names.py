@@ -64,6 +64,7 @@ TORCH_ROOMS = {
     "holdfast.lm.generate",
     "holdfast.private.bandits",
     "holdfast.private.mpc",
+    "holdfast.speech.recognize",
 }
 """Rooms of which that holds for every name."""
 

@@ -1,5 +1,9 @@
-"""Recognizing speech: decoding the outputs of any CTC model.
+"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts with word times, error rates, and
+decoding the outputs of any CTC model.
 
+recognize.train("digits.toml", "model")
+recognize.recognize("model", ["call.wav"]).transcripts[0].text
+recognize.score("model", "test.jsonl").wer
 decoder = recognize.Decoder("vocab.json", lm="words.arpa", hotwords=["holdfast"])
 decoder.decode(logits).texts                                   # logits: [frames, labels] or [batch, ...]
 """
@@ -11,18 +15,32 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.speech.recognize.audio import read_audio
     from holdfast.speech.recognize.decoding import Decoder, decode, decode_file
     from holdfast.speech.recognize.hypotheses import Decoded
     from holdfast.speech.recognize.labels import Labels
     from holdfast.speech.recognize.language_model import LanguageModel
+    from holdfast.speech.recognize.manifests import read_manifest
+    from holdfast.speech.recognize.model import SpeechModel
+    from holdfast.speech.recognize.recognition import recognize
+    from holdfast.speech.recognize.scoring import error_rates, score
+    from holdfast.speech.recognize.training import TrainConfig, train
 
 _HOMES = {
     "Decoded": "hypotheses",
     "Decoder": "decoding",
     "Labels": "labels",
     "LanguageModel": "language_model",
+    "SpeechModel": "model",
+    "TrainConfig": "training",
     "decode": "decoding",
     "decode_file": "decoding",
+    "error_rates": "scoring",
+    "read_audio": "audio",
+    "read_manifest": "manifests",
+    "recognize": "recognition",
+    "score": "scoring",
+    "train": "training",
 }
 
 __all__ = [
@@ -30,8 +48,16 @@ __all__ = [
     "Decoder",
     "Labels",
     "LanguageModel",
+    "SpeechModel",
+    "TrainConfig",
     "decode",
     "decode_file",
+    "error_rates",
+    "read_audio",
+    "read_manifest",
+    "recognize",
+    "score",
+    "train",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -1,0 +1,114 @@
+"""Frames of a log spectrogram, on a linear or a mel scale.
+
+Every frame depends on its own samples alone, so a stream has the frames of the whole file; mean and
+deviation are those of the training set, never of an utterance or of padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from holdfast.errors import InputError
+from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array
+
+FLOOR = 1e-6
+"""Added to the power before the logarithm: silence is a number."""
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """How sound becomes frames."""
+
+    kind: Literal["mel", "spectrogram"] = "mel"
+    """Log mel energies, or the log power spectrogram of Deep Speech 2."""
+    rate: Annotated[int, Meta(ge=SLOWEST, le=FASTEST)] = 16_000
+    """Samples per second; other audio is resampled."""
+    window_s: Annotated[float, Meta(ge=1e-3, le=1)] = 0.02
+    """Length of a frame in seconds."""
+    hop_s: Annotated[float, Meta(ge=1e-3, le=1)] = 0.01
+    """Seconds from frame to frame."""
+    mels: Annotated[int, Meta(ge=1)] = 80
+    """Number of mel bands."""
+
+    @property
+    def window(self) -> int:
+        """Samples of a frame."""
+        return round(self.window_s * self.rate)
+
+    @property
+    def hop(self) -> int:
+        """Samples from frame to frame."""
+        return round(self.hop_s * self.rate)
+
+    @property
+    def fft(self) -> int:
+        """Points of the Fourier transform; mel bands need more than the window has."""
+        return self.window if self.kind == "spectrogram" else 2 << (self.window - 1).bit_length()
+
+    @property
+    def bins(self) -> int:
+        """Values of a frame."""
+        return self.mels if self.kind == "mel" else self.fft // 2 + 1
+
+    def frames(self, samples: int) -> int:
+        """Number of whole frames in so many samples."""
+        return max(0, (samples - self.window) // self.hop + 1)
+
+
+def log_features(samples: Array, settings: FeatureSettings) -> Tensor:
+    """Log power of each frame: log(FLOOR + M |FFT(hann * frame)|^2), M the mel bands or the identity.
+
+    Args:
+        samples: float32 [n].
+        settings: rate, window, bands.
+
+    Returns:
+        float32 [frames, bins].
+
+    Raises:
+        InputError: ``empty-input`` if the samples do not fill one frame.
+    """
+    if not settings.frames(len(samples)):
+        raise InputError(
+            "audio shorter than one frame",
+            code="empty-input",
+            found=f"{len(samples)} samples",
+            expected=f"at least {settings.window}",
+        )
+    frames = torch.from_numpy(samples).unfold(0, settings.window, settings.hop)
+    window = torch.hann_window(settings.window)
+    power = torch.fft.rfft(frames * window, n=settings.fft).abs().square()  # [frames, fft / 2 + 1]
+    if settings.kind == "mel":
+        power = power @ mel_bands(settings)
+    return torch.log(power + FLOOR)
+
+
+@lru_cache(maxsize=8)
+def mel_bands(settings: FeatureSettings) -> Tensor:
+    """Triangles whose corners are equally spaced in mel = 2595 log10(1 + f / 700): [fft / 2 + 1, mels].
+
+    Raises:
+        InputError: ``out-of-range`` if a band would be empty.
+    """
+    top = 2595 * np.log10(1 + settings.rate / 2 / 700)
+    corners = 700 * (10 ** (np.linspace(0, top, settings.mels + 2) / 2595) - 1)  # Hz
+    hertz = np.arange(settings.fft // 2 + 1)[:, None] * settings.rate / settings.fft
+    rising = (hertz - corners[:-2]) / (corners[1:-1] - corners[:-2])
+    falling = (corners[2:] - hertz) / (corners[2:] - corners[1:-1])
+    bands = np.maximum(0, np.minimum(rising, falling))
+    if not bands.any(axis=0).all():
+        raise InputError(
+            "a mel band contains no frequency",
+            code="out-of-range",
+            place="features.mels",
+            found=str(settings.mels),
+            expected="fewer bands, or a longer window",
+        )
+    return torch.from_numpy(bands.astype(np.float32))

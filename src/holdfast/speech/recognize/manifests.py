@@ -1,0 +1,258 @@
+"""Lists of utterances: NeMo and Lhotse JSON lines, Kaldi folders, and CSV with path and text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.lines import Rejects
+from holdfast.opening import open_source
+from holdfast.progress import track
+from holdfast.speech.recognize.alphabet import clean_text
+from holdfast.speech.recognize.audio import Audio, read_audio
+
+MOST_REJECTED = 0.1
+"""Share of the entries of a manifest that may be unusable."""
+Excluded = dict[str, str]
+"""``{"utterance", "code", "reason"}``: why an utterance, or a line, is not used."""
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """A part of an audio file and what is said in it."""
+
+    id: str
+    """Name, unique in a Kaldi folder or Lhotse manifest; else file and start."""
+    path: Path
+    """Audio file."""
+    text: str
+    """Transcript in Unicode's normal form C, single spaces."""
+    speaker: str = ""
+    """Empty: not stated."""
+    start_s: float = 0.0
+    """Where it begins in the file."""
+    duration_s: float | None = None
+    """None: to the end of the file."""
+
+
+def read_manifest(path: str | Path) -> tuple[list[Utterance], list[Excluded]]:
+    """Read a manifest; relative audio paths begin at its folder, or else at the working directory.
+
+    Args:
+        path: a Kaldi folder (wav.scp, text, and utt2spk and segments where there are any), a ``.csv``
+            file with columns path and text (and speaker), or JSON lines of NeMo or of Lhotse's cuts,
+            compressed or not.
+
+    Returns:
+        The utterances, and rows of the lines that are not usable.
+
+    Raises:
+        InputError: ``unreadable``, ``no-data``, or ``too-many-rejects``: more than a tenth of the lines.
+    """
+    path = Path(path)
+    lines, read, records = _format(path)
+    found, rejects, number = [], Rejects(lines), 0
+    try:
+        for number, record in records:
+            try:
+                found += [_utterance(row, lines.parent) for row in read(record)]
+            except KeyError as error:
+                rejects.add(number, f"no {error}", str(record))
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                rejects.add(number, f"not an utterance: {error}", str(record))
+    except csv.Error as error:
+        rejects.add(number + 1, f"not CSV: {error}", "")
+    rejects.check(
+        len(found) + rejects.count, MOST_REJECTED, "audio and text", "correct these lines"
+    )
+    if not found:
+        raise InputError("no utterances", code="no-data", path=path, expected="audio and text")
+    return found, [
+        {"utterance": f"line {each.line}", "code": "invalid-value", "reason": each.reason}
+        for each in rejects.kept
+    ]
+
+
+def usable(
+    utterances: Sequence[Utterance], rate: int, excluded: list[Excluded], shortest: int = 1
+) -> Iterator[tuple[Utterance, Audio]]:
+    """Read the audio of utterances, with progress.
+
+    Args:
+        utterances: of a manifest.
+        rate: samples per second.
+        excluded: gets a row for each utterance whose audio cannot be used.
+        shortest: samples that it must have.
+    """
+    with track("reading audio", len(utterances), "utterances") as tracker:
+        for each in utterances:
+            try:
+                audio = read_audio(each.path, rate, each.start_s, each.duration_s)
+            except InputError as error:
+                excluded.append(excluded_row(each, error.code, f"{error.problem}: {error.found}"))
+            else:
+                if len(audio.samples) >= shortest:
+                    yield each, audio
+                else:
+                    reason = f"shorter than one frame: {len(audio.samples)} samples"
+                    excluded.append(excluded_row(each, "empty-input", reason))
+            tracker.advance(1)
+
+
+def excluded_row(utterance: Utterance, code: str, reason: str) -> Excluded:
+    """An utterance that is not used."""
+    return {"utterance": utterance.id, "code": code, "reason": reason}
+
+
+def check_share(excluded: Sequence[Excluded], total: int, place: str) -> None:
+    """Refuse a set of which too much, or all, cannot be used.
+
+    Raises:
+        InputError: ``too-many-rejects``.
+    """
+    if len(excluded) > MOST_REJECTED * total or len(excluded) == total:
+        raise InputError(
+            f"{len(excluded):,} of {total:,} utterances cannot be used",
+            code="too-many-rejects",
+            place=place,
+            found="; ".join(f"{row['utterance']}: {row['reason']}" for row in excluded[:3]),
+            expected=f"at most {MOST_REJECTED:.0%}",
+            remedy="correct the manifest or the alphabet",
+        )
+
+
+def check_disjoint(
+    train: Iterable[Utterance], test: Iterable[Utterance], shared_speakers: bool = False
+) -> bool:
+    """Refuse utterances, and speakers, that are in the training set and in the test set.
+
+    Args:
+        train: utterances of the training set.
+        test: utterances of the test set.
+        shared_speakers: whether speakers may be in both.
+
+    Returns:
+        Whether speakers are known to be disjoint.
+
+    Raises:
+        InputError: ``overlap``.
+    """
+    train, test = list(train), list(test)
+    keys: Mapping[str, Callable[[Utterance], Any]] = {
+        "utterances": lambda each: (each.path.resolve(), each.start_s),
+        "speakers": lambda each: each.speaker,
+    }
+    shared: dict[str, set[Any]] = {}
+    for what, key in keys.items():
+        shared[what] = {key(each) for each in train} & {key(each) for each in test} - {""}
+        if shared[what] and not (what == "speakers" and shared_speakers):
+            names = sorted(str(each) for each in shared[what])
+            remedy = "remove them from one set"
+            if what == "speakers":
+                remedy += ", or set data.shared_speakers to measure on known speakers"
+            raise InputError(
+                f"{what} are in the training set and in the test set",
+                code="overlap",
+                place="data.test",
+                found=f"{len(names):,}: {', '.join(names[:3])}",
+                expected=f"different {what}",
+                remedy=remedy,
+            )
+    return not shared["speakers"] and all(each.speaker for each in (*train, *test))
+
+
+def _format(
+    path: Path,
+) -> tuple[Path, Callable[[Any], Iterable[Mapping[str, Any]]], Iterable[tuple[int, Any]]]:
+    """The file of the lines, what reads one of them, and the lines with their numbers."""
+    if path.is_dir():
+        lines = path / "text"
+        return lines, partial(_kaldi, *_kaldi_tables(path)), _lines(lines)
+    if path.name.removesuffix(".gz").endswith(".csv"):
+        table = csv.DictReader(line + "\n" for _, line in _lines(path))
+        return path, _csv, ((table.line_num, row) for row in table)
+    return path, _json_line, _lines(path)
+
+
+# --- Formats -------------------------------------------------------------------------------------
+# Each is read as rows with NeMo's keys.
+
+
+def _utterance(row: Mapping[str, Any], folder: Path) -> Utterance:
+    """``{"audio_filepath", "text", "duration"?, "offset"?, "speaker"?, "id"?}``."""
+    name, text = str(row["audio_filepath"]), clean_text(str(row["text"] or ""))
+    start, duration = float(row.get("offset") or 0.0), row.get("duration")
+    if not name or not text:
+        raise ValueError("no audio or no text")
+    path = folder / name
+    return Utterance(
+        str(row.get("id") or (f"{name}@{start:g}" if start else name)),
+        path if path.exists() else Path(name),
+        text,
+        str(row.get("speaker") or ""),
+        start,
+        None if duration is None else float(duration),
+    )
+
+
+def _json_line(line: str) -> Iterable[Mapping[str, Any]]:
+    """A line of NeMo, or a cut of Lhotse: one utterance per supervision, whose start is in the cut."""
+    row = json.loads(line)
+    if "supervisions" not in row:
+        return [row]
+    (source,) = row["recording"]["sources"]
+    if source["type"] != "file":
+        raise ValueError(f"audio from a {source['type']}, expected a file")
+    place = {"audio_filepath": source["source"]}
+    return [
+        {**each, **place, "offset": row["start"] + each["start"]} for each in row["supervisions"]
+    ]
+
+
+def _csv(row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return [{"audio_filepath": row["path"], "text": row["text"], "speaker": row.get("speaker")}]
+
+
+def _kaldi(
+    audio: Mapping[str, str],
+    speakers: Mapping[str, str],
+    segments: Mapping[str, str] | None,
+    line: str,
+) -> Iterable[Mapping[str, Any]]:
+    """A line of ``text``."""
+    name, _, text = line.partition(" ")
+    row: dict[str, Any] = {"id": name, "text": text, "speaker": speakers.get(name)}
+    recording = name
+    if segments is not None:
+        recording, start, end = segments[name].split()
+        row |= {"offset": float(start), "duration": float(end) - float(start)}
+    if audio[recording].endswith("|"):
+        raise ValueError(f"{recording} is the output of a command, expected a file")
+    return [{**row, "audio_filepath": audio[recording]}]
+
+
+def _kaldi_tables(
+    folder: Path,
+) -> tuple[dict[str, str], dict[str, str], dict[str, str] | None]:
+    """Of wav.scp, utt2spk and segments: the first word of each line -> the rest."""
+    tables = []
+    for name in ("wav.scp", "utt2spk", "segments"):
+        there = name == "wav.scp" or (folder / name).exists()
+        pairs = (line.split(maxsplit=1) for _, line in _lines(folder / name)) if there else ()
+        tables.append({pair[0]: pair[-1] for pair in pairs})
+    return tables[0], tables[1], tables[2] or None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines that are not empty."""
+    with open_source(path) as source:
+        for number, line in enumerate(source, 1):
+            text = line.decode("utf-8-sig", "backslashreplace").strip()
+            if text:
+                yield number, text

@@ -1,0 +1,103 @@
+"""A trained recognizer in a folder: model.json (settings, labels, normalization) and weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.config import read_config
+from holdfast.errors import InputError
+from holdfast.files import write_whole
+from holdfast.speech.recognize.alphabet import Alphabet
+from holdfast.speech.recognize.audio import Array
+from holdfast.speech.recognize.features import FeatureSettings, log_features
+from holdfast.speech.recognize.network import Network, NetworkSettings, padded
+
+DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Description:
+    """Content of model.json."""
+
+    features: FeatureSettings
+    network: NetworkSettings
+    labels: tuple[str, ...]
+    """Texts of outputs 1, 2, ...; output 0 is the blank."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """How it was trained: ``history``, the loss of each epoch, and the number of ``utterances``."""
+
+
+class SpeechModel:
+    """A network with what its inputs and outputs mean."""
+
+    def __init__(self, description: Description) -> None:
+        self.description, self.features = description, description.features
+        self.alphabet = Alphabet(description.labels)
+        self.network = Network(description.network, self.features.bins, self.alphabet.size)
+
+    @property
+    def frame_s(self) -> float:
+        """Seconds from output to output."""
+        return self.features.hop * self.network.stride / self.features.rate
+
+    def log_probabilities(self, batch: Sequence[Array]) -> list[Tensor]:
+        """Log probabilities [T', L] of each of several utterances.
+
+        Args:
+            batch: samples of each, float32 [n] at `features.rate`.
+
+        Raises:
+            InputError: ``empty-input`` if one is shorter than a frame.
+        """
+        self.network.eval()
+        with torch.inference_mode():
+            outputs, lengths = self.network(
+                *padded([log_features(each, self.features) for each in batch])
+            )
+        return [each[:length] for each, length in zip(outputs, lengths.tolist(), strict=True)]
+
+    def save(self, folder: Path) -> None:
+        """Write both files; model.json last, so that a folder with it is complete.
+
+        Raises:
+            HoldfastError: if they cannot be written.
+        """
+        from safetensors.torch import save
+
+        write_whole(folder / WEIGHTS, save(self.network.state_dict()))
+        text = json.dumps(asdict(self.description), indent=1, ensure_ascii=False)
+        write_whole(folder / DESCRIPTION, text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SpeechModel:
+        """Read a model.
+
+        Raises:
+            InputError: ``not-found``; what `read_config` refuses; ``damaged`` if the weights cannot be
+                read or are not those of the network.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        description = read_config(folder / DESCRIPTION, Description, "the description of the model")
+        model = cls(description)
+        try:
+            model.network.load_state_dict(load_file(folder / WEIGHTS))
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise InputError(
+                "the weights cannot be read",
+                code="damaged",
+                path=folder / WEIGHTS,
+                found=str(error).splitlines()[0],
+                expected=f"the weights of the network in {DESCRIPTION}",
+                remedy="copy the whole folder again, or train again",
+            ) from error
+        return model

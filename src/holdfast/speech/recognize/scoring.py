@@ -1,0 +1,99 @@
+"""Word and character error rates of a model on a manifest."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from holdfast.speech.recognize.alphabet import clean_text
+from holdfast.speech.recognize.manifests import (
+    Excluded,
+    Utterance,
+    check_share,
+    read_manifest,
+    usable,
+)
+from holdfast.speech.recognize.model import SpeechModel
+from holdfast.speech.recognize.results import Score
+from holdfast.speech.recognize.transcripts import greedy
+
+_BATCH = 16
+
+
+def edit_distance(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> int:
+    """Fewest substitutions, deletions and insertions that turn one sequence into the other."""
+    row = list(range(len(hypothesis) + 1))
+    for i, expected in enumerate(reference, 1):
+        diagonal, row[0] = row[0], i
+        for j, found in enumerate(hypothesis, 1):
+            change = diagonal + (expected != found)
+            diagonal = row[j]
+            row[j] = min(change, row[j] + 1, row[j - 1] + 1)
+    return row[-1]
+
+
+def error_rates(
+    references: Sequence[str], hypotheses: Sequence[str]
+) -> tuple[float | None, float | None]:
+    """Word and character error rate: edits of all texts over words (characters) of the references.
+
+    Spaces between words are characters. None where the references are empty.
+
+    Raises:
+        ValueError: if there are not as many of one as of the other.
+    """
+    pairs = [(clean_text(a), clean_text(b)) for a, b in zip(references, hypotheses, strict=True)]
+    rates = []
+    for split in (str.split, list):
+        edits = sum(edit_distance(split(a), split(b)) for a, b in pairs)
+        total = sum(len(split(a)) for a, _ in pairs)
+        rates.append(edits / total if total else None)
+    return rates[0], rates[1]
+
+
+def score(model: str | Path, manifest: str | Path) -> Score:
+    """Recognize a manifest and compare with its texts.
+
+    Args:
+        model: folder of a model.
+        manifest: see `read_manifest`.
+
+    Raises:
+        InputError: what reading the model or manifest refuses; ``too-many-rejects`` if more than a tenth
+            of the audio cannot be used.
+    """
+    utterances, excluded = read_manifest(manifest)
+    return score_utterances(SpeechModel.load(model), utterances, excluded)
+
+
+def score_utterances(
+    model: SpeechModel, utterances: Sequence[Utterance], excluded: Sequence[Excluded] = ()
+) -> Score:
+    """As `score`, of utterances; greedy decoding.
+
+    Args:
+        model: recognizes them.
+        utterances: of a manifest.
+        excluded: rows of lines that are not usable, for the answer.
+    """
+    rows: list[Excluded] = []
+    unknown: Counter[str] = Counter()
+    references, texts, seconds = [], [], 0.0
+    started = time.process_time()
+    audio = usable(utterances, model.features.rate, rows, model.features.window)
+    while batch := list(islice(audio, _BATCH)):
+        outputs = model.log_probabilities([sound.samples for _, sound in batch])
+        texts += ["".join(c.text for c in greedy(each, model.alphabet)) for each in outputs]
+        for each, sound in batch:
+            references.append(each.text)
+            seconds += sound.seconds
+            unknown += model.alphabet.unknown(each.text)
+    working = time.process_time() - started
+    check_share(rows, len(utterances), "manifest")
+    wer, cer = error_rates(references, texts)
+    factor = working / seconds
+    characters = dict(unknown.most_common())
+    return Score(wer, cer, len(texts), seconds, factor, [*excluded, *rows], characters)
