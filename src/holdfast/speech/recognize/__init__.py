@@ -1,5 +1,4 @@
-"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts with word times, error rates, and
-decoding the outputs of any CTC model.
+"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts, error rates, decoding.
 
 recognize.train("digits.toml", "model")
 recognize.recognize("model", ["call.wav"]).transcripts[0].text
