@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-EXAMPLES = 15
+EXAMPLES = 10
 """Of each property in the quick run, where it has no mark `examples`."""
 
 # Files with single tests of many seconds: begun first, none is left over for one worker at the end.

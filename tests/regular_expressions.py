@@ -49,6 +49,7 @@ OTHERS = {
         "layout.generation",
     ): "ours, in its TOML; of columns that match as a whole",
     ("carbon/formats.py", "layout.zone_in_name"): "ours, in its TOML: one class, at the beginning",
+    ("carbon/formats.py", "split"): "ours, in its TOML; of columns that match as a whole",
     ("carbon/formats.py", "pattern"): "ours, in its TOML; matched from the beginning to the end",
     ("data/croissant/describing/splits.py", "regex"): "words between two repeats without them",
     ("data/croissant/files/hashing.py", "f'[0-9a-fA-F]{{{2 * siz"): "one class",
@@ -72,7 +73,6 @@ OTHERS = {
         r"f'({suffixes})(\\d?d|Ce",
     ): "words, then two characters or one word",
     ("runs/diagnosis/literals.py", "pattern"): "ours are in its TOML; nested repeats are refused",
-    ("sparse/cli.py", "pattern"): "classes with one character between them, over an option",
 }
 
 

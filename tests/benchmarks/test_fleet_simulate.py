@@ -60,6 +60,7 @@ def test_limits_are_judged_from_their_own_side() -> None:
     assert render._limit(row | {"limit": None}) == "| speed | 700,000 1/s | | |"
 
 
+@pytest.mark.full
 def test_batch_writes_the_start_of_every_job(tmp_path: Path) -> None:
     starts = tmp_path / "starts.csv"
     answer = batch("easy", jobs=50, processors=8, load=0.8, seed=2, starts=str(starts))

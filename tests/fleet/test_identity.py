@@ -86,6 +86,7 @@ _SAYS_WHEN = ("epoch", "json", "json, no index")
 _FOLDERS = count()
 
 
+@pytest.mark.examples(6)
 @settings(
     max_examples=12,
     phases=[Phase.explicit, Phase.generate],

@@ -345,7 +345,7 @@ def _values(records: Records, layout: Layout) -> tuple[FloatArray, dict[str, str
             values = np.where(np.isnan(values), others, values)
             notes += [f"{counted(filled, 'value')} of {name}, not {names[0]}."] if filled else []
         # A price has its unit in the name of its column, such as [EUR/MWh].
-        said = re.findall(r"[\[(]([^/()]+/\w+)[\])]", names[0])
+        said = re.findall(r"[\[(]([^/()[\]]+/\w+)[\])]", names[0])
         facts["unit"] = facts["unit"] or "".join(said)
     for name in _matching(records.columns, ESTIMATED):
         rows = sum(cell.lower() == "true" for cell in records.column(name))

@@ -486,7 +486,8 @@ def test_error_names_stage_and_sample(workers: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("workers", [3, 2, 1])
 def test_dead_worker_names_stage_and_sample(workers: int) -> None:
     """Batch 5 is that of worker 1 of 2, and of worker 2 of 3."""
     loader = DataLoader(Drawing(Compose([same, deadly])), batch_size=4, num_workers=workers)

@@ -93,7 +93,7 @@ SCENARIOS: dict[str, tuple[list[list[int]], list[int]]] = {
 }
 
 
-QUICK = ("over another dataset", "over images of the same names and sizes")
+QUICK = ("over images of the same names and sizes",)
 
 
 @pytest.mark.parametrize(

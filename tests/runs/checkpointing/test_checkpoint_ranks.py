@@ -14,6 +14,7 @@ import checkpoint_ranks as ranks
 from holdfast.runs.checkpointing.folder import look, name_of, verify_all
 
 
+@pytest.mark.full
 def test_sharded_state_is_loaded_on_two_ranks_and_on_one(tmp_path: Path) -> None:
     """FSDP2 with an optimizer; parameters changed right after `save` returned are not in it."""
     folder = str(tmp_path / "checkpoints")
@@ -31,6 +32,7 @@ def test_sharded_state_is_loaded_on_two_ranks_and_on_one(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.full
 def test_one_reader_reads_for_all(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     saved = ranks.together(ranks.save_replicated, tmp_path, checkpoints=str(folder))
@@ -67,6 +69,7 @@ def test_a_damaged_file_makes_all_ranks_take_the_checkpoint_before(tmp_path: Pat
         assert answers[0]["digest"] == answers[1]["digest"]
 
 
+@pytest.mark.full
 def test_all_ranks_hear_of_one_that_does_not_fit(tmp_path: Path) -> None:
     folder = str(tmp_path / "checkpoints")
     ranks.together(ranks.save_replicated, tmp_path, checkpoints=folder)
