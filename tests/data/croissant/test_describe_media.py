@@ -17,6 +17,7 @@ from holdfast.data.croissant.describing.groups import (
     table_group,
 )
 from holdfast.data.croissant.describing.places import Place
+from holdfast.data.croissant.describing.splits import split_in
 from holdfast.data.croissant.loading.dataset import Dataset
 
 JPEG = b"\xff\xd8\xff\xe0"
@@ -171,6 +172,7 @@ def test_groups(case: str) -> None:
         (["part-00000-5a0f6e1e-1b1b-4d3c-9d1e-aaaaaaaaaaaa-c000.parquet"], {"records": 1}),
         (["x.csv", "x.tsv"], {"x": 2}),
         (["latest.csv", "contest.csv"], {"latest": 1, "contest": 1}),
+        (["training_log.csv", "test_results.csv"], {"training_log": 1, "test_results": 1}),
         (["sales_2019.csv", "sales_2020.csv"], {"sales": 2}),
         (["2019.csv", "2020.csv"], {"records": 2}),
     ],
@@ -181,6 +183,18 @@ def test_names_of_tables(names: list[str], expected: dict[str, int]) -> None:
         group = table_group(candidates)
         found[group.name] = found.get(group.name, 0) + len(group.places)
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        *(("training_log.csv", ""), ("eval-metrics.json", ""), ("Train History.csv", "")),
+        *(("train_logic.csv", "train"), ("training.csv", "training"), ("a_train.csv", "train")),
+    ],
+)
+def test_a_file_about_the_training_is_of_no_split(name: str, split: str) -> None:
+    found = split_in(name)
+    assert (found[0].lower() if found else "") == split
 
 
 def test_one_image_beside_tables_is_no_data(tmp_path: Path) -> None:

@@ -316,3 +316,19 @@ def test_an_empty_list_at_a_path_is_not_lost(tmp_path: Path) -> None:
     assert "CR913" not in codes(description)
     loaded = [row["a/m"]["a/m/tags"] for row in Dataset(description).records("a")]
     assert loaded == [["a"], []]
+
+
+@pytest.mark.parametrize("depth", [3, 30, 60])
+def test_objects_in_objects_are_described_as_deep_as_a_description_can_be(
+    tmp_path: Path, depth: int
+) -> None:
+    value: Any = 5
+    for _ in range(depth):
+        value = {"k": value}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "k": value}) + "\n")
+    (row,) = Dataset(describe(tmp_path).write()).records("a")
+    found_value: Any = row
+    while isinstance(found_value, (dict, str)):  # the innermost members are one text
+        members = json.loads(found_value) if isinstance(found_value, str) else found_value
+        found_value = [*members.values()][-1]
+    assert found_value == 5

@@ -287,6 +287,10 @@ def damaged(name: str) -> dict[str, Any]:
             arrays["augmented"][7, 0, 0] = np.inf
         case "nan label":
             arrays["y"] = np.where(np.arange(20) == 5, np.nan, y)
+        case "half a label":
+            arrays["y"] = y + 0.5
+        case "measured labels":
+            arrays["y"] = x[:, 0].astype(np.float32)
         case "one class":
             arrays["y"] = np.zeros(20)
         case "rows":
@@ -311,6 +315,8 @@ def damaged(name: str) -> dict[str, Any]:
         ("nan", "invalid-value", "x, row 4"),
         ("nan in a transform", "invalid-value", "augmented, row 7"),
         ("nan label", "invalid-value", "y, row 5"),
+        ("half a label", "invalid-value", "y"),
+        ("measured labels", "invalid-value", "y"),
         ("one class", "no-data", "y"),
         ("rows", "invalid-value", "x"),
         ("shape", "invalid-value", "augmented"),

@@ -201,6 +201,17 @@ def test_a_seller_with_one_class_is_named(tmp_path: Path) -> None:
     assert (refused.value.code, refused.value.place) == ("no-data", "one")
 
 
+def test_the_printed_plan_says_from_whom_and_how_many_rows(market: Market) -> None:
+    made = plan_purchase(market, 50, "summary")
+    table = made.sections()[0].tables[0]
+    shown = [
+        dict(zip(table.columns, row, strict=True))
+        for row in zip(*map(table.data.column, table.columns), strict=True)
+    ]
+    assert [{key: value.as_py() for key, value in row.items()} for row in shown] == made.buys
+    assert {row["seller"] for row in made.buys} == set(made.quantities)
+
+
 def test_nothing_is_bought_without_money(market: Market) -> None:
     made = plan_purchase(market, 0)
     assert (made.buys, made.cost, made.expected_accuracy) == ([], 0, 0.5)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -314,7 +315,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             workers = loader.num_workers
             seen = threads * getattr(loader, "threads", 0) or rate(workers)
             seen *= cached if isinstance(loader.dataset, CachedSamples) else 1.0
-            return replace(truth, moments=np.arange(11) / seen)
+            return replace(truth, moments=np.arange(11) / seen, start_s=0.0)
 
         def traced(workers: int) -> float:
             return rate(workers) * slow
@@ -551,6 +552,20 @@ def test_only_loaders_are_traced() -> None:
     with pytest.raises(InputError) as error:
         room.trace([1, 2, 3])
     assert error.value.code == "unsupported"
+
+
+def slow_start(worker: int) -> None:
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_rates_are_of_whole_epochs_with_the_start_of_workers(persistent: bool) -> None:
+    """A worker that takes 0.2 s to start lets no epoch of 3 batches be faster than that."""
+    settings = {"num_workers": 1, "persistent_workers": persistent, "worker_init_fn": slow_start}
+    loader = DataLoader(list(range(12)), batch_size=4, **settings)
+    traced = room.trace(loader, 0.3, calibration_s=0)
+    assert (traced.rate < 3 / 0.2) != persistent
+    assert (traced.sharing[0].start_s > 0.2) != persistent
 
 
 def test_loader_over_a_list_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ class Plan(Answer):
             "expected_score": ColumnFormat(digits=3, interval=("low", "high")),
         }
         tables = [
-            Table(buys, {"cost": money}),
+            Table(buys, {"seller": ColumnFormat(), "rows": ColumnFormat(), "cost": money}),
             Table(frontier, columns, "Plans for smaller budgets."),
         ]
         if self.doubted:

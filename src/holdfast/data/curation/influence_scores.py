@@ -184,7 +184,8 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
     """Refuse what no classifier can be fitted to.
 
     Raises:
-        InputError: shapes that do not fit, numbers that are not finite, a single class.
+        InputError: shapes that do not fit, numbers that are not finite, labels that are not classes,
+            a single class.
     """
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(
@@ -195,15 +196,25 @@ def check(x: FloatArray, y: npt.NDArray[np.generic], place: str = "x") -> None:
             expected="features [n, d], labels [n]",
         )
     finite(x, place)
+    labels = "y" if place == "x" else place
     if y.dtype.kind == "f":
-        finite(np.asarray(y, float)[:, None], "y")
+        numbers = np.asarray(y, float)
+        finite(numbers[:, None], "y")
+        parts = numbers[numbers % 1 != 0]
+        if parts.size:
+            raise InputError(
+                "labels are not classes",
+                code="invalid-value",
+                place=labels,
+                found=f"numbers such as {parts[0]}",
+                expected="whole numbers or texts",
+            )
     if len(np.unique(y)) < 2:
         raise InputError(
             "a single class cannot be told from another",
             code="no-data",
-            place="y" if place == "x" else place,
-            found=f"{len(np.unique(y))} class",
-            expected="2 or more",
+            place=labels,
+            expected="2 classes or more",
         )
 
 

@@ -16,7 +16,7 @@ from holdfast.data.pipeline.dataloader import COLLATE
 from holdfast.data.pipeline.machine import resources
 from holdfast.data.pipeline.measuring import Run, rate_error
 from holdfast.data.pipeline.recording import CALL, SOURCE
-from holdfast.data.pipeline.stages import FloatArray, Stage, Trace
+from holdfast.data.pipeline.stages import FloatArray, Stage, Trace, over_epochs
 from holdfast.errors import InputError
 
 GROUP, MAIN = "workers", "main"
@@ -157,7 +157,7 @@ def with_callees(stages: Sequence[Stage], records: Sequence[Record]) -> list[Sta
                 blocked_s=source.blocked_s * blocked,
                 gil_s=min(source.cpu_s * cpu, source.gil_s * held),
             )
-            for name, (cpu, blocked, held) in ((n, share.tolist()) for n, share in parts.items())
+            for name, (cpu, blocked, held) in parts.items()
         ),
         *others,
     ]
@@ -190,7 +190,7 @@ def new_trace(run: Run, records: Sequence[Record], stages: Sequence[Stage], **mo
         stages=tuple(stages),
         seconds=run.seconds,
         batches=run.batches,
-        rate=run.rate,
+        rate=over_epochs(run.rate, run.start_s, more.get("epoch_batches")),
         rate_error=rate_error(run.moments),
         starved=min(1.0, run.waited_s / run.seconds),
         resources=resources(),

@@ -51,8 +51,6 @@ COSTS = {
 CLEAR = 1.0
 # Share of their computing time that stages may wait for a core before the answer says so.
 QUEUED = 0.2
-# Seconds of an epoch below which starting a few workers, at a tenth of a second each, takes a part of it.
-SHORT_S = 2.0
 SOURCE = "Kuchnik et al., Plumber, MLSys 2022 (arXiv 2111.04131)"
 
 
@@ -138,7 +136,7 @@ class Explanation(Answer):
             "Each worker decides what it reads of a stream: more of them may read the same samples."
         )
         stream = [Unknown(text, "tune compares the samples")] if self.trace.stream else []
-        return [*_imprecise(self.trace), *_short(self.trace), *loaded(self.trace.queued), *stream]
+        return [*_imprecise(self.trace), *loaded(self.trace.queued), *stream]
 
     def sections(self) -> Sequence[Section]:
         """What limits the pipeline; what would change it."""
@@ -254,13 +252,6 @@ def _imprecise(trace: Trace) -> list[Unknown]:
     precision = "not" if math.isinf(error) else f"only to ±{percent(error)}"
     text = f"The trace is too short: the rates are {precision} determined."
     return [Unknown(text, "trace longer (--seconds), or use smaller batches", doubt=True)]
-
-
-def _short(trace: Trace) -> list[Unknown]:
-    """That epochs are so short that what they begin with counts: rates are of batches in one long epoch."""
-    text = "Epochs are short: starting workers in each is not counted, and may take longer than the rest."
-    short = (trace.epoch_batches or math.inf) / trace.rate < SHORT_S
-    return [Unknown(text, "time whole epochs", doubt=True)] if short else []
 
 
 def loaded(queued: float) -> list[Unknown]:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import queues
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Run:
         receive_wait_s: time in which that thread, with a batch before it, waited for the worker
             to hand over its memory.
         cpu_s: CPU of this process.
+        start_s: seconds of an epoch of one batch, for which workers start and end; 0 where they do not.
     """
 
     moments: FloatArray
@@ -58,6 +59,7 @@ class Run:
     consumer_s: float
     batch_bytes: float
     cpu_s: float = 0.0
+    start_s: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -71,7 +73,7 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Batches per second."""
+        """Batches per second within an epoch."""
         return self.batches / self.seconds if self.batches else 0.0
 
 
@@ -119,10 +121,14 @@ def measure(
         dataloader.recorded(loader, folder, timing) as traced,
         dataloader.any_number_of_workers(),
     ):
-        warm_up = max(warm_up, loader.num_workers)
         epoch = dataloader.epoch_batches(loader)
         try:
-            return _consume(traced, seconds, consumer, warm_up, 0, epoch)
+            run = _consume(traced, seconds, consumer, max(warm_up, loader.num_workers), 0, epoch)
+            if not epoch or not loader.num_workers or loader.persistent_workers:
+                return run
+            began = time.perf_counter()
+            list(dataloader.picked(loader, [0]))
+            return replace(run, start_s=time.perf_counter() - began)
         except Exception as error:
             raise _explained(error, folder) from error
 
@@ -250,15 +256,14 @@ def _ended_workers(elements: Any, error: Exception) -> list[int]:
 
 
 def rate_error(moments: FloatArray) -> float:
-    """Standard error of the rate, from blocks of batches; infinite with fewer than 4."""
+    """Standard error of the rate, as a share of it, from blocks of batches; infinite with fewer than 4."""
     batches = len(moments) - 1
     blocks = min(BLOCKS, batches // 2)
     if blocks < 2:
         return math.inf
     places = np.linspace(0, batches, blocks + 1).astype(int)
     per_batch = np.diff(moments[places]) / np.diff(places)
-    relative = float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
-    return relative * batches / float(moments[-1] - moments[0])
+    return float(per_batch.std(ddof=1) / per_batch.mean()) / math.sqrt(blocks)
 
 
 def _explained(error: Exception, folder: Path) -> Exception:

@@ -21,7 +21,7 @@ from holdfast.data.pipeline.accounting import OUTSIDE, RECEIVE, SEND
 from holdfast.data.pipeline.dataloader import COLLATE
 from holdfast.data.pipeline.model import PICKLE_BYTES_S, groups, rate_with, solve
 from holdfast.data.pipeline.running import EXECUTOR, executor_of
-from holdfast.data.pipeline.stages import Executor, FloatArray, Sharing, Stage, Trace
+from holdfast.data.pipeline.stages import Executor, FloatArray, Sharing, Stage, Trace, over_epochs
 
 # Relative standard error of the model where settings change, on a quiet machine: 0.13 in the benchmark.
 MODEL_ERROR = 0.15
@@ -82,7 +82,7 @@ def relative_error(trace: Trace) -> float:
     of_costs = student * float(seconds.std(ddof=1) / seconds.mean()) / math.sqrt(len(seconds))
     # The rate comes from ten blocks of batches, or from half as many as there are batches.
     blocks = max(1, min(9, trace.batches // 2 - 1))
-    of_rate = float(stdtrit(blocks, 0.975)) * trace.rate_error / trace.rate
+    of_rate = float(stdtrit(blocks, 0.975)) * trace.rate_error
     # The part of an epoch that was not seen is what chance decides.
     unseen = math.sqrt(max(0.0, 1 - trace.batches / (trace.epoch_batches or math.inf)))
     return max(max(of_costs, of_rate) * unseen, 0.0 if unseen == 1 else NOISE)
@@ -180,7 +180,8 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
         return float(min(1.0 / max(cpu + blocked + consumer.service_s, 1e-9), shared))
     now = _sharing(trace, workers)
     if threads:
-        now = replace(now, send_s=0.0, receive_s=0.0, wait_s=0.0)  # threads hand nothing over
+        # Threads hand nothing over, and start at once.
+        now = Sharing(workers, now.slowdown, 0.0, 0.0, 0.0)
     slow = now.slowdown / _sharing(trace, trace.settings["num_workers"]).slowdown
     send = now.send_s * _change(trace, stages, "cpu_s", SEND)
     receive = now.receive_s * _change(trace, stages, "cpu_s", RECEIVE)
@@ -193,14 +194,17 @@ def rate_of(trace: Trace, settings: Mapping[str, int], stages: Sequence[Stage]) 
     drawn *= ordered.mean() / max(float(drawn.mean()), 1e-12)
     random = np.random.default_rng(0)
     services = np.concatenate([random.permutation(drawn) for _ in range(ROUNDS)]) + send
-    return float(min(in_order(services, workers, prefetch, main), cores, shared))
+    rate = float(min(in_order(services, workers, prefetch, main), cores, shared))
+    return over_epochs(rate, now.start_s, trace.epoch_batches)
 
 
 def _sharing(trace: Trace, workers: float) -> Sharing:
     """What so many workers cost one another, between those of the calibration."""
-    points = [astuple(point) for point in trace.sharing] or [(1.0, 1.0, 0.0, 0.0, 0.0)]
+    points = [astuple(point) for point in trace.sharing or [Sharing(1.0, 1.0, 0.0, 0.0, 0.0)]]
     columns = np.array(points).T
-    return Sharing(*(float(np.interp(workers, columns[0], column)) for column in columns))
+    known = Sharing(*(float(np.interp(workers, columns[0], column)) for column in columns))
+    # One worker starts after another.
+    return replace(known, start_s=known.start_s * workers / known.workers)
 
 
 def _change(trace: Trace, stages: Sequence[Stage], cost: str, name: str = "") -> float:
@@ -239,11 +243,11 @@ def in_order(services: FloatArray, workers: int, prefetch: int, main_s: float) -
 
 
 def _numbers_of_workers(trace: Trace) -> list[int]:
-    """Numbers of workers to choose from, in steps of at most an eighth: as many as start in seconds."""
+    """Numbers of workers to choose from, in steps of an eighth or less: none, or as many as start soon."""
     needed = trace.stages[0].worker_bytes + PREFETCH[-1] * trace.batch_bytes
     most = max(MOST_PROCESSES, 4 * trace.resources.cores)
     most = min(most, trace.resources.memory_bytes / max(needed, 1.0))
-    counts = range(1, int(min(most, busy_workers(trace))) + 1)
+    counts = range(int(min(most, busy_workers(trace))) + 1)
     return [count for count in counts if count % (1 << max(0, count.bit_length() - 4)) == 0]
 
 

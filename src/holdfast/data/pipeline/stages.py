@@ -131,6 +131,7 @@ class Sharing:
         send_s: CPU time of a worker to hand the batch over.
         receive_s: CPU time of the consumer's thread to take it.
         wait_s: time that this thread waits meanwhile for answers of the worker.
+        start_s: an epoch of one batch: all workers start, and end; 0 where they outlive it.
     """
 
     workers: float
@@ -138,6 +139,20 @@ class Sharing:
     send_s: float
     receive_s: float
     wait_s: float
+    start_s: float = 0.0
+
+
+def over_epochs(rate: float, start_s: float, epoch_batches: int | None) -> float:
+    """Batches per second over whole epochs, of which each starts workers.
+
+    Args:
+        rate: within an epoch.
+        start_s: seconds of an epoch of one batch; 0: no workers start.
+        epoch_batches: batches of an epoch; None: unknown, and taken as many.
+    """
+    if start_s and epoch_batches and rate:
+        rate = epoch_batches / (start_s + (epoch_batches - 1) / rate)
+    return rate
 
 
 @dataclass(frozen=True)
@@ -146,8 +161,8 @@ class Trace:
 
     Args:
         seconds: wall time traced, without the warm-up.
-        rate: batches per second that the consumer received.
-        rate_error: standard error of `rate`, from blocks of batches.
+        rate: batches per second that the consumer received, over whole epochs: each starts its workers.
+        rate_error: standard error of `rate` as a share of it, from blocks of batches.
         starved: share of `seconds` in which the consumer waited for a batch.
         settings: the settings in force: ``num_workers``, ``prefetch_factor``, ...
         batch_bytes: size of a batch in memory.

@@ -68,7 +68,7 @@ def trace(
         settings=dataloader.settings_of(loader),
         epoch_batches=dataloader.epoch_batches(loader),
         stream=dataloader.is_stream(loader.dataset),
-        sharing=(_sharing(workers, 1.0, stages),) if workers else (),
+        sharing=(_sharing(workers, 1.0, stages, run),) if workers else (),
     )
     if not workers:
         # Few batches may be traced, of which few long ones take most of the time; that of all is known.
@@ -114,7 +114,9 @@ def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: 
     alone = runs[1][1]
     # Never less than alone, whatever the noise.
     sharing = tuple(
-        _sharing(count, max(1.0, accounting.cpu_ratio(lines, alone)), account(lines, run, count))
+        _sharing(
+            count, max(1.0, accounting.cpu_ratio(lines, alone)), account(lines, run, count), run
+        )
         for count, (run, lines) in runs.items()
     )
     most = max(runs)
@@ -134,10 +136,9 @@ def _calibrated(traced: Trace, records: Sequence[Record], loader: Any, seconds: 
     return replace(traced, stages=tuple(stages), sharing=sharing, costs=traced.costs * scale)
 
 
-def _sharing(workers: int, slowdown: float, stages: Sequence[Stage]) -> Sharing:
-    by_name = {part.name: part for part in stages}
-    receive = by_name[RECEIVE]
-    return Sharing(workers, slowdown, by_name[SEND].cpu_s, receive.cpu_s, receive.blocked_s)
+def _sharing(workers: int, slowdown: float, stages: Sequence[Stage], run: Run) -> Sharing:
+    send, receive = (part for part in stages if part.name in (SEND, RECEIVE))
+    return Sharing(workers, slowdown, send.cpu_s, receive.cpu_s, receive.blocked_s, run.start_s)
 
 
 def _numbers_of_workers(traced: Trace) -> list[int]:

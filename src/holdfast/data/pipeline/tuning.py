@@ -17,10 +17,10 @@ from holdfast.data.pipeline.cache_plan import SHARE, plan_sample_cache
 from holdfast.data.pipeline.cached_samples import CACHE
 from holdfast.data.pipeline.comparing import Data
 from holdfast.data.pipeline.explanation import in_words, loaded, rate_figures
-from holdfast.data.pipeline.measuring import Consumer, measure
+from holdfast.data.pipeline.measuring import measure
 from holdfast.data.pipeline.randomness import random_state_restored
 from holdfast.data.pipeline.recording import SOURCE
-from holdfast.data.pipeline.stages import Trace, unsupported
+from holdfast.data.pipeline.stages import Trace, over_epochs, unsupported
 from holdfast.data.pipeline.tracing import built, trace
 from holdfast.errors import InputError
 from holdfast.files import write_whole
@@ -127,10 +127,14 @@ class Tuning(Answer):
             f"{brief(self.before)} -> {brief(self.after)} batches per second "
             f"({number(self.after / self.before, 2)} times) with {in_words(self.settings)}: {self.reason}."
         )
-        columns = ("interval", "measured", "data")
         rows = [
-            {"change": in_words(trial.settings), "rate": trial.predicted}
-            | {name: getattr(trial, name) for name in columns}
+            {
+                "change": in_words(trial.settings),
+                "rate": trial.predicted,
+                "interval": trial.interval,
+                "measured": trial.measured,
+                "data": trial.data,
+            }
             for trial in self.trials
         ]
         more = {
@@ -178,6 +182,13 @@ def tune(
     start = Start(loader, traced, MATCHED * seconds, draws, make_loader)
     attempts: list[Trial] = []
 
+    def rate_of(other: Any) -> float:
+        """Batches per second, over epochs as long as those that were traced."""
+        other = other if dataloader.is_loader(other) else other.private()
+        # Where few batches come again and again, all of them first.
+        run = measure(other, TRIED * seconds, consumer, warm_up=start.compared)
+        return over_epochs(run.rate, run.start_s, traced.epoch_batches)
+
     def attempt(settings: dict[str, int]) -> Trial:
         """Predict, compare the data, and measure."""
         predicted = prediction.predict(traced, settings)
@@ -187,7 +198,7 @@ def tune(
             if "cache_bytes" in settings:
                 # Of a few batches again and again: what it gives once it is full.
                 changed = dataloader.picked(changed, range(start.compared))
-            measured = _rate(changed, TRIED * seconds, consumer)
+            measured = rate_of(changed)
         return Trial(settings, *predicted, measured, data)
 
     def late() -> bool:
@@ -207,8 +218,8 @@ def tune(
         ]
     if place and len(attempts) < TRIALS and not late():
         # Beside the fastest settings so far.
-        rates = [(traced.rate, traced.settings), *((t.rate, t.settings) for t in attempts)]
-        base = max(rates, key=lambda pair: pair[0])[1]
+        rates = {trial.rate: trial.settings for trial in attempts} | {traced.rate: traced.settings}
+        base = rates[max(rates)]
         gain = (
             prediction.predict(traced, {**base, **place})[0] / prediction.predict(traced, base)[0]
         )
@@ -218,7 +229,7 @@ def tune(
     if any(trial.rate >= before * (1 + GAIN) for trial in attempts):
         # Beside the trials: a start that was traced in a slow moment of the machine would make any
         # setting look faster.
-        before = max(before, _rate(loader, TRIED * seconds, consumer))
+        before = max(before, rate_of(loader))
     return outcome(traced, attempts, before, output, time.perf_counter() - began, start.compared)
 
 
@@ -364,16 +375,6 @@ def apply(loader: Any, settings: Path | str | Mapping[str, int]) -> Any:
     if not hasattr(loader, "with_settings"):
         raise unsupported("the settings of this loader are changed by hand", loader)
     return loader.with_settings(settings)
-
-
-def _rate(loader: Any, seconds: float, consumer: Consumer | None) -> float:
-    is_loader = dataloader.is_loader(loader)
-    length = dataloader.epoch_batches(loader) if is_loader else None
-    # Where few batches come again and again, all of them first.
-    warm_up = min(length or comparing.COMPARED, comparing.MOST + 2 * comparing.COMPARED)
-    return measure(
-        loader if is_loader else loader.private(), seconds, consumer, warm_up=warm_up
-    ).rate
 
 
 def _candidates(traced: Trace, loader: Any, start: Start) -> list[dict[str, int]]:

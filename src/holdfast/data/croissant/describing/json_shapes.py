@@ -17,6 +17,9 @@ from holdfast.errors import InputError
 JSON = "application/json"
 LINES = "application/jsonlines"
 _DEPTH = 3  # keys that lead to a list of records
+_DEEPEST = (
+    20  # members within members; a description takes two levels of JSON for each, and reads 100
+)
 
 _TYPES = {
     "BIGINT": "sc:Integer",
@@ -113,7 +116,7 @@ def _shape(
         sizes += 1
     given: dict[str, Any] = {"name": key, "inner": inner, "sizes": (-1,) * sizes, **where}
     if isinstance(structure, dict):
-        if sizes and sizes + listed > 1:
+        if (sizes and sizes + listed > 1) or len(inner) > _DEEPEST:
             return Shape(**given, data_types=("sc:Text",), remark=NESTED)
         if sizes and inner:  # a path that begins with a key asks the elements of the column itself
             inner = (*inner, None)

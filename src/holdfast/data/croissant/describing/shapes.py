@@ -10,7 +10,7 @@ from functools import cached_property
 from holdfast.data.croissant.describing.groups import Group
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-NESTED = "lists of structures inside lists: taken as text, the JSON of each structure"
+NESTED = "structures in lists of lists, or many levels deep: taken as text, the JSON of each"
 
 
 @dataclass(frozen=True, kw_only=True)

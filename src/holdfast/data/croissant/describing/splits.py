@@ -14,8 +14,10 @@ _MEANINGS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "cr:ValidationSplit"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "cr:TestSplit"),
 }
+# What follows such a name where a file is about the training or a test, and holds no data of it.
+_ABOUT = r"[\W_]*(?:logs?|history|curves?|metrics?|results?|reports?|stats|args|config)(?![^\W\d_])"
 _IN_NAME = re.compile(
-    rf"(?i)(?<![^\W\d_])({'|'.join(sorted(_MEANINGS, key=len, reverse=True))})(?![^\W\d_])"
+    rf"(?i)(?<![^\W\d_])({'|'.join(sorted(_MEANINGS, key=len, reverse=True))})(?![^\W\d_]|{_ABOUT})"
 )
 
 
