@@ -211,7 +211,7 @@ def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) 
     outages = small["node_outages"][1]()
     health = small["health"][1]()
     columns = (outages["start_s"], outages["end_s"], health["time_s"])
-    times = [int(time) for column in columns for time in pc.drop_null(column).to_pylist()]
+    times = [time for column in columns for time in pc.drop_null(column).to_pylist()]
     return [min(times), max(times)] if times else None
 
 
