@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--photos", type=int, default=1200, help="per class and archive")
+    parser.add_argument("--photos", type=int, default=400, help="per class and archive")
     options = parser.parse_args()
     host = machine()
     with tempfile.TemporaryDirectory() as name:

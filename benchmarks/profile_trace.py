@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import tempfile
 from collections import Counter, defaultdict
@@ -61,8 +62,10 @@ with contextlib.redirect_stdout(io.StringIO()):
         for row in csv.DictReader(open(f"{sys.argv[2]}/unified_perf_summary.csv")):
             found, count = kernels.setdefault(row["name"], [0, 0, 0.0, 0.0]), int(row["operation_count"])
             seconds = float(row["Kernel Time (\\u00b5s)_sum"] or 0) / 1e6
-            found[0] += float(row["GFLOPS"] or 0) * 1e9 * count
-            found[1] += float(row["Data Moved (MB)"] or 0) * 2**20 * count
+            for n, column, unit in ((0, "GFLOPS", 1e9), (1, "Data Moved (MB)", 2**20)):
+                # An empty cell is a kernel without a model: the sum of its operator is not known.
+                known = found[n] is not None and row[column] not in ("", "nan")
+                found[n] = found[n] + float(row[column]) * unit * count if known else None
             found[2] += seconds * (row["has_perf_model"] == "True")
             found[3] += seconds
     except Exception as error:
@@ -251,15 +254,17 @@ def on_a_gpu(
     for operator, (flops, moved, _, seconds) in peer["kernels"].items():
         each = rows[name_of(operator)]
         each["ms, TraceLens"] += 1e3 * seconds
-        each["GFLOP, TraceLens"] += flops / 1e9
-        each["MB, TraceLens"] += moved / 1e6
+        # NaN stays NaN, whatever is added.
+        each["GFLOP, TraceLens"] += math.nan if flops is None else flops / 1e9
+        each["MB, TraceLens"] += math.nan if moved is None else moved / 1e6
     columns = [f"{what}, {tool}" for what in UNITS for tool in ("holdfast", "TraceLens")]
     large = [
-        {"operator": operator, **{column: float(row[column]) for column in columns}}
+        (operator, row)
         for operator, row in rows.items()
         if max(row["ms, holdfast"], row["ms, TraceLens"]) >= 10 * own["seconds"]
     ]
-    large.sort(key=lambda row: -max(row["ms, holdfast"], row["ms, TraceLens"]))  # type: ignore[type-var]
+    large.sort(key=lambda each: -max(each[1]["ms, holdfast"], each[1]["ms, TraceLens"]))
+    shown = [{"operator": operator, **cells(row, columns)} for operator, row in large]
     stray = sum(row["seconds"] for row in own["unknown"] if row["launched_by"] == "unknown")
     whole = own["seconds"] * own["passes"]
     known = sum(seconds for *_, seconds, _ in peer["kernels"].values())
@@ -273,7 +278,7 @@ def on_a_gpu(
         f"{label}: {1e3 * whole:.3f} ms of kernels, of which {stray / whole:.0%} have no operator in the "
         f"trace. Counted and not in the trace: {_listed(own['missing'])}."
     )
-    return share, {"caption": f"{label}, by operator", "rows": large}, note
+    return share, {"caption": f"{label}, by operator", "rows": shown}, note
 
 
 def name_of(operator: str) -> str:
@@ -296,13 +301,12 @@ def table(
         rows[name_of(row["name"])]["ms, holdfast"] += 1e3 * row["seconds"] / own["passes"]
     for name, (flops, seconds) in summed.items():
         rows[name]["ms (own), torch.profiler"] += 1e3 * seconds
-        rows[name]["MFLOP, torch.profiler"] += flops / 1e6
-    unknown = set()
+        if flops:  # 0: it has no formula
+            rows[name]["MFLOP, torch.profiler"] += flops / 1e6
     for name, counts in peer["rows"].items():
         for what, count in zip(("MFLOP", "MB"), counts, strict=False):
-            at = name_of(name), f"{what}, TraceLens"
-            rows[at[0]][at[1]] += (count or 0) / passes / 1e6
-            unknown |= {at} if count is None else set()
+            count = math.nan if count is None else count
+            rows[name_of(name)][f"{what}, TraceLens"] += count / passes / 1e6
     columns = [
         f"{what}, {who}" for what, who in (("ms", "holdfast"), ("ms (own)", "torch.profiler"))
     ]
@@ -315,18 +319,22 @@ def table(
         (name, row)
         for name, row in rows.items()
         if row["ms, holdfast"] >= 10 * own["seconds"]
-        or any(row[column] >= 0.001 or (name, column) in unknown for column in columns[2:])
+        or any(row[column] >= 0.001 or math.isnan(row[column]) for column in columns[2:])
     ]
     large.sort(key=lambda each: -each[1]["ms, holdfast"])
-    # 0: the tool says nothing of the operator, or that it does nothing.
-    return [
-        {"operator": name}
-        | {
-            column: "unknown" if (name, column) in unknown else float(row[column])
-            for column in columns
-        }
-        for name, row in large
-    ]
+    return [{"operator": name, **cells(row, columns)} for name, row in large]
+
+
+def cells(row: Counter[str], columns: Sequence[str]) -> dict[str, float | str]:
+    """What each tool says of an operator: nothing is unknown, never 0."""
+    return {
+        column: float(row[column])
+        if column in row and not math.isnan(row[column])
+        else ""
+        if column.startswith("ms")
+        else "unknown"
+        for column in columns
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -409,9 +417,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         | ({"TraceLens": _peer_version(options.peers)} if options.peers else {}),
         "notes": [
             f"CPU: means of {options.passes} passes, one thread, load after: {os.getloadavg()[0]:.1f}. "
-            "There is no GPU here: traces of one are other people's. 0: the tool says nothing of the "
-            "operator; unknown: its formula failed. MFLOP: all arithmetic that a tool counts; "
-            "torch.profiler counts products, sums and differences.",
+            "There is no GPU here: traces of one are other people's. unknown: the tool has no count of "
+            "the XX products, sums and differences.",
             "holdfast has the time of an operator with all that runs inside it, torch.profiler's column "
             "that of the operator alone. TraceLens has the time of kernels alone; on traces of a CPU its "
             "FLOPs and bytes are those of the outermost operators that it has a model for.",

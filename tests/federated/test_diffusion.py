@@ -84,6 +84,29 @@ def test_agents_learn_together() -> None:
 
 
 @pytest.mark.full
+def test_disagreement_of_processes_decays_at_the_second_eigenvalue() -> None:
+    """Each agent knows its own weights and those that its neighbors sent; a cycle of four, by hand.
+
+    Eigenvalues of the cycle with 1/2 on itself and 1/4 on its neighbors: 1, 1/2, 1/2, 0.
+    """
+    graph = np.array([[np.roll([0.5, 0.25, 0.0, 0.25], k)] for k in range(4)])[:, 0]
+    found = federated.dif_maml(
+        network().double(),
+        [sines(k) for k in range(4)],
+        graph,
+        steps=12,
+        outer_rate=0.0,
+        spread=1.0,
+        processes=True,
+        loss=squared,
+    )
+    assert found.second_eigenvalue == pytest.approx(0.5)
+    rates = np.array(found.disagreement[1:]) / found.disagreement[:-1]
+    # After one step nothing is left of the eigenvalue 0: all that agents disagree about halves.
+    assert rates[1:] == pytest.approx(np.full(11, 0.5), rel=1e-6)
+
+
+@pytest.mark.full
 def test_processes_give_the_same_bits() -> None:
     agents = [sines(k) for k in range(3)]
     graph = np.array([[0.6, 0.4, 0.0], [0.4, 0.2, 0.4], [0.0, 0.4, 0.6]])

@@ -278,7 +278,25 @@ def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
     assert [section.id for section in result.sections()] == ["failures"]
 
 
-@pytest.mark.parametrize("setting", [{"seed": -1}, {"largest_norm": float("nan")}])
+def test_evaluation_of_some_rounds() -> None:
+    settings = Settings(rounds=5, evaluate_every=2)
+    result = federated.run(model(), CLIENTS, test=TEST, settings=settings)
+    tested = [row.number for row in result.history if row.accuracy is not None]
+    assert tested == [2, 4, 5]
+    every = federated.run(model(), CLIENTS, test=TEST, settings=replace(settings, evaluate_every=1))
+    assert result.accuracy == every.accuracy
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"seed": -1},
+        {"largest_norm": float("nan")},
+        {"rounds": 2.5},
+        {"evaluate_every": 0},
+        {"learning_rate": float("inf")},
+    ],
+)
 def test_settings_outside_their_domain(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, settings=Settings(**setting))
@@ -681,6 +699,11 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
             "unknown-key",
             "faults.dorp",
         ),
+        (
+            'model = "mlp"\nprivacy = { noise = 1e12 }\ndata.path = "digits.npz"',
+            "out-of-range",
+            "privacy.clip",
+        ),
     ],
 )
 def test_mistakes_in_a_configuration(tmp_path: Path, text: str, code: str, place: str) -> None:
@@ -703,6 +726,15 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
         result = federated.run_config(tmp_path / "c.toml")
         assert len(result.weights["1.bias"]) == 3
         assert not [each for each in result.failures if each["code"] == "error"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "alpha", "place"), [(0, 1.0, "data.clients"), (3, 0.0, "data.alpha")]
+)
+def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))
+    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
 
 
 def test_splits_use_every_example_once() -> None:

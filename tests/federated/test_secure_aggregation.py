@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.spatial.distance import pdist
 
 from holdfast import federated
 from holdfast.errors import InputError
 from holdfast.federated import secure_aggregation
 from holdfast.federated.secure_aggregation import clipped, privacy_loss, secure_mean, shares
+from holdfast.private.mpc import SharedTensor
 from holdfast.private.mpc.transport import Channel, local_channels
 
 Privacy = federated.Privacy
@@ -194,11 +196,141 @@ def test_the_privacy_loss_of_a_run() -> None:
     assert again.weights["weight"].tobytes() == result.weights["weight"].tobytes()
 
 
-@pytest.mark.parametrize("rule", ["krum", "multi-krum", "median", "q-fedavg", "heteroswitch"])
+@pytest.mark.parametrize("rule", ["krum", "median", "q-fedavg", "heteroswitch"])
 def test_rules_that_need_single_updates_are_refused(rule: str) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, rule=rule, privacy=Privacy())
     assert (caught.value.code, caught.value.place) == ("unsupported", "rule.name")
+
+
+# --- Multi-Krum on shares ------------------------------------------------------------------------
+
+
+def crowd(seed: int, clients: int, size: int = 30) -> dict[str, Any]:
+    """Steps around a common one, and two liars."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=size) + 0.3 * rng.normal(size=(clients, size))
+    steps[:2] = -20 * rng.random((2, 1)) * steps[:2]
+    return dict(zip(map(str, range(clients)), rng.permutation(steps), strict=True))
+
+
+def in_the_clear(steps: dict[str, Any], clip: float, f: int) -> Any:
+    updates = [
+        federated.Update({"w": clipped(step, clip) / 2.0**24}, 1, client=name)
+        for name, step in steps.items()
+    ]
+    current = {"w": np.zeros_like(updates[0].weights["w"])}
+    return federated.aggregate("multi-krum", current, updates, f=f)[0]["w"]
+
+
+@pytest.mark.parametrize("clip", [2.0**-10, 1.0, 90.0])
+@pytest.mark.parametrize(("servers", "clients"), [(2, 7), (3, 9), (4, 50)])
+def test_multi_krum_on_shares_is_that_in_the_clear(servers: int, clients: int, clip: float) -> None:
+    for seed in range(3):
+        steps = crowd(seed, clients)
+        mean, failures = secure_mean(steps, Privacy(clip, servers=servers), [0], f=2)
+        assert not failures
+        assert mean == pytest.approx(in_the_clear(steps, clip, 2), abs=2.0**-40)
+
+
+def test_distances_and_the_chosen_sum_are_all_that_multi_krum_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Constant steps would show at once.
+    size, clients = 5_000, 7
+    steps = {str(n): np.full(size, (1 + n * n) * 1e-4) for n in range(clients)}
+    channels, opened, reveal = local_channels(3), [], SharedTensor.reveal
+    for channel in channels:
+        channel.__class__ = Recorder
+
+    def recorded(secret: SharedTensor, to: Any = None) -> Any:
+        values = reveal(secret, to)
+        opened.append((secret.party.rank, np.asarray(values)))
+        return values
+
+    monkeypatch.setattr(SharedTensor, "reveal", recorded)
+    mean, _ = secure_mean(steps, Privacy(), [0], f=2, channels=channels)
+    fixed = np.array([clipped(step, 1.0) for step in steps.values()])
+    squares = pdist(fixed.astype(float), "sqeuclidean")
+    for rank in range(3):
+        distances, chosen = (values for each, values in opened if each == rank)
+        assert distances.tolist() == squares.tolist()
+        assert chosen.tolist() == (fixed[:5].sum(axis=0) / 2**24).tolist()
+    assert mean == pytest.approx(chosen / 5)
+    for channel in channels:  # whatever else was sent is uniform
+        long = [part for _, parts in channel.seen for part in parts if len(part) >= 40_000]
+        assert len(long) >= 4
+        for part in long:
+            counts = np.bincount(np.frombuffer(part, np.uint8), minlength=256)
+            assert stats.chisquare(counts).pvalue > 1e-9
+        short = sum(len(part) for _, parts in channel.seen for part in parts if len(part) < 40_000)
+        assert short < 5_000
+
+
+def unclipped(step: Any, clip: float) -> Any:
+    """What a client sends that does not clip long steps."""
+    if np.linalg.norm(step) < 100:
+        return clipped(step, clip)
+    return np.rint(step * 2.0**24).astype(np.int64)
+
+
+# A coordinate of 2^39 is 2^63 in fixed point, which no distance modulo 2^64 shows.
+@pytest.mark.parametrize("size", [1e3, 1e8, 2.0**39 - 1])
+def test_steps_that_were_not_clipped_are_named(
+    monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
+    steps = crowd(1, 9)
+    liars = {name: np.full(30, size) for name in ("2", "5")}
+    monkeypatch.setattr(secure_aggregation, "clipped", unclipped)
+    mean, failures = secure_mean({**steps, **liars}, Privacy(), [0], f=2)
+    assert [(each.client, each.code) for each in failures] == [("2", "norm"), ("5", "norm")]
+    honest = {name: step for name, step in steps.items() if name not in liars}
+    assert mean == pytest.approx(in_the_clear(honest, 1.0, 2), abs=2.0**-40)
+
+
+@pytest.mark.parametrize("f", [None, 2])
+def test_a_sum_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, f: Any) -> None:
+    steps = crowd(1, 9)
+    # Added to the step of an honest client, 2^63 changes no distance.
+    monkeypatch.setattr(
+        secure_aggregation,
+        "clipped",
+        lambda step, clip: clipped(step, clip) + (step is first) * (np.arange(30) == 3) * top,
+    )
+    top = np.array(-(2**63), np.int64)
+    first = next(iter(steps.values()))
+    with pytest.raises(InputError) as caught:
+        secure_mean(steps, Privacy(), [0], f=f)
+    assert caught.value.code == "norm"
+
+
+def test_a_run_of_multi_krum_on_shares_is_the_run_in_the_clear() -> None:
+    clients = {f"{n}": CLIENTS[n % 5] for n in range(9)}
+    settings = federated.Settings(rounds=3, per_round=9, faults={"flip": 0.1, "drop": 0.05})
+    clear = federated.run(model(), clients, settings=settings, rule="multi-krum", f=2)
+    hidden = federated.run(
+        model(), clients, settings=settings, rule="multi-krum", f=2, privacy=Privacy(clip=50.0)
+    )
+    for name, array in clear.weights.items():
+        assert hidden.weights[name] == pytest.approx(array, abs=1e-5)
+    assert hidden.failures == clear.failures
+    assert hidden.sections()[-1].id == "privacy"
+
+
+@pytest.mark.parametrize(
+    ("privacy", "clients", "place"),
+    [
+        (Privacy(), 51, "per_round"),
+        (Privacy(noise=1.0), 9, "privacy.noise"),
+        (Privacy(clip=91.0), 9, "privacy.clip"),
+    ],
+)
+def test_what_multi_krum_on_shares_cannot_do(privacy: Privacy, clients: int, place: str) -> None:
+    settings = federated.Settings(per_round=100)
+    given = [CLIENTS[0]] * clients
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), given, settings=settings, rule="multi-krum", f=2, privacy=privacy)
+    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from holdfast import federated
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
+from holdfast.federated.rule_study import Study
 
 SIGNS = Path(__file__).parents[2] / "examples" / "signs" / "photos"
 CONFIG = """\
@@ -77,6 +78,24 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert found.unknowns()[0].doubt
     assert found.rows[0]["ci95"] == (-np.inf, np.inf)
     assert found.page().sections
+
+
+@pytest.mark.parametrize(
+    ("differences", "sure"),
+    [
+        ([(-0.2, -0.1), (-0.3, -0.1)], True),
+        ([(-0.2, -0.1), (-0.3, 0.1)], False),
+        ([(0.0, 0.0), (0.0, 0.0)], False),
+    ],
+)
+def test_a_best_baseline_may_be_chance(differences: list[Any], sure: bool) -> None:
+    rows = [
+        {"rule": str(k), "metric": "mean_accuracy", "value": -k, "ci95": (-k, -k)}
+        | {"difference": -k, "difference_ci95": interval}
+        for k, interval in enumerate([(0.0, 0.0), *differences])
+    ]
+    (section,) = Study(["0", "1", "2"], 5, rows, 0).sections()
+    assert ("chance" in section.sentence) is not sure
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:

@@ -153,6 +153,91 @@ def test_transformer_encoders(masked: bool, norm_first: bool) -> None:
     }
 
 
+def bert() -> tuple[nn.Module, Any]:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(
+            vocab_size=50,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=16,
+        )
+    )
+    mask = torch.arange(9) < torch.tensor([[9], [6]])
+    return model, lambda m: m(torch.arange(18).reshape(2, 9), mask)[0][mask]
+
+
+def parakeet() -> tuple[nn.Module, Any]:
+    """NeMo's Parakeet RNN-T: a Conformer encoder, an LSTM that predicts from step to step."""
+    from transformers import ParakeetEncoderConfig, ParakeetForRNNT, ParakeetRNNTConfig
+
+    encoder = ParakeetEncoderConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        conv_kernel_size=5,
+        subsampling_conv_channels=8,
+        num_mel_bins=16,
+    )
+    model = ParakeetForRNNT(
+        ParakeetRNNTConfig(
+            vocab_size=21, decoder_hidden_size=32, blank_token_id=20, encoder_config=encoder
+        )
+    )
+    sound, first = torch.randn(2, 48, 16), torch.tensor([[3], [4]])
+
+    def run(m: Any) -> Any:
+        start = m(input_features=sound, decoder_input_ids=first, use_decoder_cache=True)
+        # The second step takes the LSTM's states of the first.
+        after = m(
+            input_features=sound, decoder_input_ids=first + 1, decoder_cache=start.decoder_cache
+        )
+        return start.logits, after.logits
+
+    return model, run
+
+
+def encodec() -> tuple[nn.Module, Any]:
+    """Meta's EnCodec: LSTMs between convolutions."""
+    from transformers import EncodecConfig, EncodecModel
+
+    config = EncodecConfig(num_filters=4, hidden_size=16, codebook_size=32, codebook_dim=16)
+    model, sound = EncodecModel(config), torch.randn(1, 1, 3200)
+    return model, lambda m: m.decoder(m.encoder(sound))
+
+
+@pytest.mark.full  # imports of transformers
+@pytest.mark.parametrize(
+    ("made", "packed_layers"),
+    [
+        (bert, {"attention.self.query", "intermediate.dense", "output.dense", "pooler.dense"}),
+        (parakeet, {"decoder.lstm", "joint.head", "self_attn.q_proj", "feed_forward1.linear1"}),
+        (encodec, {"encoder.layers.13.lstm", "decoder.layers.1.lstm"}),
+    ],
+)
+@pytest.mark.parametrize("layout", ["csr", "bsr16x1"])
+def test_published_models_of_transformers(
+    made: Any, packed_layers: set[str], layout: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, run = made()
+    model = pruned(model, block=16)
+    packed, decisions = sparse.pack(model, layout)
+    names = {name for name, each in packed.named_modules() if type(each).__name__[:6] == "Packed"}
+    assert all(any(name.endswith(end) for name in names) for end in packed_layers)
+    assert {each.layout for each in decisions} <= {layout, "dense"}
+    save_file(packed.state_dict(), tmp_path / "packed")
+    loaded = sparse.install(copy.deepcopy(model), packed.state_dict())
+    with torch.no_grad():
+        expected = run(model)
+        for each in (packed, loaded):
+            equal(run(each), expected)
+
+
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_layers_without_a_packed_form_stay_dense_and_are_named() -> None:
     class Scaled(nn.Linear):

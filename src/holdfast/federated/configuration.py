@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +220,8 @@ def check_data(settings: DataSettings) -> None:
         InputError: ``out-of-range``.
     """
     limits = {
-        "clients": (settings.clients >= 1, "1 or more"),
-        "alpha": (0 < settings.alpha < np.inf, "above 0"),
         "test_share": (0 < settings.test_share < 1, "above 0 and below 1"),
         "proxy_share": (0 <= settings.proxy_share < 1, "0 or more and below 1"),
         "size": (settings.size >= 8, "8 or more"),
     }
-    check_limits(vars(settings), limits, "data.")
+    check_limits(asdict(settings), limits, "data.")

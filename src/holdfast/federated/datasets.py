@@ -11,6 +11,7 @@ import torch
 
 from holdfast.arrays import read_arrays
 from holdfast.errors import InputError
+from holdfast.federated.limits import check_limits
 from holdfast.federated.training import Data
 from holdfast.federated.updates import Array
 
@@ -144,7 +145,15 @@ def split_examples(
             nothing.
         alpha: of the distribution; 0.1 gives most clients two or three classes.
         rng: random numbers.
+
+    Raises:
+        InputError: ``out-of-range``.
     """
+    limits = {
+        "clients": (clients >= 1, "1 or more"),
+        "alpha": (0 < alpha < np.inf, "above 0"),
+    }
+    check_limits({"clients": clients, "alpha": alpha}, limits, "data.")
     order = rng.permutation(len(labels))
     if split == "even":
         return np.array_split(order, clients)

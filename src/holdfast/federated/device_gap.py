@@ -100,6 +100,8 @@ class Characterization(Answer):
             f"{stage} costs most: {first['alternative']} instead of the reference loses "
             f"{100 * first['loss']:.1f} points [{100 * low:.1f}, {100 * high:.1f}]."
         )
+        if low <= 0:
+            sentence = f"Cannot tell: no loss is surely above 0. {sentence}"
         rows = [
             {"stage": f"{row['stage']}: {row['alternative']}", "loss": row["loss"]}
             | {"low": row["ci95"][0], "high": row["ci95"][1]}
@@ -175,7 +177,7 @@ def _trained(
     seed = config.training.seed
     taken = photographed(photos, profile, seed + 1, 0)
     model = configured_model(config, folder, {"": taken}, tests)
-    settings = replace(config.training, evaluate_every=0, faults={})
+    settings = replace(config.training, evaluate_every=config.training.rounds, faults={})
     return run(model, [taken], test=tests, settings=settings).accuracy
 
 

@@ -48,6 +48,9 @@ STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 """Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
+# Settings that count something, and their least values.
+_COUNTS = dict.fromkeys(("rounds", "per_round", "epochs", "batch", "threads", "evaluate_every"), 1)
+_COUNTS["seed"] = 0
 
 Train = Callable[[nn.Module, Data, Task], Update | Failure]
 
@@ -80,8 +83,9 @@ def run(
         folder: where the state is kept after each round; None: nowhere.
         resume: continue the run in the folder.
         ledger: write a contribution ledger in the folder, with keys that follow from the seed.
-        privacy: secure aggregation and differential privacy, for the rules fedavg and fedprox, and models
-            without buffers (BatchNorm); clients then count alike, whatever their examples.
+        privacy: secure aggregation, for the rules fedavg, fedprox and multi-krum, differential privacy, for
+            the first two, and models without buffers (BatchNorm); clients then count alike, whatever their
+            examples.
         proxy: data of the server itself, from which the rule deepsa learns which updates are reliable.
         train: called with the module (which has the global weights), the client's data and the `Task`;
             returns the `Update`, or a `Failure` that says why not. None: SGD with what the rule adds.
@@ -159,7 +163,7 @@ class Engine:
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
         if privacy is not None:
-            privacy.check(self.rule)
+            privacy.check(self.rule, self.asked)
             buffers = [n for n, _ in self.model.module.named_buffers() if n in self.model.others]
             if buffers:
                 raise InputError(
@@ -301,9 +305,10 @@ class Engine:
                 # A mean of equal numbers may differ from them in the last bit.
                 state.weights = {**result, **{name: before[name] for name in self.model.frozen}}
             else:
-                state.weights = self._secure(self.privacy, before, usable, number)
+                state.weights, outside = self._secure(self.privacy, before, usable, number)
+                failures += outside
         except InputError as error:
-            if error.code not in ("too-few-updates", "not-finite"):
+            if error.code not in ("too-few-updates", "not-finite", "norm"):
                 raise
             skipped = f"{error.found}, expected {error.expected}"
         for update in usable:
@@ -317,7 +322,7 @@ class Engine:
         failures += excluded
         state.failures += [{"round": number, **asdict(failure)} for failure in failures]
         last = number == self.settings.rounds
-        due = self.settings.evaluate_every and number % self.settings.evaluate_every == 0
+        due = number % self.settings.evaluate_every == 0
         sent = sum(array.nbytes for array in before.values())
         sent += self.model.vector.nbytes if "control" in self.local else 0
         row = Round(
@@ -343,7 +348,7 @@ class Engine:
 
     def _secure(
         self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], list[Failure]]:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 
@@ -354,10 +359,11 @@ class Engine:
         steps = {update.client: trained(update.weights) for update in usable}
         start = trained(before)
         steps = {client: vector - start for client, vector in steps.items()}
-        mean, _ = secure_mean(steps, privacy, (self.settings.seed, _PRIVACY, number))
+        seed = self.settings.seed, _PRIVACY, number
+        mean, outside = secure_mean(steps, privacy, seed, f=self.parameters.get("f"))
         # Whatever is not trained stays as it is.
         self.model.vector.copy_(torch.from_numpy(start + mean))
-        return self.model.weights()
+        return self.model.weights(), outside
 
     def _ask(self, state: RunState, number: int, place: int, name: str) -> Update | Failure:
         """The update of one client, or why there is none."""
@@ -414,9 +420,13 @@ def check_settings(settings: Settings) -> None:
     Raises:
         InputError: ``out-of-range``.
     """
-    positive = ("rounds", "per_round", "epochs", "batch", "learning_rate", "threads")
-    limits = {name: (0 < getattr(settings, name) < float("inf"), "above 0") for name in positive}
-    check_limits(vars(settings), {**limits, "seed": (settings.seed >= 0, "0 or more")})
+    values: dict[str, Any] = asdict(settings)
+    limits = {
+        name: (isinstance(values[name], int) and values[name] >= least, f"whole, {least} or more")
+        for name, least in _COUNTS.items()
+    }
+    limits["learning_rate"] = 0 < settings.learning_rate < float("inf"), "above 0"
+    check_limits(values, limits)
     check_faults(settings.faults)
 
 

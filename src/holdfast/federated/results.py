@@ -116,7 +116,10 @@ class FederatedRun(Answer):
         loss = "without noise, so that the sum itself may tell about a client"
         if facts["epsilon"] is not None:
             loss = f"at a privacy loss of epsilon {brief(facts['epsilon'])} at delta {facts['delta']:g}"
-        sentence = f"{facts['servers']} servers saw the sum of each round alone, {loss}."
+        seen = "the sum of each round alone"
+        if self.rule == "multi-krum":
+            seen = "the distances between the updates and the sum of those that it chose"
+        sentence = f"{facts['servers']} servers saw {seen}, {loss}."
         how = How(
             "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
             dict(facts),

@@ -79,25 +79,28 @@ class Study(Answer):
         rows = [row for row in self.rows if row["metric"] == metric]
         better = min if metric == "variance" else max
         best = better(rows, key=lambda row: row["value"])
-        sentence = f"Best {METRICS[metric]}: {best['rule']}, {best['value']:.4g}."
+        # Differences are to the first rule: where it is best itself, all others have to differ.
+        rivals = rows[1:] if best is rows[0] else [best]
+        sure = all(row["difference_ci95"][0] > 0 or row["difference_ci95"][1] < 0 for row in rivals)
+        sentence = f"Best {METRICS[metric]}: {best['rule']}, {best['value']:.4g}"
         if best is not rows[0]:
             low, high = best["difference_ci95"]
-            sure = "surely differs" if low > 0 or high < 0 else "may be chance"
-            sentence = (
-                f"{sentence[:-1]}, {best['difference']:+.4g} [{low:+.4g}, {high:+.4g}] against "
-                f"{rows[0]['rule']}: {sure}."
+            sentence += (
+                f", {best['difference']:+.4g} [{low:+.4g}, {high:+.4g}] against {rows[0]['rule']}"
             )
+        sentence += ": surely differs." if sure else ": may be chance."
         shown = [
             {"rule": row["rule"], "value": row["value"]}
             | {"low": row["ci95"][0], "high": row["ci95"][1], "difference": row["difference"]}
             for row in rows
         ]
+        quantity = "Variance" if metric == "variance" else "Accuracy"
         columns = {
             "rule": ColumnFormat("Rule"),
-            "value": ColumnFormat(METRICS[metric].capitalize(), interval=("low", "high")),
+            "value": ColumnFormat(quantity, interval=("low", "high")),
             "difference": ColumnFormat("Difference to the first"),
         }
-        drawn = figures.intervals(shown, "rule", "value", "low", "high", METRICS[metric])
+        drawn = figures.intervals(shown, "rule", "value", "low", "high", quantity)
         how = How("mean over seeds and its 95 % t-interval; differences are paired by seed")
         table = Table(pa.Table.from_pylist(shown), columns)
         asked = f"Which rule has the best {METRICS[metric]}?"
@@ -151,7 +154,7 @@ def study(
         devices += list(client_data(config, folder)[1])
     jobs = []
     for seed in range(config.training.seed, config.training.seed + seeds):
-        settings = replace(config.training, seed=seed, evaluate_every=0)
+        settings = replace(config.training, seed=seed, evaluate_every=config.training.rounds)
         own = replace(config, training=settings)
         jobs += [_Job(own, folder, rule, device) for device in devices for rule in config.compare]
     results = np.empty(len(jobs), dtype=object)

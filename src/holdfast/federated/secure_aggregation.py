@@ -4,27 +4,33 @@ A client clips its step, the difference to the global weights, to a Euclidean no
 and sends each server one share; the shares add up to it modulo 2^64, and any servers but all learn nothing.
 Servers add the shares of the clients that reached every one of them, and open the sum alone
 (`holdfast.private.mpc`). Each server adds Gaussian noise of its own, so that one honest server is enough.
+
+Multi-Krum on shares also opens the distances between the updates, and then the sum of those it chooses.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from holdfast.errors import InputError
+from holdfast.federated.aggregation import check_enough
 from holdfast.federated.limits import check_limits
+from holdfast.federated.robust import nearest_first
 from holdfast.federated.updates import Array, Failure
 from holdfast.private import mpc
 
 FRACTION_BITS = 24
 LEAST = 2
 """Fewer clients are not summed: the sum of one is its update."""
-MEANS = ("fedavg", "fedprox")
-"""Rules that need no more than the mean of the steps."""
+RULES = ("fedavg", "fedprox", "multi-krum")
+"""Two that need no more than the mean of the steps, and one that needs their distances too."""
+MOST = 50
+"""Clients of Multi-Krum on shares: its products and distances grow with their square."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,12 @@ class Privacy:
     delta: float = 1e-5
     """Probability with which the privacy loss may be exceeded."""
 
-    def check(self, rule: str) -> None:
+    def check(self, rule: str, clients: int) -> None:
         """Refuse settings that are not private, and rules that need single updates.
+
+        Args:
+            rule: its name.
+            clients: number of clients per round.
 
         Raises:
             InputError: ``out-of-range`` or ``unsupported``.
@@ -52,15 +62,23 @@ class Privacy:
             "servers": (2 <= self.servers <= 16, "2 to 16"),
             "delta": (0 < self.delta < 1, "above 0 and below 1"),
         }
-        check_limits(vars(self), limits, "privacy.")
-        if rule not in MEANS:
+        if rule == "multi-krum":
+            # Squared distances are at most (2 clip)^2, and have to fit into 63 bits.
+            most = 2.0 ** (30.5 - FRACTION_BITS)
+            limits["clip"] = 0 < self.clip < most, f"above 0 and below {most:.3g} for multi-krum"
+            limits["noise"] = self.noise == 0, "0: multi-krum opens distances, which have no noise"
+        check_limits(asdict(self), limits, "privacy.")
+        if rule == "multi-krum":
+            expected = f"at most {MOST} for multi-krum on shares"
+            check_limits({"per_round": clients}, {"per_round": (clients <= MOST, expected)})
+        if rule not in RULES:
             raise InputError(
                 f"{rule} compares or weighs single updates, which secure aggregation hides",
                 code="unsupported",
                 place="rule.name",
                 found=rule,
-                expected=f"one of {', '.join(MEANS)}",
-                remedy="clipping bounds what one liar can do; or aggregate in the clear",
+                expected=f"one of {', '.join(RULES)}",
+                remedy="take multi-krum, which runs on shares; or aggregate in the clear",
             )
 
 
@@ -88,6 +106,7 @@ def secure_mean(
     privacy: Privacy,
     seed: Sequence[int],
     *,
+    f: int | None = None,
     delivered: Mapping[str, Collection[int]] | None = None,
     channels: Sequence[Any] | None = None,
 ) -> tuple[Array, list[Failure]]:
@@ -97,58 +116,100 @@ def secure_mean(
         steps: client -> step [n].
         privacy: clip, noise, servers.
         seed: of the servers' noise.
+        f: number of liars: the mean is that of Multi-Krum, and servers see the distances between steps;
+            None: all steps.
         delivered: client -> servers that its share reached; clients that are not named reached all.
         channels: between the servers, instead of plain ones in this process.
 
     Returns:
-        The mean [n] over the clients that reached every server, and the others.
+        The mean [n] over the clients that reached every server, and those that did not (``no-answer``) or
+        are too far from more than f others for a clipped step (``norm``).
 
     Raises:
-        InputError: ``too-few-updates``; ``out-of-range`` if the sum does not fit.
+        InputError: ``too-few-updates``; ``out-of-range`` if the sum does not fit; ``norm`` if it is larger
+            than that of clipped steps.
     """
     import torch
 
     names, servers = list(steps), privacy.servers
     limit = 2.0 ** (62 - FRACTION_BITS)
-    fits = len(names) * privacy.clip * (1 + 10 * servers * privacy.noise) < limit
+    # Of any coordinate of the mean, with the noise.
+    largest = privacy.clip * (1 + 10 * servers * privacy.noise)
     expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
-    check_limits(vars(privacy), {"clip": (fits, expected)}, "privacy.")
+    fits = len(names) * largest < limit
+    check_limits(asdict(privacy), {"clip": (fits, expected)}, "privacy.")
     whole = range(servers)
     places = [(delivered or {}).get(name, whole) for name in names]
     reached = np.array([[server in place for place in places] for server in whole], np.uint8)
     sent = [shares(clipped(step, privacy.clip), servers) for step in steps.values()]
 
-    def serve(party: Any) -> Array:
+    def serve(party: Any) -> tuple[Array, Array, Array]:
         # 1. Which clients reached every server: public.
         answers = party.channel.exchange(reached[party.rank])
         lists = [np.frombuffer(answer, np.uint8) for answer in answers]
-        all_reached: Array = np.min(lists, axis=0)
-        # 2. The sum of their shares, and this server's noise.
-        if all_reached.sum() < LEAST:
-            return all_reached
+        present = inside = chosen = np.flatnonzero(np.min(lists, axis=0))
+        if len(present) < LEAST:
+            raise InputError(
+                "too few clients for secure aggregation: a sum of one is its update",
+                code="too-few-updates",
+                found=f"{len(present)} usable updates",
+                expected=f"at least {LEAST}",
+            )
+        own = np.stack([sent[k][party.rank] for k in present])
+        # 2. Whose steps count.
+        if f is not None:
+            near, best = _multi_krum(party, own, privacy.clip, f)
+            inside, chosen, own = present[near], present[best], own[best]
+        # 3. The sum of their shares, and this server's noise, opened.
         rng = np.random.default_rng([*seed, party.rank])
         scale = privacy.noise * privacy.clip * 2**FRACTION_BITS
-        total = np.rint(rng.normal(0.0, scale, sent[0].shape[1])).astype(np.int64)
-        total += np.sum([sent[k][party.rank] for k in np.flatnonzero(all_reached)], axis=0)
-        # 3. The only thing that is opened.
+        total = np.rint(rng.normal(0.0, scale, own.shape[1])).astype(np.int64) + own.sum(axis=0)
         opened = mpc.SharedTensor(party, torch.from_numpy(total), FRACTION_BITS).reveal()
-        return np.concatenate([all_reached, np.asarray(opened)])
+        return present, inside, np.asarray(opened) / len(chosen)
 
-    answer = mpc.simulate(servers, serve, channels=channels, fraction_bits=FRACTION_BITS)[0]
-    whole, total = answer[: len(names)].astype(bool), answer[len(names) :]
-    failures = [
-        Failure(name, "no-answer", "dropped out during secure aggregation")
-        for name, good in zip(names, whole, strict=True)
-        if not good
-    ]
-    if whole.sum() < LEAST:
+    present, inside, mean = mpc.simulate(
+        servers, serve, channels=channels, fraction_bits=FRACTION_BITS
+    )[0]
+    found = np.abs(mean).max(initial=0.0)
+    if found > largest:
         raise InputError(
-            "too few clients for secure aggregation: a sum of one is its update",
-            code="too-few-updates",
-            found=f"{whole.sum()} usable updates",
-            expected=f"at least {LEAST}",
+            "a client did not clip its step",
+            code="norm",
+            found=f"a mean step of {found:.3g} in one coordinate",
+            expected=f"at most {largest:.3g}",
         )
-    return total / whole.sum(), failures
+    dropped, far = (set(range(len(names))) - set(present)), set(present) - set(inside)
+    reason = f"not within {2 * privacy.clip:g}, twice the clip, of most others"
+    failures = [
+        Failure(names[k], "no-answer", "dropped out during secure aggregation")
+        for k in sorted(dropped)
+    ]
+    return mean, failures + [Failure(names[k], "norm", reason) for k in sorted(far)]
+
+
+def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Array]:
+    """Places of steps [clients, n] of which this server has shares: within the clip, and chosen.
+
+    Exact modulo 2^64; only the distance of each pair is opened.
+    """
+    import torch
+    from scipy.spatial.distance import squareform
+
+    # 1. |a|^2 + |b|^2 - 2ab, in integers, which do not cancel.
+    steps = mpc.SharedTensor(party, torch.from_numpy(own), 0)
+    products = (steps @ steps.T).share
+    squares = products.diagonal()
+    distances = squares[:, None] + squares - 2 * products
+    pairs = torch.triu_indices(len(own), len(own), 1)
+    opened = np.asarray(mpc.SharedTensor(party, distances[*pairs], 0).reveal())
+    # 2. Clipped steps are at most twice the clip apart. Of those of liars f may be farther from anybody.
+    near = (opened >= 0) & (opened <= (2 * clip * 2**FRACTION_BITS) ** 2)
+    table = squareform(np.where(near, opened, np.inf))
+    inside = np.flatnonzero(np.isinf(table).sum(axis=1) <= f)
+    # 3. Multi-Krum.
+    check_enough("multi-krum", len(inside), f)
+    best = nearest_first(table[np.ix_(inside, inside)], f)[: len(inside) - f]
+    return inside, inside[sorted(best)]
 
 
 def privacy_loss(privacy: Privacy, rounds: int) -> float | None:

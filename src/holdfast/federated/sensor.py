@@ -8,7 +8,7 @@ Gaussian noise -> 10 or 12 bits, after Brooks et al., "Unprocessing images for l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -74,7 +74,7 @@ def read_profiles(path: Path = PROFILES) -> dict[str, Profile]:
             "gains": (min(profile.gains) >= 1, "1 or more"),
             "matrix": (gray and abs(np.linalg.det(matrix)) > 0.01, "3 rows that add up to 1"),
         }
-        check_limits(vars(profile), limits, f"device.{name}.", path)
+        check_limits(asdict(profile), limits, f"device.{name}.", path)
     return profiles
 
 

@@ -35,7 +35,7 @@ class Settings:
     epochs: int = 1
     """Passes over a client's data per round."""
     batch: int = 10
-    """Examples per step."""
+    """Examples per step; one example left over joins the step before, since BatchNorm needs two."""
     learning_rate: float = 0.1
     """Of plain SGD on the clients."""
     seed: int = 0

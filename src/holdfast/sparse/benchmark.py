@@ -136,10 +136,7 @@ class Bench(Answer):
     load: float
     rows: list[dict[str, Any]]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Sparse kernels"
+    title = "Sparse kernels"
 
     def values(self) -> Sequence[Value]:
         """The ratios to the best peer."""

@@ -312,10 +312,7 @@ class PruningPlan(Answer):
     schedules: dict[str, Narang]
     rows: list[dict[str, Any]]
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Pruning schedule"
+    title = "Pruning schedule"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast sparse plan``."""

@@ -117,6 +117,8 @@ def test_an_item_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     path = write_spec(tmp_path, [{"hazard": "vcr", "prompt": "same"}] * 2)
     code, place = problem(lambda: safety.run(path, "python:json:dumps", tmp_path / "run"))
     assert (code, place) == ("duplicate", items(path)[0].id)
+    counting = problem(lambda: safety.count_items(safety.read_specification(path)))
+    assert counting == (code, place)
     assert problem(lambda: safety.resume(tmp_path / "run"))[0] == "no-data"
     path = write_spec(tmp_path, [{"hazard": "vcr", "prompt": "same"}])
     assert safety.run(path, "python:json:dumps", tmp_path / "run").answered == 1

@@ -216,6 +216,32 @@ def test_a_resumed_run_replaces_the_steps_that_were_lost(tmp_path: Path) -> None
     assert len(found.unknowns()) == 1
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_files_with_the_newest_row_first_are_read_from_the_end(
+    resumed: bool, tmp_path: Path
+) -> None:
+    losses = curve("flat", 0.01, 300, 0)
+    losses[200] += 1
+    steps = [*range(250), *range(120, 300)] if resumed else [*range(300)]
+    rows = [f"{n},{losses[n]}" for n in steps]
+    ascending, descending = (
+        spikes(exported(tmp_path / name, "step,loss", order))
+        for name, order in (("a.csv", rows), ("d.csv", rows[::-1]))
+    )
+    assert descending.events == ascending.events
+    assert [event["step"] for event in descending.events] == [200]
+    assert descending.curve.replayed == ascending.curve.replayed == 130 * resumed
+
+
+def test_rows_in_no_order_are_sorted_by_step(tmp_path: Path) -> None:
+    losses = curve("flat", 0.01, 301, 0)
+    losses[200] += 1
+    rows = [f"{n},{losses[n]}" for n in np.random.default_rng(0).permutation(301)]
+    found = spikes(exported(tmp_path / "c.csv", "step,loss", rows))
+    assert [event["step"] for event in found.events] == [200]
+    assert (found.steps, found.curve.replayed) == (301, 0)
+
+
 @pytest.mark.full
 def test_noise_with_heavy_tails_gives_few_false_alarms() -> None:
     false = 0

@@ -102,6 +102,24 @@ def test_autocast_counts_what_it_casts(outside: bool) -> None:
     assert len({result.bytes for result in found.values()}) == 1
 
 
+@pytest.mark.parametrize("device", ["meta", "fake", "cpu"])
+@pytest.mark.parametrize("attention", [False, True])
+def test_autocast_of_another_device_casts_nothing_and_is_said(device: str, attention: bool) -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) if attention else nn.Linear(8, 8)
+    data = DATA[None] if attention else DATA
+    expected = made(model, data)
+    # What torch.autocast("cuda") does on a machine with a GPU, whatever device the model is on.
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        found = made(model, data, device=device)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert {op.dtype for op in found.ops if op.flops} == {"float32"}
+    assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
+    assert any("autocast of another device" in note for note in found.notes)
+    assert not expected.notes
+
+
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 @pytest.mark.parametrize(
     ("call", "moved"),

@@ -73,10 +73,7 @@ class Calibration(Answer):
     prediction_powered: float | None = None
     prediction_powered_ci95: Ends | None = None
 
-    @property
-    def title(self) -> str:
-        """The heading."""
-        return "Annotators against people"
+    title = "Annotators against people"
 
     def sections(self) -> Sequence[Section]:
         """Agreement, and the corrected share."""
@@ -197,10 +194,12 @@ def _interval(hits: int, misses: int) -> Ends:
 
 def _rates(table: Mapping[str, int]) -> tuple[float | None, float | None]:
     """Sensitivity and specificity; None without an unsafe, or a safe, label."""
-    unsafe = table["unsafe_unsafe"] + table["unsafe_safe"]
-    safe = table["safe_safe"] + table["safe_unsafe"]
-    sensitivity = table["unsafe_unsafe"] / unsafe if unsafe else None
-    return sensitivity, table["safe_safe"] / safe if safe else None
+    unsafe = table["unsafe_unsafe"], table["unsafe_safe"]
+    safe = table["safe_safe"], table["safe_unsafe"]
+    sensitivity, specificity = (
+        each[0] / sum(each) if any(each) else None for each in (unsafe, safe)
+    )
+    return sensitivity, specificity
 
 
 def _reasons(table: Mapping[str, int], verdicts: Counter[str]) -> list[str]:
@@ -229,11 +228,10 @@ def _reasons(table: Mapping[str, int], verdicts: Counter[str]) -> list[str]:
 
 def _kappa(table: Mapping[str, int]) -> float | None:
     """Cohen's kappa (1960): agreement beyond chance."""
-    n = sum(table.values())
-    label = (table["unsafe_unsafe"] + table["unsafe_safe"]) / n
-    verdict = (table["unsafe_unsafe"] + table["safe_unsafe"]) / n
+    n, both = sum(table.values()), table["unsafe_unsafe"]
+    label, verdict = (both + table["unsafe_safe"]) / n, (both + table["safe_unsafe"]) / n
     chance = label * verdict + (1 - label) * (1 - verdict)
-    agreement = (table["unsafe_unsafe"] + table["safe_safe"]) / n
+    agreement = (both + table["safe_safe"]) / n
     return (agreement - chance) / (1 - chance) if chance < 1 else None
 
 

@@ -65,10 +65,7 @@ class Comparison(Answer):
     same_specification: bool
     verdict: str
 
-    @property
-    def title(self) -> str:
-        """The heading."""
-        return "Safety of two systems"
+    title = "Safety of two systems"
 
     @property
     def exit_code(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.files import Lock, sync
-from holdfast.lm.safety.specification import Content, shipped
+from holdfast.lm.safety.specification import Content, duplicate, shipped
 
 FILE = "journal.sqlite"
 _APPLICATION = 0x48465346  # "HFSF" in the file's header
@@ -203,13 +203,7 @@ def _fill(connection: sqlite3.Connection, facts: Mapping[str, Any], content: Con
             connection.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)", (place, *item))
         except sqlite3.IntegrityError:
             connection.rollback()
-            raise InputError(
-                "two items are the same",
-                code="duplicate",
-                place=item.id,
-                found=f"{item.hazard}, {item.persona}: {item.prompt[:60]}",
-                remedy="remove the fragment or prompt that occurs twice",
-            ) from None
+            raise duplicate(item) from None
     rows = {**facts, "content": content.hash}
     texts = [(key, json.dumps(value)) for key, value in rows.items()]
     connection.executemany("INSERT INTO run VALUES (?, ?)", texts)

@@ -49,19 +49,21 @@ def _rows(path: Path, file: Any, needed: Sequence[str], what: str) -> Iterator[t
         facts = {"found": ", ".join(names), "expected": ", ".join(missing)}
         raise InputError(f"{what} lack a column", code="missing-column", path=path, **facts)
     reader.fieldnames = names
-    line, problem = reader.line_num + 1, ""
+    line = reader.line_num + 1
     try:
         for row in reader:
             if None in row or None in row.values():
-                problem = f"a row that has not {len(names)} fields"
-                break
+                raise csv.Error(f"a row that has not {len(names)} fields")  # noqa: TRY301
             yield line, row
             line = reader.line_num + 1
     except csv.Error as error:
-        problem = str(error)
-    if problem:
-        facts = {"place": f"line {line}", "found": problem}
-        raise InputError("not valid CSV", code="invalid-syntax", path=path, **facts)
+        raise InputError(
+            "not valid CSV",
+            code="invalid-syntax",
+            path=path,
+            place=f"line {line}",
+            found=str(error),
+        ) from error
 
 
 def invalid_row(path: Path | str, line: int, problem: str, found: str, expected: str) -> InputError:

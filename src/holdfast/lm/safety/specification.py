@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -242,6 +243,17 @@ def item_id(hazard: str, persona: str, prompt: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def duplicate(item: Item) -> InputError:
+    """The error of an item that occurs twice."""
+    return InputError(
+        "two items are the same",
+        code="duplicate",
+        place=item.id,
+        found=f"{item.hazard}, {item.persona}: {item.prompt[:60]}",
+        remedy="remove the fragment or prompt that occurs twice",
+    )
+
+
 class Content:
     """The items of a specification, and the digest of those that were read and of how they are asked."""
 
@@ -307,17 +319,20 @@ def count_items(specification: Specification) -> Items:
     """Count the items of a specification and hash their content.
 
     Raises:
-        InputError: if an item cannot be made, or there is none.
+        InputError: if an item cannot be made or occurs twice, or there is none.
     """
-    content = Content(specification)
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    content, ids = Content(specification), set[str]()
+    counts = Counter[tuple[str, str]]()
     for item in content.items():
-        key = {"hazard": item.hazard, "name": hazard_name(item.hazard), "persona": item.persona}
-        row = groups.setdefault((item.hazard, item.persona), {**key, "items": 0})
-        row["items"] += 1
-    rows = list(groups.values())
-    count = sum(row["items"] for row in rows)
-    return Items(specification.name, specification.version, content.hash, count, rows)
+        if item.id in ids:
+            raise duplicate(item)
+        ids.add(item.id)
+        counts[item.hazard, item.persona] += 1
+    rows = [
+        {"hazard": hazard, "name": hazard_name(hazard), "persona": persona, "items": count}
+        for (hazard, persona), count in counts.items()
+    ]
+    return Items(specification.name, specification.version, content.hash, len(ids), rows)
 
 
 def write_items(specification: Specification, path: str | Path) -> None:

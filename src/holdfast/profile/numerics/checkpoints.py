@@ -33,12 +33,17 @@ def read_tensors(path: str | Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # zip, pickle and safetensors errors have no common base
         found = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        problem = "damaged checkpoint, or one with other objects than tensors"
-        remedy = "save the state dict alone, best as safetensors"
-        raise refused(problem, "damaged", None, found, path=path, remedy=remedy) from error
+        raise refused(
+            "damaged checkpoint, or one with other objects than tensors",
+            "damaged",
+            found=found,
+            path=path,
+            remedy="save the state dict alone, best as safetensors",
+        ) from error
     content = content if isinstance(content, Mapping) else {}
-    nested = [content.get(key) for key in ("state_dict", "model", "model_state_dict")]
-    content = next((each for each in nested if isinstance(each, Mapping)), content)
+    for key in ("state_dict", "model", "model_state_dict"):
+        nested = content.get(key)
+        content = nested if isinstance(nested, Mapping) else content
     tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
     if tensors:
         return tensors

@@ -114,9 +114,10 @@ class Comparison(Answer):
         results = counted(len(self.rows), "result")
         sentence = f"All {results} deviate no more than twice as much as the reference."
         if failed:
-            worst = max(failed, key=_severity)
-            ratio = f"{digits(worst['of_reference_high'])} times the reference's deviation"
-            cause = _CAUSES.get(worst["verdict"], ratio)
+            order = [*_CAUSES]
+            failed.sort(key=lambda row: -(row["of_reference_high"] or 0.0))
+            worst = min(failed, key=lambda row: order.index(row["verdict"]))
+            cause = _CAUSES[worst["verdict"]].format(digits(worst["of_reference_high"]))
             sentence = f"{len(failed)} of {results} fail; the worst is {_label(worst)}: {cause}."
         if self.unmatched:
             sentence += f" {counted(len(self.unmatched), 'tensor')} could not be compared."
@@ -145,18 +146,13 @@ class Comparison(Answer):
         ]
 
 
-# What fails, from the worst; of the rest the ratio says how much.
+# What fails, from the worst.
 _CAUSES = {
     "missing": "the reference has it",
     "non-finite": "NaN or infinite values",
     "random": "two runs on the same inputs differ",
+    "reference": "{} times the reference's deviation",
 }
-
-
-def _severity(row: Row) -> tuple[int, float]:
-    order = [*reversed(_CAUSES)]
-    rank = order.index(row["verdict"]) if row["verdict"] in order else -1
-    return rank, row["of_reference_high"] or 0.0
 
 
 def _label(row: Row) -> str:

@@ -6,6 +6,8 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ USUAL = {
 }
 # Share of rows with text where a number belongs past which a file is refused.
 MAX_REJECTED = 0.05
+# Share of steps below the one before past which rows are not in the order of the run.
+MAX_BACK = 0.25
 
 
 @dataclass
@@ -47,7 +51,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     """Read a loss curve.
 
     Args:
-        path: CSV with a header; may be compressed.
+        path: CSV with a header; may be compressed. Rows may also be newest first, or in no order.
         given: step, loss, grad_norm: columns; by default those with a usual name. Without a step
             rows are counted from 1.
 
@@ -64,7 +68,7 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
     found = {what: _column(path, what, given.get(what), header) for what in USUAL}
     curve = Curve(path, {what: column for what, column in found.items() if column is not None})
     places = {what: header.index(column) for what, column in curve.columns.items()}
-    rejects, total = Rejects(path), 0
+    rejects, total, points = Rejects(path), 0, list[Any]()
     for row in rows:
         texts = {what: row[n].strip() if n < len(row) else "" for what, n in places.items()}
         if texts["loss"].lower() in ("", "null", "none"):
@@ -72,21 +76,25 @@ def read_curve(path: str | Path, **given: str | None) -> Curve:
             continue
         total += 1
         try:
-            step = int(float(texts["step"])) if "step" in texts else total
-            norm = texts.get("grad_norm")
-            point = step, float(texts["loss"]), float(norm) if norm else None
+            step, norm = texts.get("step", total), texts.get("grad_norm")
+            points.append((int(float(step)), float(texts["loss"]), float(norm) if norm else None))
         except (ValueError, OverflowError):
             rejects.add(reader.line_num, "not a number", ",".join(texts.values()))
-            continue
+    rejects.check(total, MAX_REJECTED, "numbers", "name the columns with --loss and --step")
+    curve.rejected = rejects.count
+    if not points:
+        raise refused("no value of the loss", "no-data", curve.columns["loss"], path=path)
+    back = sum(after[0] < before[0] for before, after in pairwise(points)) / len(points)
+    if back > 1 - MAX_BACK:  # the newest row is the first
+        points.reverse()
+    elif back > MAX_BACK:  # too often for a run that was resumed
+        points.sort(key=itemgetter(0))
+    for point in points:
         # Steps that a resumed run makes again replace those that were lost.
-        while curve.points and curve.points[-1][0] >= step:
+        while curve.points and curve.points[-1][0] >= point[0]:
             curve.points.pop()
             curve.replayed += 1
         curve.points.append(point)
-    rejects.check(total, MAX_REJECTED, "numbers", "name the columns with --loss and --step")
-    curve.rejected = rejects.count
-    if not curve.points:
-        raise refused("no value of the loss", "no-data", curve.columns["loss"], path=path)
     return curve
 
 
@@ -94,8 +102,9 @@ def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
     try:
         yield from reader
     except csv.Error as error:
-        place = f"line {reader.line_num}"
-        raise refused("not CSV", "invalid-syntax", place, str(error), path=path) from error
+        raise refused(
+            "not CSV", "invalid-syntax", f"line {reader.line_num}", error, path=path
+        ) from error
 
 
 def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> str | None:
@@ -115,6 +124,6 @@ def _column(path: Path, what: str, given: str | None, header: Sequence[str]) -> 
         if columns:
             return columns[0]
     if what == "loss":
-        usual = list(USUAL[what])
-        raise refused("no column of the loss", "missing-column", "line 1", header, usual, **where)
+        problem = "no column of the loss"
+        raise refused(problem, "missing-column", "line 1", header, [*USUAL[what]], **where)
     return None

@@ -60,9 +60,9 @@ def distance(a: Any, b: Any) -> Distance:
     paired = np.abs(np.subtract(x, y, dtype=np.float64))
     paired_mean, paired_max = float(paired.mean()), float(paired.max())
     np.subtract(ascending(x), ascending(y), paired, dtype=np.float64)
-    w1 = np.abs(paired, out=paired).mean()
-    rms = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
-    return Distance(float(w1), paired_mean, paired_max, rms, non_finite)
+    w1 = float(np.abs(paired, out=paired).mean())
+    rms = float(np.sqrt(np.square(x, dtype=np.float64).mean()))
+    return Distance(w1, paired_mean, paired_max, rms, non_finite)
 
 
 def ascending(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -76,9 +76,7 @@ def exact_scores(q: FloatArray, k: FloatArray) -> FloatArray:
 
 def golden(scores: FloatArray, v: FloatArray) -> FloatArray:
     """Attention in float64, [rows, d]."""
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    output: FloatArray = p @ v / p.sum(axis=1, keepdims=True)
-    return output
+    return baseline(scores, v, Arithmetic())[0]
 
 
 def baseline(scores: FloatArray, v: FloatArray, formats: Arithmetic) -> Outputs:
@@ -118,22 +116,20 @@ def flash(scores: FloatArray, v: FloatArray, formats: Arithmetic, block: int) ->
     """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         s_all = rounded(scores, formats.scores)
-        m = row_sum = o = np.zeros((0, 1))  # of the blocks before; [rows, 1], [rows, 1], [rows, d]
+        # Of the blocks before: [rows, 1], [rows, 1], [rows, d].
+        m = np.full((len(scores), 1), -np.inf)
+        row_sum = o = np.zeros_like(m)
         for first in range(0, len(v), block):
             keys = slice(first, first + block)
             s = s_all[:, keys]
-            m_block = s.max(axis=1, keepdims=True)
-            m_new = rounded(np.maximum(m, m_block) if first else m_block, formats.row_max)
+            m_new = rounded(np.maximum(m, s.max(axis=1, keepdims=True)), formats.row_max)
             exact = np.exp(s - m_new)
             p = rounded(exact, formats.probabilities)
             p_sum = _row_sum(p, exact, formats)
             pv = rounded(p @ v[keys], formats.product)
-            if first:
-                a = rounded(np.exp(m - m_new), formats.rescale)
-                row_sum = rounded(rounded(a * row_sum, formats.row_sum) + p_sum, formats.row_sum)
-                o = rounded(rounded(a * o, formats.accumulator) + pv, formats.accumulator)
-            else:  # nothing to rescale yet
-                row_sum, o = p_sum, rounded(pv, formats.accumulator)
+            a = rounded(np.exp(m - m_new), formats.rescale)  # 0 for the first block
+            row_sum = rounded(rounded(a * row_sum, formats.row_sum) + p_sum, formats.row_sum)
+            o = rounded(rounded(a * o, formats.accumulator) + pv, formats.accumulator)
             m = m_new
         o = o / row_sum
         return o, rounded(o, formats.output)

@@ -99,9 +99,8 @@ class WeightTracker:
         paired = np.full_like(quantiles, np.nan)
         facts = np.zeros((len(names), len(STATISTICS)))
         sizes = [int(_local(parameter).numel()) for parameter in self._live.values()]
-        for row, name in enumerate(names):
+        for row, (name, sample) in enumerate(self._samples.items()):
             ranked, rms, non_finite = _quantiles(_local(self._live[name]))
-            sample = self._samples[name]
             quantiles[row, : len(ranked)] = ranked
             paired[row, : len(sample)] = sample
             facts[row] = rms, self.update_ratios.get(name, math.nan), non_finite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class _Inputs:
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` -> name and value: a number, true, false or a text.
+    """``NAME=VALUE`` -> name and value: JSON, such as a number or true, else a text.
 
     Raises:
         InputError: ``invalid-syntax``.
@@ -53,14 +54,10 @@ def read_values(text: str) -> tuple[str, list[float]]:
 
 
 def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def read_inputs(

@@ -89,15 +89,15 @@ def profile(
         gradient_bytes=recorder.gradient_bytes,
         optimizer_bytes=recorder.optimizer_bytes,
         inputs_text=inputs,
-        notes=[*work.notes, *_masked(recorder)],
+        notes=[*work.notes, *_noted(recorder)],
         machine=machine,
         timing=timing,
         trace=join(trace, recorder.ops) if trace else None,
     )
 
 
-def _masked(recorder: Recorder) -> list[str]:
-    """What a reader should know about causal attention with a mask of unknown content."""
+def _noted(recorder: Recorder) -> list[str]:
+    """What a reader should know about masks of unknown content, and autocast without effect."""
     full = [
         a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
         for a in recorder.attention
@@ -107,6 +107,8 @@ def _masked(recorder: Recorder) -> list[str]:
         "are counted in full.": sum(full),
         "attention calls count the pairs inside the window that the model declares; a kernel that only "
         "gets a mask computes the whole square.": sum(a.window > 0 for a in recorder.attention),
+        "calls run under an autocast of another device than their tensors', which casts nothing there: use "
+        "that of the device the model is on.": recorder.uncast,
     }
     return [f"{count} {note}" for note, count in notes.items() if count]
 

@@ -117,8 +117,9 @@ class Recorder(TorchDispatchMode):
         self._live: dict[StorageWeakRef, int] = {}
         self._live_bytes = self.peak_bytes = 0
         self.phase = "forward"
-        # Bytes of the gradients and of the optimizer's two moments, in training.
-        self.gradient_bytes = self.optimizer_bytes = 0
+        # Bytes of the gradients and of the optimizer's two moments, in training; calls while autocast was
+        # active for another device than that of their tensors.
+        self.gradient_bytes = self.optimizer_bytes = self.uncast = 0
         for each in inputs:
             self._allocated(each)
 
@@ -374,11 +375,12 @@ class _Attention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Pass every other function through; refuse those that autocast does not reach, as on meta."""
-        devices = {each.device.type for each in tensors(args)}
-        for place in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(place) and devices - {place}:
+        """Pass every other function through; refuse those on meta where autocast would cast elsewhere."""
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            devices = {each.device.type for each in tensors(args)}
+            if "meta" in devices:
                 raise RuntimeError("autocast does not reach them")
+            self.recorder.uncast += not all(map(torch.is_autocast_enabled, devices))
         if func is _sdpa:
             return self.recorder.sdpa(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
