@@ -228,6 +228,52 @@ def test_attempts_that_keep_their_submit(tmp_path: Path, one_call: bool) -> None
     assert (found.duplicates_flag, found.state_conflicts) == ("present", 0)
 
 
+@pytest.mark.parametrize("one_call", [True, False])
+def test_a_number_that_several_jobs_had(tmp_path: Path, one_call: bool) -> None:
+    """Of another user, another name, a year later; no requeue that was renamed, or whose log has gaps."""
+    day = 24 * HOUR
+    begin = SUMMER - 900 * day
+
+    def job(raw: int, days: float, state: str = "NODE_FAIL", **other: Any) -> Job:
+        at = begin + int(days * day)
+        return Job(raw, at, at, at + 20 * HOUR, state, nodes=tuple("abc"), **other)
+
+    at = begin + 20 * HOUR
+    logs = [
+        [job(7, 0), job(7, 400, user="bo"), job(8, 0), job(9, 0, user="bo")],
+        [
+            job(7, 800, user="bo"),
+            job(8, 400, name="cfd"),
+            Job(9, at, at, at + 9, user="bo", name="renamed"),
+        ],
+        [job(9, 9, user="bo", name="renamed"), Job(8, begin - 5, None, begin - 1, "CANCELLED")],
+    ]
+    calls = [
+        text(logs[0], tmp_path / "0", without=["DBIndex"]),
+        as_json(logs[1], tmp_path / "1", index=False),
+        text(logs[2], tmp_path / "2", without=["DBIndex"]),
+    ]
+    for call in [calls] if one_call else [[path] for path in calls[::-1]]:
+        found = fleet.ingest(call, tmp_path / "store", timezone="UTC")
+    rows = stored(tmp_path / "store")
+    assert [(row["job_id"], row["reuse"], row["attempt"]) for row in rows] == [
+        *(("7", None, 1), ("7", 1, 1), ("7", 2, 1)),
+        *(("8", None, 1), ("8", None, 2), ("8", 1, 1)),
+        *(("9", None, 1), ("9", None, 2), ("9", None, 3)),
+    ]
+    assert (found.attempts, found.jobs, found.duplicates_flag) == (9, 6, "present")
+    log = fleet.open(tmp_path / "store")
+    assert log.value(f"SELECT count(DISTINCT run) FROM {log.attempts}") == 6
+    assert max(row["job_runtime_s"] for row in rows if row["job_id"] != "9") == 20 * HOUR
+    explained = fleet.attribute(log, "7")
+    assert [(each["reuse"], each["attempt"]) for each in explained.attempts] == [
+        *((0, 1), (1, 1), (2, 1)),
+    ]
+    # Without the requeue no job shows a second attempt: whether some are hidden is not known.
+    path = text(logs[0] + logs[1][:2], tmp_path / "3")
+    assert fleet.ingest([path], tmp_path / "new").duplicates_flag == "unknown"
+
+
 def test_a_start_that_moves_and_an_attempt_in_the_hour_that_comes_twice(tmp_path: Path) -> None:
     booting = Job(8, SUMMER, SUMMER + 60, None, "RUNNING")
     booted = Job(8, SUMMER, SUMMER + 360, SUMMER + 4000)  # its nodes were powered up first

@@ -115,12 +115,16 @@ def test_lost_attempts_come_back_with_the_nodes_that_failed(testbed: Path, tmp_p
     }
 
 
-def test_an_attempt_is_lost_between_two_that_keep_their_submit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", ["n3", "N3", "n3.cluster.example.org"])
+@pytest.mark.parametrize("steps", ["n[5-6]", "n[3-4]"])
+def test_an_attempt_is_lost_between_two_that_keep_their_submit(
+    tmp_path: Path, said: str, steps: str
+) -> None:
     """The step belongs to the next row of its job; the outage that comes later ends what was lost."""
     log, outages = tmp_path / "sacct.psv", tmp_path / "events.txt"
     lines = [HEADER]
     for state, start, end, nodes in (
-        ("NODE_FAIL", "01:00", "02:00", "n[1-2]"),
+        ("NODE_FAIL", "01:00", "02:00", "n[3-4]"),
         ("NODE_FAIL", "05:00", "06:00", "n[5-6]"),
         ("COMPLETED", "07:00", "09:00", "n[7-8]"),
     ):
@@ -129,11 +133,11 @@ def test_an_attempt_is_lost_between_two_that_keep_their_submit(tmp_path: Path) -
         lines.append(f"c|7|7|{state}|{times}|2|{nodes}|gres/gpu=16|None")
         if start == "05:00":
             times = f"|{day}03:00:00|{day}05:30:00"
-            lines.append(f"c|7.0|7.0|{state}|{times}|2|{nodes}|gres/gpu=16|None")
+            lines.append(f"c|7.0|7.0|{state}|{times}|2|{steps}|gres/gpu=16|None")
     log.write_text("\n".join(lines) + "\n")
     header = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
     times = "2026-01-05T04:00:00|2026-01-05T08:00:00"
-    outages.write_text(f"{header}c|n9|{times}|DOWN|Not responding|root(0)\n")
+    outages.write_text(f"{header}c|{said}|{times}|DOWN|Not responding|root(0)\n")
     for source, end in ((log, 5), (outages, 4)):
         result = ingest([source], tmp_path / "store")
         assert (result.attempts, result.attempts_recovered) == (4, 1)
@@ -144,6 +148,7 @@ def test_an_attempt_is_lost_between_two_that_keep_their_submit(tmp_path: Path) -
         assert [(r["attempt"], r["recovered"]) for r in found] == [
             *((1, False), (2, True), (3, False), (4, False))
         ]
+    assert (found[1]["state"], found[1]["failed_node"]) == ("NODE_FAIL", "n3")
 
 
 def test_without_an_outage_in_the_time_it_was_no_node_failure(

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
+from holdfast.fleet import ingest
 from holdfast.fleet.formats.inventory import SCONTROL, SINFO
+from holdfast.fleet.log import open_log
 
 COLUMNS = ("node", "gpus", "cpus", "state", "reason")
 
@@ -122,3 +124,38 @@ def test_sinfo_with_a_delimiter_in_the_reason(tmp_path: Path) -> None:
         ("n1", 8, "cable reseat | ticket 4711"),
         ("n2", 8, None),
     ]
+
+
+def test_sinfo_as_it_prints_by_default(tmp_path: Path) -> None:
+    """`sinfo -N -l`, with the time above, and `sinfo -R`: reasons of several words, last and first."""
+    listed, reasons = tmp_path / "nodes.txt", tmp_path / "reasons.txt"
+    listed.write_text(
+        "Sat Nov 28 17:00:00 2026\n"
+        "NODELIST   NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT AVAIL_FE REASON\n"
+        "node08         1     main*       down*   96  2:24:2 500000       0      1 (null) Not responding\n"
+        "node09         1     main*        idle   96   2:24:2 500000        0      1   (null) none\n"
+    )
+    reasons.write_text(
+        "REASON               USER      TIMESTAMP           NODELIST\n"
+        "NHC: GPU 3 is lost   root      2025-03-01T14:31:07 node[08,10]\n"
+        "maintenance          slurm     2025-03-01T14:31:07 node11\n"
+    )
+    found = read(SINFO, listed)
+    assert (len(found["rejects"]), rows(found["nodes"], *COLUMNS)) == (
+        0,
+        [("node08", None, 96, "down*", "Not responding"), ("node09", None, 96, "idle", None)],
+    )
+    found = read(SINFO, reasons)
+    assert (len(found["rejects"]), rows(found["nodes"], "node", "reason")) == (
+        0,
+        [*((f"node{n}", "NHC: GPU 3 is lost") for n in ("08", "10")), ("node11", "maintenance")],
+    )
+    # Reasons that come later change what they say alone.
+    whole = tmp_path / "whole.txt"
+    whole.write_text("NodeName=node08 CPUTot=96 Gres=gpu:8 State=DOWN Reason=old\n")
+    ingest([whole], tmp_path / "store")
+    ingest([reasons], tmp_path / "store")
+    log = open_log(tmp_path / "store")
+    assert log.rows(f"SELECT gpus, cpus, state, reason FROM {log.table('nodes')} ORDER BY node")[
+        0
+    ] == {"gpus": 8, "cpus": 96, "state": "DOWN", "reason": "NHC: GPU 3 is lost"}

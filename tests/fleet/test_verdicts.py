@@ -114,12 +114,28 @@ def test_failures_that_name_no_node(tmp_path: Path, nodes: tuple[str, ...]) -> N
     log = Log([*busy(), *ended]).open(tmp_path)
     found = fleet.lemons(log)
     assert (fleet.goodput(log).failures, found.verdict) == (4, "unknown")
-    assert found.blind.startswith("4 failures")
+    assert found.blind.startswith("4 of 4 failures")
     for answer in (found, fleet.goodput(log), fleet.mttf(log), fleet.report(log)):
         assert [each.doubt for each in answer.unknowns()].count(True) == 1
     named = Attempt(9, ("n003",), 0, 60, "NODE_FAIL")
     few = fleet.lemons(Log([*busy(), *ended, named]).open(tmp_path / "more"))
     assert few.verdict == "unknown"
+
+
+@pytest.mark.parametrize(("named", "verdict"), [(0, "unknown"), (14, "none")])
+def test_failures_of_gangs_that_do_not_tell_which_node_failed(
+    tmp_path: Path, named: int, verdict: str
+) -> None:
+    """A node of every failed job has a share of their blame that is below one failure."""
+    gangs = [
+        Attempt(k, names(10), k * DAY - HOUR, k * DAY - 60, "NODE_FAIL", gpus=80)
+        for k in range(1, 14)
+    ]
+    alone = busy(["NODE_FAIL"] * named)[30:]
+    alone = [replace(each, job=each.job + 500) for each in alone]
+    found = fleet.lemons(Log([*busy(), *gangs, *alone]).open(tmp_path))
+    assert found.verdict == verdict
+    assert found.blind.startswith("13 of 13 failures" if named == 0 else "")
 
 
 def test_checks_without_nodes_to_join_them_by(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from reading import read, rejected, rows
 import holdfast.fleet as fleet
 from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.xid import XID, host_of_file
+from holdfast.fleet.ingest_following import Follower
 
 SAID = "Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 TEN_49 = datetime(2026, 11, 20, 10, 49, 15, tzinfo=UTC).timestamp()
@@ -84,9 +85,12 @@ def test_the_jobs_tell_a_missing_year(tmp_path: Path, name: str, before: bool) -
         fleet.ingest(files, store)
         files = []
     told = fleet.ingest(sorted([*files, kernel]), store)
-    [cause] = fleet.attribute(store, "1").attempts[0]["causes"]
-    assert cause["offset_s"] == -10
     assert any("2026" in each for each in told.inferred)
+    watched = tmp_path / "watched"
+    Follower([tmp_path / "logs"], watched).look()
+    for each in (store, watched):
+        [cause] = fleet.attribute(each, "1").attempts[0]["causes"]
+        assert cause["offset_s"] == -10
 
 
 def test_local_time(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ class Attribution(Answer):
     """The attempts of one job, each with the checks that explain its end."""
 
     job_id: str
-    # In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)
+    # In order: reuse (how often other jobs had the number before), attempt, state, nodes, start, end,
+    # infrastructure, failed_nodes, causes (ranked)
     attempts: list[dict[str, Any]]
     # End of the log: how far the bar of an attempt that still runs reaches
     end_s: float = field(default=0.0, repr=False)
@@ -81,6 +82,8 @@ class Attribution(Answer):
         failed = sum(bool(row["infrastructure"]) for row in self.attempts)
         ended = f"{failed:,}" if failed else "none"
         sentence = f"{counted(len(self.attempts), 'attempt')}, {ended} ended by the infrastructure."
+        if others := self.attempts[-1]["reuse"]:
+            sentence += f" {counted(others + 1, 'job')} had this number, one after the other."
         if len(self.attempts) > MOST_DRAWN:
             sentence += f" The figure shows the last {MOST_DRAWN}."
         tables = [self._attempt_table(), self._cause_table()]
@@ -149,8 +152,8 @@ class Attribution(Answer):
         return table(
             data,
             "attempt state end ran count failed cause",
-            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
-            "the names of all nodes.",
+            "One row per attempt, in order; each job that had the number counts its own. A failed node "
+            "is one that Slurm names. The CSV file has the names of all nodes.",
         )
 
     def _cause_table(self) -> Table:
@@ -201,8 +204,8 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     mine = "attempts_of_job"
     log.engine.keep(mine, f"SELECT * FROM {log.attempts} WHERE job_id = {literal(known)}")
     attempts = log.rows(
-        "SELECT key, attempt, state, nodes, start_s, end_s, gpus, recovered "
-        f"FROM {mine} ORDER BY attempt, key"
+        "SELECT key, coalesce(reuse, 0) AS reuse, attempt, state, nodes, start_s, end_s, gpus, recovered "
+        f"FROM {mine} ORDER BY reuse, attempt, key"
     )
     if not attempts:
         raise InputError(
@@ -231,7 +234,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     )
     explained = [
         {
-            **{name: row[name] for name in ("attempt", "state", "gpus", "recovered")},
+            **{name: row[name] for name in ("reuse", "attempt", "state", "gpus", "recovered")},
             **{name: iso(row[f"{name}_s"]) for name in ("start", "end")},
             "nodes": row["nodes"] or [],
             "infrastructure": row["key"] in infrastructure,

@@ -8,7 +8,6 @@ nothing about failures, and no answer may turn its silence into an all-clear.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from holdfast.answer import Unknown
@@ -24,6 +23,7 @@ from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known, only_outag
 from holdfast.fleet.schema import NODE_FAILURES
 from holdfast.fleet.wording import listed
 from holdfast.numbers import counted
+from holdfast.tables import literal
 
 UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
 SLURM = (
@@ -47,12 +47,13 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("hidden")
     if lag is not None:
         hours = -lag.lag_s / 3600
-        example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
-        counts = {"matched": f"{lag.matched:,}", "now": f"{lag.matched_now:,}"}
-        counts["failures"] = counted(lag.failures, "failure")
-        when = "earlier" if hours > 0 else "later"
         yield gap(
-            "clocks", away=f"{abs(hours):g} h", when=when, zone=f"{hours:+g}{example}", **counts
+            "clocks",
+            away=f"{abs(hours):g} h {'earlier' if hours > 0 else 'later'}",
+            zone=f"{hours:+g}",
+            matched=f"{lag.matched:,}",
+            now=f"{lag.matched_now:,}",
+            failures=counted(lag.failures, "failure"),
         )
     elif unsure_zone(log):
         yield gap("zone")
@@ -71,9 +72,7 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     if conflicts := log.store.facts.get("state_conflicts"):
         yield gap("conflicts", attempts=counted(conflicts, "attempt"))
     if not log.nodes_known:
-        yield replace(
-            gap("column", name="NodeList", of="", consequence=KNOWABLE["nodes"][1]), doubt=True
-        )
+        yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
         yield NODES_UNKNOWN
 
@@ -134,9 +133,8 @@ def watched_failures(log: FleetLog) -> int:
     another says nothing. A span reaches one mean gap between its events beyond them, at most a day.
     """
     step = f"least((high - low) / (times - 1), {DAY_S})"
-    return int(
-        log.value(
-            f"""WITH seen AS (
+    return log.value(
+        f"""WITH seen AS (
                 SELECT coalesce(cluster, '') AS cluster, node, min(time_s) AS low, max(time_s) AS high,
                     count(DISTINCT time_s) AS times, bool_or(result = 'ok') AS healthy
                 FROM {log.table("health")} GROUP BY 1, node
@@ -160,19 +158,16 @@ def watched_failures(log: FleetLog) -> int:
             )
             SELECT count(*) FROM (
                 SELECT key FROM looked GROUP BY key HAVING bool_and(covered)) AS watched"""
-        )
     )
 
 
-def nameless_failures(log: FleetLog) -> int:
-    """Attempts that the infrastructure ended and that name no node, so that none can be blamed."""
+def nameless_failures(log: FleetLog, least_blame: float = 0) -> int:
+    """Attempts that the infrastructure ended and that blame no node, or none so much."""
     if only_outages(log) or not log.nodes_known:
         return 0
-    return int(
-        log.value(
-            f"SELECT count(*) FROM {infrastructure_failures(log)} "
-            f"WHERE key NOT IN (SELECT key FROM {blamed_nodes(log)})"
-        )
+    return log.value(
+        f"SELECT count(*) FROM {infrastructure_failures(log)} WHERE key NOT IN "
+        f"(SELECT key FROM {blamed_nodes(log)} WHERE blame >= {literal(least_blame)})"
     )
 
 

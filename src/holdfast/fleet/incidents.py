@@ -114,7 +114,7 @@ def _blame(log: FleetLog) -> str:
 
 def _failures(log: FleetLog) -> str:
     """Failed attempts, a row per node that each may blame: alone, if it is the only one."""
-    job = "split_part(split_part(failed.job_id, '_', 1), '+', 1)"  # Array tasks are of one
+    job = "split_part(split_part(failed.run, '_', 1), '+', 1)"  # Array tasks are of one
     failed = f"""SELECT failed.key, {"run" if log.assumptions.chain_by_name else job} AS job,
             coalesce(gpus, 0) AS gpus, label, failed.state, failed.stop_s,
             coalesce(failed.node_count, 0) AS node_count, node, coalesce(event_s, failed.stop_s) AS event_s,

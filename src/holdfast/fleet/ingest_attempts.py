@@ -33,21 +33,42 @@ _EITHER = ("out_of_memory", "sigterm")
 _JOB = "hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END)"
 _END = f"coalesce(end_s, CASE WHEN {_OVER} THEN start_s + runtime_s END)"
 # `place` is the number of the file and that of the row
-_INDEX = f"""SELECT place, key, attempt, submit_s, start_s, {_END} AS end_s, runtime_s, job_runtime_s,
-    key AS old_key, {_JOB} AS job, recovered, coalesce(state = 'RESIZING', false) AS resizing, true AS keep,
+_INDEX = f"""SELECT place, key, attempt, reuse, "user", name, submit_s, start_s,
+    {_END} AS end_s, runtime_s, job_runtime_s, key AS old_key, {_JOB} AS job, recovered,
+    coalesce(state = 'RESIZING', false) AS resizing, true AS keep,
     {_OVER} AS is_over, CASE WHEN is_over THEN coalesce(start_s, end_s - 1)
         WHEN state <> 'PENDING' THEN start_s END AS low FROM """
 
-# The executions of each job that has several. A job that was resized has a row per size, all with the
-# same start: each counts from the end of the row before.
-_CHAINS = """CREATE OR REPLACE TABLE chain AS
+# A number is used again by another job (accounting began anew, or numbers passed MaxJobId): its user or its
+# name is another, and it was submitted when the earlier one was over for a while; or for a month, whoever's
+# it is. A requeued job is submitted as it ends, whatever its name has become; a log may lack some attempts.
+_REUSED_S = 60
+_LACKING_S = 30 * 86_400
+_REUSES = f"""CREATE TABLE reused AS SELECT * FROM (
+        SELECT place, sum(is_other::INTEGER) OVER w AS reuse FROM (
+            SELECT *, coalesce(
+                CASE WHEN "user" <> lag("user" IGNORE NULLS) OVER w OR name <> lag(name IGNORE NULLS) OVER w
+                THEN moment > lag(coalesce(end_s, start_s, moment)) OVER w + {_REUSED_S}
+                ELSE moment > lag(end_s) OVER w + {_LACKING_S} END, false) AS is_other
+            FROM (SELECT *, coalesce(submit_s, start_s) AS moment FROM attempt
+                WHERE keep AND job IN (FROM several))
+            WINDOW w AS (PARTITION BY job ORDER BY moment, start_s, place)
+        ) WINDOW w AS (PARTITION BY job ORDER BY moment, start_s, place)
+    ) WHERE reuse > 0;
+    UPDATE attempt SET job = hash(attempt.job, reused.reuse) FROM reused
+        WHERE attempt.place = reused.place"""
+
+# The executions of each job that has several, or has its number from another. A job that was resized has a
+# row per size, all with the same start: each counts from the end of the row before.
+_CHAINS = """CREATE TABLE chain AS
     SELECT *, CAST(sum(coalesce(own_s, runtime_s, 0)) OVER (PARTITION BY job ORDER BY number) AS BIGINT)
         AS job_s FROM (
-    SELECT place, job, key, runtime_s, row_number() OVER w AS number,
+    SELECT place, job, key, reused.reuse, runtime_s, row_number() OVER w AS number,
         CASE WHEN lag(resizing) OVER w AND lag(start_s) OVER w = start_s
             AND end_s IS NOT NULL AND lag(end_s) OVER w IS NOT NULL
         THEN greatest(end_s - lag(end_s) OVER w, 0) END AS own_s
-    FROM attempt WHERE keep AND job IN (FROM several)
+    FROM attempt LEFT JOIN reused USING (place)
+    WHERE keep AND (job IN (FROM several) OR reused.reuse > 0)
     WINDOW w AS (PARTITION BY job ORDER BY coalesce(submit_s, start_s), start_s, place))"""
 
 # A hidden attempt shows on a job with one row: Slurm's restart counter is above 0; or the row waited for
@@ -60,8 +81,9 @@ _REAL = f"""SELECT *, {_JOB} AS job FROM {{rows}} WHERE NOT recovered
 _PLAIN = "submit_s IS NOT NULL AND job_id_raw IS NOT NULL AND NOT contains(job_id, '_')"
 _REQUEUED = """SELECT coalesce(restarts > 0, false) AS restarted, place, submit_s FROM ({real})
     WHERE (restarts > 0 OR (reason = 'BeginTime' AND start_s IS NOT NULL AND {plain}))
-        AND state IS DISTINCT FROM 'RESIZING' AND job NOT IN (
-            SELECT job FROM attempt WHERE keep AND NOT recovered GROUP BY job HAVING count(*) > 1
+        AND state IS DISTINCT FROM 'RESIZING' AND place NOT IN (
+            SELECT place FROM attempt WHERE keep AND NOT recovered AND job IN (
+                SELECT job FROM attempt WHERE keep AND NOT recovered GROUP BY job HAVING count(*) > 1)
         )"""
 _LATE = """SELECT count(*) FROM requeued JOIN (
         SELECT place, min(submit_s) OVER (
@@ -106,6 +128,7 @@ _REPEATED_HOUR = """UPDATE attempt SET key = later.key FROM attempt AS later
 # What becomes of the rows of each file: how many go, and whether each of the others stays as it is.
 _FILES = """SELECT place >> 40 AS file, count(*) FILTER (NOT keep), bool_or(recovered AND keep),
         bool_and(keep AND attempt.key = old_key AND attempt IS NOT DISTINCT FROM coalesce(number, 1)
+            AND attempt.reuse IS NOT DISTINCT FROM chain.reuse
             AND attempt.runtime_s IS NOT DISTINCT FROM coalesce(own_s, attempt.runtime_s)
             AND job_runtime_s IS NOT DISTINCT FROM coalesce(job_s, attempt.runtime_s, 0))
     FROM attempt LEFT JOIN chain USING (place) GROUP BY file"""
@@ -287,6 +310,7 @@ class Attempts:
         Returns:
             the files; those of the store in which nothing changes are among them.
         """
+        self._db.execute(_REUSES)
         self._db.execute(_CHAINS)
         kept = []
         moved = []
@@ -320,7 +344,7 @@ class Attempts:
             rows = self._db.sql(
                 f"""SELECT wide.* EXCLUDE (place) REPLACE (
                     coalesce(chain.key, wide.key) AS key,
-                    nullif(coalesce(number, 1), 0)::INTEGER AS attempt,
+                    nullif(coalesce(number, 1), 0)::INTEGER AS attempt, chain.reuse::INTEGER AS reuse,
                     coalesce(own_s, wide.runtime_s) AS runtime_s,
                     coalesce(job_s, wide.runtime_s, 0) AS job_runtime_s)
                 FROM {self._rows(numbers)} LEFT JOIN chain USING (place)

@@ -88,9 +88,7 @@ def commit(
     Raises:
         OSError: if a file cannot be written; the store is then as it was.
     """
-    noticed = [source["facts"] for source in facts["sources"]]
-    notes = [each["zone_note"] for each in noticed if "zone_note" in each]
-    notes += [note for each in noticed for note in each.get("inferred", ())]
+    notes = [note for each in facts["sources"] for note in each["facts"].get("inferred", ())]
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, read_again)
     work.owners.update(cluster_nodes(work))
@@ -191,7 +189,16 @@ def _recover(
     if not len(found):
         return found
     found = found.take(pa.array(last_of_each(found.drop_columns("end_s"), found["key"])))
-    return explain(found, _owners(attempts, found), outages, events)
+    names = [
+        row
+        for name in ("seen_nodes", "nodes")
+        for piece in _pieces(work, name, named=False)
+        for row in piece.to_pylist()
+    ]
+    known = [
+        {row["node"] for row in names if row.get("inferred", True) is of} for of in (True, False)
+    ]
+    return explain(found, _owners(attempts, found), outages, events, known)
 
 
 def _owners(attempts: Attempts, rows: pa.Table) -> pa.Table:
@@ -203,12 +210,9 @@ def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) 
     """First and last time of a log without attempts."""
     outages = small["node_outages"][1]()
     health = small["health"][1]()
-    spans = [
-        pc.min_max(each).as_py()
-        for each in (outages["start_s"], outages["end_s"], health["time_s"])
-    ]
-    times = [value for span in spans for value in span.values() if value is not None]
-    return [int(min(times)), int(max(times))] if times else None
+    columns = (outages["start_s"], outages["end_s"], health["time_s"])
+    times = [time for column in columns for time in pc.drop_null(column).to_pylist()]
+    return [min(times), max(times)] if times else None
 
 
 # --- Small tables: health events, outages, nodes and the like, each row once -----------------------
@@ -296,13 +300,15 @@ def cluster_nodes(work: Commit) -> dict[str, set[str]]:
     return owners
 
 
-# An inventory that came later counts; of a node that only jobs name, the most GPUs that one had on it.
-_ONE_ROW_A_NODE = """SELECT * EXCLUDE (place)
-        REPLACE (CASE WHEN inferred THEN max(gpus) OVER same ELSE gpus END AS gpus)
+# What an inventory that came later says counts (`sinfo -R` says no more than reasons); of a node whose GPUs
+# none tells, the most that one job had on it. A reason goes with the state of its inventory.
+_ONE_ROW_A_NODE = """SELECT cluster, node,
+        coalesce(arg_max(gpus, place) FILTER (NOT inferred), max(gpus)) AS gpus,
+        arg_max(cpus, place) AS cpus, arg_max(state, place) AS state,
+        arg_max_null(reason, place) FILTER (state IS NOT NULL OR reason IS NOT NULL) AS reason,
+        bool_and(inferred) AS inferred
     FROM (SELECT * REPLACE (coalesce(cluster, '') AS cluster), row_number() OVER () AS place FROM rows)
-    WINDOW same AS (PARTITION BY cluster, node)
-    QUALIFY row_number() OVER (PARTITION BY cluster, node ORDER BY inferred, place DESC) = 1
-    ORDER BY inferred, cluster, node"""
+    GROUP BY cluster, node ORDER BY inferred, cluster, node"""
 
 
 def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:

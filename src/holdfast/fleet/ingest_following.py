@@ -17,10 +17,11 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.fleet.formats import detect
 from holdfast.fleet.formats.batch import Format, ReadOptions
+from holdfast.fleet.formats.xid import XID
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import Stage, content_of, fingerprint
 from holdfast.fleet.ingest_zones import zones_to_read_in
-from holdfast.fleet.ingestion import files_under, source_entry, zone_of
+from holdfast.fleet.ingestion import files_under, source_entry, with_jobs, zone_of
 from holdfast.fleet.store import MANIFEST, Store, existing_store, writing
 from holdfast.opening import first_bytes, is_compressed
 
@@ -122,7 +123,7 @@ class Follower:
         )
         known = {entry["fingerprint"] for entry in _entries(old)}
         read = []
-        for number, path in enumerate(paths):
+        for number, path in enumerate(sorted(paths, key=_has_no_year)):
             stage = Stage(self.store, f"{number}")
             self._problems.pop(path, None)
             try:
@@ -131,7 +132,8 @@ class Follower:
                 if kind and self._seen[path] != before.get(path) and not _is_whole(path):
                     continue
                 if kind:
-                    read += _staged(path, kind, stage, options, known, stated)
+                    jobs = with_jobs(options, old, [each for _, each in read])
+                    read += _staged(path, kind, stage, jobs, known, stated)
             except Exception as error:  # one bad file must not keep the others out
                 self._problems[path] = _sentence(error)
                 stage.discard()
@@ -167,6 +169,13 @@ class Follower:
         ]
         facts = {"sources": kept + [entry for entry, _ in read], "timezone": zone}
         return commit(self.store, old, [stage for _, stage in read], facts, again)
+
+
+def _has_no_year(path: Path) -> bool:
+    """Whether it is a kernel log, of whose times the jobs tell the year: they are read first."""
+    with suppress(Exception):  # what is wrong with a file is said when it is read
+        return detect(path) is XID
+    return False
 
 
 def _is_whole(path: Path) -> bool:

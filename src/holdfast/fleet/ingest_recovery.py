@@ -15,12 +15,13 @@ was requeued for another reason and counts as REQUEUED.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from holdfast.fleet.ingest_staging import with_key
+from holdfast.fleet.node_names import own_names
 from holdfast.fleet.schema import ATTEMPTS
 
 Row = dict[str, Any]
@@ -93,7 +94,13 @@ def _before(job: Row) -> Row:
     }
 
 
-def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table) -> pa.Table:
+def explain(
+    lost: pa.Table,
+    jobs: pa.Table,
+    outages: pa.Table,
+    events: pa.Table,
+    known: Sequence[Collection[str]],
+) -> pa.Table:
     """Give recovered attempts what outages and controller events know of them.
 
     Args:
@@ -101,6 +108,7 @@ def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table)
         jobs: attempts, the rows that overwrote them among them.
         outages: in the schema NODE_OUTAGES.
         events: in the schema CONTROLLER_EVENTS.
+        known: the names of the log's nodes, those that attempts give first (`own_names`).
 
     Returns:
         the attempts with state, nodes, failed node and end by the evidence.
@@ -113,6 +121,10 @@ def explain(lost: pa.Table, jobs: pa.Table, outages: pa.Table, events: pa.Table)
         if (row["state"] or "").upper().startswith(_DOWN)
     ]
     failed = [row for row in events.to_pylist() if row["event"] == "node_fail" and row["node"]]
+    theirs = {node for row in rows for node in row["nodes"]}
+    own = own_names({row["node"] for row in (*down, *failed)}, [theirs, *known])
+    for row in (*down, *failed):
+        row["node"] = own[row["node"]] or row["node"]
     for row in rows:
         owner = _next(owners[_submission(row)], row["start_s"])
         last = row["end_s"] if owner is None else owner["start_s"]

@@ -174,10 +174,8 @@ def ingest(
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
-        if old and old.facts["counts"]["attempts"]:
-            options = replace(options, last_job_s=old.facts["time_range"][1])
         if new or old is None:
-            read = _read_all(new, folder, options, damaged)
+            read = _read_all(new, folder, options, damaged, old)
             for source, stage in read:
                 stage.note_zone(content_of(source.path), zone.key, stated=timezone is not None)
             while shifts := zones_to_read_in(old, [(str(s.path), stage) for s, stage in read]):
@@ -186,10 +184,10 @@ def ingest(
                     stage.discard()
                     zone = zone_of(shift.zones[0])
                     own = replace(options, timezone=zone)
-                    read[place : place + 1] = _read_all([source], folder, own, {})
+                    read[place : place + 1] = _read_all([source], folder, own, {}, old)
                     # Another source has said it: that settles others in turn.
                     read[place][1].note_zone(content_of(source.path), zone.key, stated=True)
-                    read[place][1].facts["zone_note"] = shift.note
+                    read[place][1].facts["inferred"] = [shift.note]
             if damaged and not read and not known:
                 raise next(iter(damaged.values()))
             for source, stage in read:
@@ -294,6 +292,7 @@ def _read_all(
     folder: Path,
     options: ReadOptions,
     damaged: dict[str, InputError],
+    old: Store | None,
 ) -> list[tuple[_Source, Stage]]:
     """The sources with their rows; files of folders that turn out damaged go to `damaged` instead."""
     read = []
@@ -305,8 +304,7 @@ def _read_all(
             size = sizes[source.path]
             stage = Stage(folder, source.key)
             shown = 0
-            last_s = max(options.last_job_s, *(each.last_s for _, each in read), 0)
-            known = replace(options, last_job_s=last_s)
+            known = with_jobs(options, old, [each for _, each in read])
             try:
                 for batch in source.format.batches(source.path, known):
                     stage.add(batch)
@@ -323,6 +321,12 @@ def _read_all(
             bar.advance(size - shown)
             read.append((source, stage))
     return sorted(read, key=lambda each: sources.index(each[0]))
+
+
+def with_jobs(options: ReadOptions, old: Store | None, read: Sequence[Stage]) -> ReadOptions:
+    """The options with the last time of the jobs that are known: it tells the year of kernel logs."""
+    stored = old.facts["time_range"][1] if old and old.facts["counts"]["attempts"] else 0
+    return replace(options, last_job_s=max([stored, *(stage.last_s for stage in read)]))
 
 
 def _check_rejects(path: Path, stage: Stage, most: float, folder: Path) -> None:

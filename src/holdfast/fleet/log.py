@@ -320,10 +320,10 @@ class FleetLog:
     @property
     def _placed(self) -> str:
         """The attempts of the store, each placed in time as far as it can be."""
-        run = "job_id"
+        run = "CASE WHEN reuse > 0 THEN CAST(reuse AS VARCHAR) || '~' || job_id ELSE job_id END"
         if self.assumptions.chain_by_name:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
-            run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
+            run = f"coalesce({named} || CAST(node_count AS VARCHAR), {run})"
         told = [name for name in TABLES["attempts"].names if name not in ("end_s", "runtime_s")]
         rest = ", ".join(f'"{name}"' for name in told)
         lasts = " OR ".join(f"state = '{state}'" for state in NOT_OVER)  # IN would join a table

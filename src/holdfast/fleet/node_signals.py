@@ -78,20 +78,21 @@ def node_signals(log: FleetLog) -> NodeSignals:
     since = literal(float(log.end_s - log.assumptions.lemon_window_s))
     mine = node_incidents(log)
     log.engine.load("shared_use", node_time(log, 0).shared)
-    days = f"CAST(exposed_s AS DOUBLE) / {DAY_S}"
-    # A failed attempt takes time, also one that accounting gives none.
-    shortest = literal(SHORTEST_S / DAY_S)
+    # A failed attempt takes time, also one that accounting gives none. Sums of halves of seconds are the
+    # same in any order.
     used = log.keep(
         "node_exposure",
-        f"""SELECT node, node_count, sum(days) AS node_days, sum(days) AS attempt_days FROM (
-            SELECT unnest(nodes) AS node, node_count, {days} AS days
-            FROM {log.executions} WHERE node_count > 0 AND {has_whole_nodes(log)}
-        ) AS whole GROUP BY node, node_count
-        UNION ALL SELECT node, node_count, node_days, attempt_days FROM shared_use
-        UNION ALL SELECT node, node_count, {shortest}, {shortest} FROM {mine}""",
+        f"""SELECT node, node_count, days AS node_days, days AS attempt_days FROM (
+            SELECT node, node_count, sum(CAST(exposed_s AS DOUBLE)) / {DAY_S} AS days FROM (
+                SELECT unnest(nodes) AS node, node_count, exposed_s
+                FROM {log.executions} WHERE node_count > 0 AND {has_whole_nodes(log)}
+                UNION ALL SELECT node, node_count, {SHORTEST_S} FROM {mine}
+            ) AS whole GROUP BY node, node_count
+        ) AS summed
+        UNION ALL SELECT node, node_count, node_days, attempt_days FROM shared_use""",
     )
     counts = {
-        "node_days": f"SELECT node, node_days AS n FROM {used}",
+        "node_days": f"SELECT node, {_days('node_days')} AS n FROM {used} GROUP BY node",
         "listed": f"SELECT node, 1 AS n FROM {log.table('nodes')}",
         "failures": f"SELECT node, blame AS n FROM {mine}",
         "known_failures": f"SELECT node, 1 AS n FROM {mine} WHERE known",
@@ -123,7 +124,8 @@ def node_signals(log: FleetLog) -> NodeSignals:
         ORDER BY node"""
     )
     days = log.arrow(
-        "SELECT node, node_count, sum(node_days) AS node_days, sum(attempt_days) AS attempt_days "
+        f"SELECT node, node_count, {_days('node_days')} AS node_days, "
+        f"{_days('attempt_days')} AS attempt_days "
         f"FROM {used} GROUP BY node, node_count ORDER BY node, node_count"
     )
     incidents = log.arrow(f"SELECT * FROM {mine} ORDER BY node, incident")
@@ -145,3 +147,8 @@ def _window_counts(log: FleetLog, since: str) -> dict[str, str]:
         "multi_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count > 1",
         "single_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count = 1",
     }
+
+
+def _days(value: str) -> str:
+    """SQL of a sum of days: in decimals, so that it does not depend on the order of threads."""
+    return f"CAST(sum(CAST({value} AS DECIMAL(38, 15))) AS DOUBLE)"

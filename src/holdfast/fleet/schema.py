@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-STORE_VERSION = 3
+STORE_VERSION = 4
 # States of attempts that are not over; every other one is final
 NOT_OVER = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD")
 # States in which a node ended an attempt: it failed under it, or could not boot for it
@@ -21,7 +21,8 @@ ATTEMPTS = pa.schema(
         pa.field("cluster", pa.string()),
         pa.field("job_id", pa.string()),  # as printed: "123", "123_4" (array), "123+1" (het)
         pa.field("job_id_raw", pa.int64()),  # JobIDRaw: the number the controller uses
-        pa.field("attempt", pa.int32()),  # 1, 2, ...: order of the executions of this job id
+        pa.field("attempt", pa.int32()),  # 1, 2, ...: order of the executions of this job
+        pa.field("reuse", pa.int32()),  # how often other jobs had this number before; null: never
         pa.field("db_index", pa.int64()),  # sacct DBIndex; null where the format lacks it
         pa.field("restarts", pa.int32()),  # Slurm's own restart counter; null before 23.x
         pa.field("name", pa.string()),

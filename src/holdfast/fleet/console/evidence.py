@@ -198,22 +198,22 @@ def find_jobs(analysis: Analysis, words: str) -> Section:
     log = analysis.log
     words = words.strip()[:LONGEST_SEARCH]
     failures, preempted = losses(log)
-    where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
+    where = _matches(words) if words else f"run IN (SELECT run FROM {failures})"
     data = log.arrow(
         f"""SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost,
             CAST(coalesce(failures, 0) AS BIGINT) AS failures, count(*) OVER () AS every
         FROM (
-            SELECT job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
+            SELECT run, max(job_id) AS job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
                 count(*) AS attempts, arg_max(state, attempt) AS state, max(stop_s) AS last_s
-            FROM {log.attempts} WHERE {where} GROUP BY job_id
+            FROM {log.attempts} WHERE {where} GROUP BY run
         ) AS jobs
         LEFT JOIN (
-            SELECT job_id, sum(lost) AS lost, sum(failures) AS failures FROM (
-                SELECT job_id, lost, 1 AS failures FROM {failures}
-                UNION ALL SELECT job_id, lost, 0 FROM {preempted}
+            SELECT run, sum(lost) AS lost, sum(failures) AS failures FROM (
+                SELECT run, lost, 1 AS failures FROM {failures}
+                UNION ALL SELECT run, lost, 0 FROM {preempted}
             ) AS each_loss
-            GROUP BY job_id
-        ) AS costs ON jobs.job_id = costs.job_id
+            GROUP BY run
+        ) AS costs ON jobs.run = costs.run
         ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}"""
     )
     total = data["every"][0].as_py() if len(data) else 0

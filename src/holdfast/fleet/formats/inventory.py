@@ -1,6 +1,7 @@
 """Node inventories: `scontrol show node` (blocks or ``-o``) and `sinfo` in any column layout.
 
-A node that is listed twice (once per partition) is one row. `sinfo` needs its header.
+A node that is listed twice (once per partition) is one row. `sinfo` needs its header; `sinfo -R` gives
+reasons alone, for what another inventory says.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def _batch(nodes: Iterable[_Node], rejects: Rejects) -> Batch:
 
 
 def _known(text: str | None) -> str | None:
-    return None if text is None or text.strip() in BLANKS else text.strip()
+    said = (text or "").strip()
+    return None if said in BLANKS else said
 
 
 def _number(text: str | None) -> int | None:
@@ -47,8 +49,7 @@ _SET_BY = re.compile(r"(?<!\s)\s*+\[[^\s@\[]++@[\dT:\-]++\]$")
 
 
 def _sniff_scontrol(head: bytes, path: Path) -> bool:
-    start = head.lstrip()[:4096]
-    return start.startswith(b"NodeName=") and b"State=" in head
+    return head.lstrip().startswith(b"NodeName=") and b"State=" in head
 
 
 def _read_scontrol(path: Path, options: ReadOptions) -> Iterator[Batch]:
@@ -92,15 +93,18 @@ _OTHER_COLUMNS = {"STATE", "GRES", "CPUS", "PARTITION", "REASON", "CPUS(A/I/O/T)
 
 
 def _sniff_sinfo(head: bytes, path: Path) -> bool:
-    first = head.decode(errors="replace").lstrip().partition("\n")[0]
-    names, _ = _header(first)
-    headed = any(name in names for name in _NODE_COLUMNS) and "JOBID" not in names
-    return headed and bool(_OTHER_COLUMNS & set(names))
+    names, _, _ = _header(head.decode(errors="replace").splitlines())
+    return bool(_OTHER_COLUMNS & set(names))
 
 
-def _header(line: str) -> tuple[list[str], str | None]:
-    delimiter = "|" if "|" in line else None
-    return [name.strip() for name in line.split(delimiter)], delimiter
+def _header(lines: list[str]) -> tuple[list[str], str | None, int]:
+    """The names of the columns, what is between them, and how many lines there are to the header."""
+    for number, line in enumerate(lines[:4], 1):  # `sinfo -l` prints the time above it
+        delimiter = "|" if "|" in line else None
+        names = [name.strip() for name in line.split(delimiter)]
+        if {*_NODE_COLUMNS} & {*names} and "JOBID" not in names:
+            return names, delimiter, number
+    return [], None, 0
 
 
 def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
@@ -109,11 +113,10 @@ def _read_sinfo(path: Path, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
-    first, *lines = text.lstrip().splitlines() or [""]
-    start = text[: len(text) - len(text.lstrip())].count("\n") + 2
-    names, delimiter = _header(first)
-    for number, line in enumerate(lines, start):
-        if not line.strip() or line == first:
+    lines = text.splitlines()
+    names, delimiter, above = _header(lines)
+    for number, line in enumerate(lines[above:], above + 1):
+        if not line.strip() or line in lines[:above]:
             continue
         row = _row(line, names, delimiter)
         if row is None:
@@ -138,10 +141,10 @@ def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] |
     if len(fields) == len(names) + 1 and not fields[-1].strip():
         fields.pop()  # a format that ends with the delimiter
     surplus = len(fields) - len(names)
-    if surplus > 0 and delimiter is not None and "REASON" in names:
-        # An administrator may write a delimiter into the reason.
+    if surplus > 0 and "REASON" in names:
+        # A reason may have several words, or a delimiter among them.
         at = names.index("REASON")
-        fields[at : at + surplus + 1] = [delimiter.join(fields[at : at + surplus + 1])]
+        fields[at : at + surplus + 1] = [(delimiter or " ").join(fields[at : at + surplus + 1])]
     if len(fields) != len(names):
         return None
     row: dict[str, str] = {}
