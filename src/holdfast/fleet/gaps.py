@@ -133,8 +133,9 @@ def watched_failures(log: FleetLog) -> int:
     another says nothing. A span reaches one mean gap between its events beyond them, at most a day.
     """
     step = f"least((high - low) / (times - 1), {DAY_S})"
-    return log.value(
-        f"""WITH seen AS (
+    return int(
+        log.value(
+            f"""WITH seen AS (
                 SELECT coalesce(cluster, '') AS cluster, node, min(time_s) AS low, max(time_s) AS high,
                     count(DISTINCT time_s) AS times, bool_or(result = 'ok') AS healthy
                 FROM {log.table("health")} GROUP BY 1, node
@@ -158,6 +159,7 @@ def watched_failures(log: FleetLog) -> int:
             )
             SELECT count(*) FROM (
                 SELECT key FROM looked GROUP BY key HAVING bool_and(covered)) AS watched"""
+        )
     )
 
 
@@ -165,9 +167,11 @@ def nameless_failures(log: FleetLog, least_blame: float = 0) -> int:
     """Attempts that the infrastructure ended and that blame no node, or none so much."""
     if only_outages(log) or not log.nodes_known:
         return 0
-    return log.value(
-        f"SELECT count(*) FROM {infrastructure_failures(log)} WHERE key NOT IN "
-        f"(SELECT key FROM {blamed_nodes(log)} WHERE blame >= {literal(least_blame)})"
+    return int(
+        log.value(
+            f"SELECT count(*) FROM {infrastructure_failures(log)} WHERE key NOT IN "
+            f"(SELECT key FROM {blamed_nodes(log)} WHERE blame >= {literal(least_blame)})"
+        )
     )
 
 
