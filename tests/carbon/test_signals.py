@@ -242,6 +242,10 @@ def test_entsoe_prices(tmp_path: Path) -> None:
         "EUR/MWh",
         [-5.5, -4.5, -3.5],
     )
+    older = '"MTU (CET/CEST)","Day-ahead Price [EUR/MWh]","Currency","BZN|DE-LU"\n' + "".join(
+        f'"04.03.2024 0{h}:00 - 04.03.2024 0{h + 1}:00","{50 + h}","EUR",""\n' for h in range(3)
+    )
+    assert read_signal(written(tmp_path, "old.csv", older)).values.tolist() == [50, 51, 52]
     table = written(
         tmp_path, "p.csv", typed(("2024-02-01T00:00Z", -5), unit="USD/MWh", kind="price")
     )

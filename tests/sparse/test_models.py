@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -435,3 +436,19 @@ def test_q_of_a_model_is_of_the_weights_that_are_pruned_and_a_state_dict_is_aske
         optimizer.step()
     assert (refused.value.code, refused.value.place) == ("empty-layer", "decoder.weight")
     assert (model.decoder.weight == before).all()
+
+
+@pytest.mark.parametrize("layout", ["csr", "bsr16x1"])
+def test_a_packed_model_is_pickled_and_copied(layout: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LSTM(6, 16, bidirectional=True))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(torch.rand_like(weight) > 0.9)
+    packed, _ = sparse.pack(model.eval(), layout=layout)
+    x = torch.randn(5, 6)
+    for other in (pickle.loads(pickle.dumps(packed)), copy.deepcopy(packed)):
+        assert torch.equal(other(x)[0], packed(x)[0])
+        assert {n: t.dtype for n, t in other.named_buffers()} == {
+            n: t.dtype for n, t in packed.named_buffers()
+        }

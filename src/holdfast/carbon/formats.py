@@ -204,7 +204,8 @@ def read_records(
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
     """Place and cells of every row, whatever ends its lines."""
-    bars = text.partition("\n")[0].count("|") > 0
+    header = re.sub(r'"[^"]*"', "", text.partition("\n")[0])  # such as "BZN|DE-LU"
+    bars = "|" in header
     rows = csv.reader(io.StringIO(text, newline=""), delimiter="|" if bars else ",")
     try:
         for row in rows:

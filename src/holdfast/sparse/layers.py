@@ -87,8 +87,9 @@ class PackedWeight(nn.Module):  # type: ignore[misc]
         """Refuse functions that would read the weight, such as `F.linear(x, layer.weight)`."""
         _refuse_unless(False, f"{function}", "call the layer, or keep the model dense", "weight")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_matrix": None}  # a copy has buffers of its own
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies come from arrays: torch writes pickles of unsigned tensors that it cannot read.
+        return PackedWeight, (None if self.values is None else self.matrix,)
 
     @property
     def matrix(self) -> SparseMatrix:
