@@ -79,6 +79,7 @@ def test_other_schedules_are_refused(tmp_path: Path) -> None:
         fleet_simulate._same_starts(tmp_path / "ours", tmp_path / "theirs", "peer")
 
 
+@pytest.mark.full
 def test_a_gang_fails_and_ends_as_its_rates_say() -> None:
     answer = gang(
         nodes=50,
