@@ -1,1 +1,8 @@
-"""Speech: recognizing it (`recognize`)."""
+"""Speech: recognizing it.
+
+from holdfast.speech import recognize
+"""
+
+from holdfast.speech import recognize
+
+__all__ = ["recognize"]
