@@ -173,7 +173,7 @@ class Follower:
 
 def _has_no_year(path: Path) -> bool:
     """Whether it is a kernel log, of whose times the jobs tell the year: they are read first."""
-    with suppress(Exception):  # what is wrong with a file is said when it is read
+    with suppress(InputError, OSError):  # what is wrong with a file is said when it is read
         return detect(path) is XID
     return False
 
