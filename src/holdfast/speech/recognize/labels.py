@@ -66,15 +66,21 @@ class Labels:
         Raises:
             InputError: if the file is not one of these, or the labels do not fit the model.
         """
+        path = None
         if isinstance(source, Labels):
-            names, path, blank = source.names, None, source.blank
+            if len(source.names) == columns:
+                return source
+            names = source.names
         elif isinstance(source, (str, Path)):
             path = Path(source)
-            names = read_names(path, columns)
+            names = read_names(path)
         else:
-            names, path = tuple(source), None
-        added = len(names) == columns - 1 and not isinstance(source, Labels)
-        if added and (blank is None or blank == len(names)) and not _usual_blank(names):
+            names = tuple(source)
+        if (
+            len(names) == columns - 1
+            and (blank is None or blank == len(names))
+            and not _usual_blank(names)
+        ):
             blank, names = len(names), (*names, "<blank>")
         if len(names) != columns:
             raise InputError(
@@ -149,12 +155,8 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f", ... ({len(names)})" if len(names) > 8 else "")
 
 
-def read_names(path: Path, columns: int | None = None) -> tuple[str, ...]:
-    """The labels of a file, by column.
-
-    Args:
-        path: a JSON list or dictionary, or lines.
-        columns: number of outputs; k2's ``tokens.txt`` may have disambiguation symbols beyond them.
+def read_names(path: Path) -> tuple[str, ...]:
+    """The labels of a file (a JSON list or dictionary, or lines), by column.
 
     Raises:
         InputError: if it cannot be read, is none of these, or leaves a column without a label.

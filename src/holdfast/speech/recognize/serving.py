@@ -1,0 +1,353 @@
+"""A server of streams and files: Vosk's websocket protocol, OpenAI's transcription endpoint, metrics.
+
+Whatever audio waits when a batch ends is the next batch (Deep Speech 2, section 7.1): no timer, so that a
+lone stream waits for nothing and many share each step. A stream has one chunk under way at most; its
+client has the answer before the server reads on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import InputError, MissingExtraError
+from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array, Audio, read_audio
+from holdfast.speech.recognize.hypotheses import Segment, joined
+from holdfast.speech.recognize.model import SpeechModel
+from holdfast.speech.recognize.streaming import ENDPOINT_S, Stream, advance
+from holdfast.speech.recognize.subtitles import subtitles
+
+try:
+    import uvicorn
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from starlette.applications import Starlette
+    from starlette.datastructures import UploadFile
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route, WebSocketRoute
+    from starlette.websockets import WebSocket, WebSocketDisconnect
+except ModuleNotFoundError as error:
+    raise MissingExtraError(str(error.name), "speech") from error
+
+LARGEST_BATCH = 64
+"""Streams per batch."""
+LARGEST_FILE = 25_000_000
+"""Bytes of a request with a file, as OpenAI has it."""
+LARGEST_MESSAGE = 1_000_000
+"""Bytes of a message of a stream."""
+ALTERNATIVES = 10
+"""Most texts per segment that a client can ask for."""
+_FILE_CHUNK_S = 1.0
+"""Files take part in batches in chunks, so that streams do not wait for them."""
+
+
+class Service:
+    """A recognizer that several clients share.
+
+    Args:
+        model: recognizes.
+        endpoint_s: pause after which a segment ends.
+        batch: most streams per batch.
+        settings: fields of `Decoder`.
+
+    Raises:
+        InputError: ``unsupported`` for a bidirectional model; what `Decoder` refuses.
+    """
+
+    def __init__(
+        self,
+        model: SpeechModel,
+        endpoint_s: float = ENDPOINT_S,
+        batch: int = LARGEST_BATCH,
+        **settings: Any,
+    ) -> None:
+        self.model, self.endpoint_s, self.batch = model, endpoint_s, batch
+        self.decoder = model.decoder(texts=ALTERNATIVES, **settings)
+        advance([self.stream()], [np.zeros(1, np.float32)], [False])  # compile, or refuse, now
+        self.waiting: asyncio.Queue[tuple[Stream, Array, bool, asyncio.Future[list[Segment]]]]
+        self.metrics = CollectorRegistry()
+        self.open = 0
+        """Streams and files under way."""
+        name, to = "holdfast_speech_", {"registry": self.metrics}
+        Gauge(name + "streams", "Streams and files under way.", **to).set_function(
+            lambda: self.open
+        )
+        self.audio = Counter(name + "audio_seconds", "Audio recognized.", **to)
+        self.busy = Counter(name + "cpu_seconds", "CPU time of the process in batches.", **to)
+        sizes = [1, 2, 4, 8, 16, 32, 64]
+        self.sizes = Histogram(name + "batch_streams", "Streams per batch.", buckets=sizes, **to)
+        self.latency = Histogram(name + "latency_seconds", "From a chunk to its answer.", **to)
+
+    def stream(self, rate: int | None = None) -> Stream:
+        """A new stream."""
+        return Stream(self.model, self.decoder, rate, self.endpoint_s)
+
+    async def advance(self, stream: Stream, samples: Array, end: bool) -> list[Segment]:
+        """Continue a stream in the next batch; the segments that ended."""
+        begin = time.perf_counter()
+        done: asyncio.Future[list[Segment]] = asyncio.get_running_loop().create_future()
+        self.waiting.put_nowait((stream, samples, end, done))
+        found = await done
+        self.latency.observe(time.perf_counter() - begin)
+        self.audio.inc(len(samples) / stream.rate)
+        return found
+
+    async def run(self) -> None:
+        """Batches, until cancelled."""
+        while True:
+            jobs = [await self.waiting.get()]
+            while len(jobs) < self.batch and not self.waiting.empty():
+                jobs.append(self.waiting.get_nowait())
+            streams, chunks, ends, waiters = zip(*jobs, strict=True)
+            self.sizes.observe(len(jobs))
+            begin = time.process_time()
+            answers = await asyncio.to_thread(advance, streams, chunks, ends)
+            self.busy.inc(time.process_time() - begin)
+            for waiter, answer in zip(waiters, answers, strict=True):
+                if not waiter.done():  # its client may have gone
+                    waiter.set_result(answer)
+
+    @contextmanager
+    def client(self) -> Iterator[None]:
+        """Count a stream or file."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    # --- Streams: the protocol of vosk-server ---------------------------------------------------
+
+    async def vosk(self, websocket: WebSocket) -> None:
+        """16-bit mono samples in; a partial text, or the result of a segment, back for each message."""
+        await websocket.accept()
+        with self.client():
+            try:
+                await self._converse(websocket)
+            except WebSocketDisconnect:
+                return  # the stream and its state end with the client
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                # Reasons have at most 123 bytes.
+                await websocket.close(1003, str(error)[:100])
+
+    async def _converse(self, websocket: WebSocket) -> None:
+        rate, words, alternatives, stream = self.model.features.rate, True, 0, None
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect
+            data = message.get("bytes") or b""
+            given = {} if message.get("text") is None else json.loads(message["text"])
+            if not isinstance(given, dict):
+                raise ValueError("expected a JSON object")
+            if "config" in given:
+                config = given["config"]
+                rate = round(float(config.get("sample_rate", rate)))
+                words = bool(config.get("words", words))
+                alternatives = min(int(config.get("max_alternatives", alternatives)), ALTERNATIVES)
+                if not SLOWEST <= rate <= FASTEST:
+                    raise ValueError(f"sample_rate: {rate}, expected {SLOWEST} to {FASTEST}")
+                if config.get("phrase_list"):
+                    raise ValueError("phrase_list is not supported; start with --hotwords")
+                continue
+            if len(data) % 2:
+                raise ValueError("audio: an odd number of bytes, expected 16-bit samples")
+            end = "eof" in given or "reset" in given
+            samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+            stream = stream or self.stream(rate)
+            segments = await self.advance(stream, samples, end)
+            answer: dict[str, Any] = {"partial": stream.partial}
+            if segments or end:
+                answer = _vosk_result(segments, words, alternatives)
+            await websocket.send_text(json.dumps(answer, ensure_ascii=False))
+            if "eof" in given:
+                return await websocket.close()
+            stream = None if end else stream
+
+    # --- Files: OpenAI's endpoint ------------------------------------------------------------------
+
+    async def transcribe(self, request: Request) -> Response:
+        """``POST /v1/audio/transcriptions`` with ``file`` and ``response_format``."""
+        size = request.headers.get("content-length", "")
+        if not size.isdecimal() or int(size) > LARGEST_FILE:
+            return _problem("file", f"expected a length of at most {LARGEST_FILE:,} bytes", 413)
+        async with request.form() as form:
+            file, form_name = form.get("file"), form.get("response_format", "json")
+            if not isinstance(file, UploadFile):
+                return _problem("file", "expected an audio file")
+            if form_name not in ("json", "text", "srt", "vtt", "verbose_json"):
+                return _problem("response_format", f"{form_name} is not supported")
+            with self.client():
+                try:
+                    audio = await asyncio.to_thread(_upload, file, self.model.features.rate)
+                except InputError as error:
+                    return _problem(error.code, error.problem)
+                stream, chunk = self.stream(), round(_FILE_CHUNK_S * audio.rate)
+                segments: list[Segment] = []
+                for begin in range(0, len(audio.samples), chunk):
+                    end = begin + chunk >= len(audio.samples)
+                    part = audio.samples[begin : begin + chunk]
+                    segments += await self.advance(stream, part, end)
+        return _transcription(segments, audio.seconds, str(form_name))
+
+    async def expose(self, _: Request) -> Response:
+        """``GET /metrics``, for Prometheus."""
+        return PlainTextResponse(generate_latest(self.metrics))
+
+    def app(self) -> Starlette:
+        """The service as an ASGI application."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self.waiting = asyncio.Queue()
+            running = asyncio.create_task(self.run())
+            yield
+            running.cancel()
+
+        routes = [
+            WebSocketRoute("/", self.vosk),
+            Route("/v1/audio/transcriptions", self.transcribe, methods=["POST"]),
+            Route("/metrics", self.expose),
+        ]
+        return Starlette(routes=routes, lifespan=lifespan)
+
+
+def serve(
+    model: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 2700,
+    endpoint_s: float = ENDPOINT_S,
+    grace_s: float = 30.0,
+    on_start: Callable[[str], None] = lambda address: None,
+    **settings: Any,
+) -> None:
+    """Serve a model until SIGTERM or Ctrl-C; clients that are connected then have time to finish.
+
+    Args:
+        model: folder of a model.
+        host: address to bind.
+        port: 0: any that is free.
+        endpoint_s: pause after which a segment ends.
+        grace_s: time to finish.
+        on_start: called with the address.
+        settings: ``lm``, ``hotwords``, ``beam`` and the other fields of `Decoder`.
+
+    Raises:
+        InputError: what reading the model refuses; ``unsupported`` if it is bidirectional;
+            ``address-in-use``.
+        MissingExtraError: if the extra ``speech`` is not installed.
+    """
+    service = Service(SpeechModel.load(model), endpoint_s, **settings)
+    try:
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        raise InputError(
+            "the address cannot be bound",
+            code="address-in-use",
+            found=f"{host}, port {port}: {error.strerror or error}",
+            remedy="choose another --host or --port",
+        ) from error
+    with listener:
+        config = uvicorn.Config(
+            service.app(),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws_max_size=LARGEST_MESSAGE,
+            timeout_graceful_shutdown=1,
+        )
+        on_start(f"{host}:{listener.getsockname()[1]}")
+        try:
+            _Server(config, service, grace_s).run(sockets=[listener])
+        except KeyboardInterrupt:  # uvicorn raises it again when all is done
+            return
+
+
+class _Server(uvicorn.Server):
+    """uvicorn closes websockets at once; this one lets clients finish first."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, grace_s: float) -> None:
+        super().__init__(config)
+        self.service, self.grace_s = service, grace_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in self.servers:
+            each.close()  # no new clients
+        until = time.monotonic() + self.grace_s
+        while self.service.open and not self.force_exit and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        await super().shutdown(sockets)
+
+
+def _vosk_result(segments: Sequence[Segment], words: bool, alternatives: int) -> dict[str, Any]:
+    """A message of vosk-server; of several segments (in a long chunk) the texts follow each other."""
+    found = []
+    for rank in range(max(1, min(alternatives, max(map(len, segments), default=1)))):
+        chosen = [segment[min(rank, len(segment) - 1)] for segment in segments]
+        spoken = [word for each in chosen for word in each.words]
+        row: dict[str, Any] = {"text": " ".join(each.text for each in chosen)}
+        if words and spoken:
+            row["result"] = [
+                {"conf": w.confidence, "end": w.end_s, "start": w.start_s, "word": w.word}
+                for w in spoken
+            ]
+        found.append({**row, "confidence": sum(each.score for each in chosen)})
+    if alternatives:
+        return {"alternatives": found}
+    del found[0]["confidence"]
+    return found[0]
+
+
+def _transcription(segments: Sequence[Segment], seconds: float, form: str) -> Response:
+    text = joined(segments)
+    words = [word for segment in segments for word in segment[0].words]
+    if form == "text":
+        return PlainTextResponse(text + "\n")
+    if form == "srt" or form == "vtt":
+        return PlainTextResponse(subtitles(words, form, ""))
+    if form == "json":
+        return JSONResponse({"text": text})
+    rows = [
+        {
+            "id": place,
+            "start": said.words[0].start_s,
+            "end": said.words[-1].end_s,
+            "text": said.text,
+        }
+        for place, (said, *_) in enumerate(segments)
+    ]
+    times = [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
+    return JSONResponse(
+        {
+            "task": "transcribe",
+            "language": "",
+            "duration": seconds,
+            "text": text,
+            "segments": rows,
+            "words": times,
+        }
+    )
+
+
+def _upload(file: UploadFile, rate: int) -> Audio:
+    with tempfile.NamedTemporaryFile() as copy:
+        shutil.copyfileobj(file.file, copy)
+        copy.flush()
+        return read_audio(copy.name, rate)
+
+
+def _problem(place: str, message: str, status: int = 400) -> Response:
+    """An error as OpenAI's clients read it."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": place}
+    return JSONResponse({"error": error}, status)
