@@ -9,7 +9,7 @@ import torch
 
 from holdfast.speech.recognize.audio import Array
 from holdfast.speech.recognize.features import FeatureSettings, log_features
-from holdfast.speech.recognize.hypotheses import joined
+from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.model import Description, SpeechModel
 from holdfast.speech.recognize.network import Convolution, NetworkSettings, SequenceNorm, padded
 from holdfast.speech.recognize.streaming import Stream, advance
@@ -64,5 +64,5 @@ def recognized(
     for begin in range(0, len(samples), size):
         end = begin + size >= len(samples)
         segments += advance([stream], [samples[begin : begin + size]], [end])[0]
-        partials.append(joined(segments) + "|" + stream.partial)
+        partials.append(together(segments).text + "|" + stream.partial)
     return segments, partials

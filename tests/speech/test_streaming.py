@@ -11,7 +11,7 @@ from speech_models import RATE, model, recognized, sound
 
 from holdfast.errors import InputError
 from holdfast.speech.recognize.audio import resample
-from holdfast.speech.recognize.hypotheses import joined
+from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.streaming import Stream, Window, advance
 
 
@@ -42,7 +42,7 @@ def test_chunks_of_any_size_give_the_same(name: str, beam: int) -> None:
 def test_streams_of_other_rates_are_resampled_like_files(rate: int) -> None:
     of, samples = model("plain"), sound(1.0)
     whole, _ = recognized(of, resample(samples, rate, RATE), 10**6)
-    assert joined(whole)
+    assert together(whole).text
     for size in (237, 777, 10**6):
         same(recognized(of, samples, size, rate)[0], whole)
 

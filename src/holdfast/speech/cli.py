@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
 from holdfast.speech.recognize.subtitles import Format
 
-app = room("speech", "Recognizing speech: train, recognize, score, decode.")
+app = room("speech", "Recognizing speech: train, recognize, score, decode, serve.")
 
 _Model = Annotated[Path, option(metavar="MODEL")]
 

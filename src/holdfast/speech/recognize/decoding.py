@@ -48,7 +48,7 @@ class Decoder:
     """Labels of the outputs, or the file that has them; see `Labels.of`."""
     lm: LanguageModel | str | Path | None = None
     """N-gram model, or its ARPA file."""
-    hotwords: Hotwords = ()
+    hotwords: Hotwords | None = None
     """Words or phrases to favor, phrase -> weight, or a file that has them; see `read_hotwords`."""
     beam: int = 100
     """Prefixes that survive a frame; 1: greedy, the best label of each frame."""
@@ -113,7 +113,7 @@ class Decoder:
                 lm = LanguageModel.read(lm)
             if isinstance(given, (str, Path)):
                 given = read_hotwords(Path(given))
-            own = given if isinstance(given, Mapping) else dict.fromkeys(given)
+            own = given if isinstance(given, Mapping) else dict.fromkeys(given or ())
             hotwords = {word: self.hotword_weight if w is None else w for word, w in own.items()}
             scores = {"alpha": self.alpha, "beta": self.beta, "unknown_score": self.unknown_score}
             self._prepared[columns] = labels, *fuse(labels, lm, hotwords, **scores)

@@ -51,9 +51,15 @@ Segment = tuple[Hypothesis, ...]
 """The texts of what was said up to a pause, the best first."""
 
 
-def joined(segments: Sequence[Segment]) -> str:
-    """The best text of each, with spaces."""
-    return " ".join(each[0].text for each in segments)
+def together(segments: Sequence[Segment]) -> Hypothesis:
+    """The best text of each, one after the other."""
+    best = [each[0] for each in segments]
+    return Hypothesis(
+        " ".join(each.text for each in best),
+        sum(each.score for each in best),
+        sum(each.log_prob for each in best),
+        tuple(word for each in best for word in each.words),
+    )
 
 
 @dataclass(frozen=True)
@@ -106,19 +112,30 @@ class Decoded(Answer):
         words = sum(len(each.hypotheses[0].words) for each in self.utterances)
         sentence = f"{len(self.utterances):,} utterances, {frames:,} frames, {words:,} words"
         sentence += f"; {empty:,} without a text." if empty else "."
-        rows = [(each, hypothesis) for each in self.utterances for hypothesis in each.hypotheses]
-        table = pa.table(
-            {
-                "utterance": [each.name for each, _ in rows],
-                "text": [one.text for _, one in rows],
-                "score": [one.score for _, one in rows],
-                "confidence": [one.confidence for _, one in rows],
-            }
-        )
-        columns = {
-            "utterance": ColumnFormat(),
-            "text": ColumnFormat(),
-            "score": ColumnFormat(digits=2),
-            "confidence": ColumnFormat(label="mean confidence", digits=2),
+        rows = [(each.name, text) for each in self.utterances for text in each.hypotheses]
+        return [texts_section(sentence, "utterance", rows)]
+
+
+def texts_section(sentence: str, name: str, rows: Sequence[tuple[str, Hypothesis]]) -> Section:
+    """One row per text.
+
+    Args:
+        sentence: what is above the table.
+        name: of the first column.
+        rows: where each text is from.
+    """
+    table = pa.table(
+        {
+            name: [place for place, _ in rows],
+            "text": [each.text for _, each in rows],
+            "score": [each.score for _, each in rows],
+            "confidence": [each.confidence for _, each in rows],
         }
-        return [Section("texts", "What was said?", sentence, tables=[Table(table, columns)])]
+    )
+    columns = {
+        name: ColumnFormat(),
+        "text": ColumnFormat(),
+        "score": ColumnFormat(digits=2),
+        "confidence": ColumnFormat(label="mean confidence", digits=2),
+    }
+    return Section("texts", "What was said?", sentence, tables=[Table(table, columns)])

@@ -76,7 +76,7 @@ def recognize(
             if form is not None and not transcript.problem:
                 target = Path(output) / f"{path.stem}.{form}"
                 target.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(target, subtitles(transcript.words, form, path.stem).encode())
+                write_whole(target, subtitles(transcript.best.words, form, path.stem).encode())
                 written[target.name] = target
     return Recognition(transcripts, written, doubts)
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, How, Section, Unknown, Value
 from holdfast.numbers import brief, counted, percent
 from holdfast.plain import plain
 from holdfast.report import figures
-from holdfast.speech.recognize.hypotheses import Segment, Word, joined
+from holdfast.speech.recognize.hypotheses import Hypothesis, Segment, texts_section, together
 from holdfast.speech.recognize.manifests import Excluded
+
+_WORD = "word", "start_s", "end_s", "confidence"
+"""Keys of a word in a transcript."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +151,14 @@ class Transcript:
     """Code and reason why the file was not recognized; empty if it was."""
 
     @property
-    def text(self) -> str:
-        """The best text."""
-        return joined(self.segments)
+    def best(self) -> Hypothesis:
+        """The best texts of all segments."""
+        return together(self.segments)
 
     @property
-    def words(self) -> list[Word]:
-        """Its words with times and confidence."""
-        return [word for segment in self.segments for word in segment[0].words]
+    def text(self) -> str:
+        """Their words with spaces."""
+        return self.best.text
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class Recognition(Answer):
         """
         rows = []
         for each in self.transcripts:
-            row = {"file": each.file, "text": each.text, "words": list(map(word_row, each.words))}
+            words = [{name: getattr(word, name) for name in _WORD} for word in each.best.words]
+            row = {"file": each.file, "text": each.text, "words": words}
             if any(len(segment) > 1 for segment in each.segments):
                 row["segments"] = plain(each.segments)
             rows.append({**row, "problem": each.problem} if each.problem else row)
@@ -208,17 +210,9 @@ class Recognition(Answer):
 
     def sections(self) -> Sequence[Section]:
         """One row per file."""
-        rows = [{"file": each.file, "text": each.text} for each in self.transcripts]
-        done = sum(not each.problem for each in self.transcripts)
-        sentence = f"{done} of {counted(len(rows), 'file')} recognized."
-        columns = {"file": ColumnFormat("File"), "text": ColumnFormat("Text")}
-        table = Table(pa.Table.from_pylist(rows), columns)
-        return [Section("transcripts", "What was said?", sentence, tables=[table])]
-
-
-def word_row(word: Word) -> dict[str, Any]:
-    """``{"word", "start_s", "end_s", "confidence"}``."""
-    return {name: getattr(word, name) for name in ("word", "start_s", "end_s", "confidence")}
+        done = [(each.file, each.best) for each in self.transcripts if not each.problem]
+        sentence = f"{len(done)} of {counted(len(self.transcripts), 'file')} recognized."
+        return [texts_section(sentence, "file", done)]
 
 
 def _excluded(rows: Sequence[Excluded]) -> list[Unknown]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.speech.recognize.alphabet import clean_text
 from holdfast.speech.recognize.decoding import Decoder
-from holdfast.speech.recognize.hypotheses import joined
+from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.manifests import (
     Excluded,
     Utterance,
@@ -96,7 +96,7 @@ def score_utterances(
     while batch := list(islice(audio, _BATCH)):
         streams = [Stream(model, decoder) for _ in batch]
         found = advance(streams, [sound.samples for _, sound in batch], [True] * len(batch))
-        texts += [joined(segments) for segments in found]
+        texts += [together(segments).text for segments in found]
         for each, sound in batch:
             references.append(each.text)
             seconds += sound.seconds

@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array, Audio, read_audio
-from holdfast.speech.recognize.hypotheses import Segment, joined
+from holdfast.speech.recognize.hypotheses import Segment, together
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.streaming import ENDPOINT_S, Stream, advance
 from holdfast.speech.recognize.subtitles import subtitles
@@ -45,8 +45,6 @@ LARGEST_FILE = 25_000_000
 """Bytes of a request with a file, as OpenAI has it."""
 LARGEST_MESSAGE = 1_000_000
 """Bytes of a message of a stream."""
-ALTERNATIVES = 10
-"""Most texts per segment that a client can ask for."""
 _FILE_CHUNK_S = 1.0
 """Files take part in batches in chunks, so that streams do not wait for them."""
 
@@ -72,7 +70,7 @@ class Service:
         **settings: Any,
     ) -> None:
         self.model, self.endpoint_s, self.batch = model, endpoint_s, batch
-        self.decoder = model.decoder(texts=ALTERNATIVES, **settings)
+        self.decoder = model.decoder(**settings)
         advance([self.stream()], [np.zeros(1, np.float32)], [False])  # compile, or refuse, now
         self.waiting: asyncio.Queue[tuple[Stream, Array, bool, asyncio.Future[list[Segment]]]]
         self.metrics = CollectorRegistry()
@@ -141,37 +139,39 @@ class Service:
                 await websocket.close(1003, str(error)[:100])
 
     async def _converse(self, websocket: WebSocket) -> None:
-        rate, words, alternatives, stream = self.model.features.rate, True, 0, None
+        rate, words, stream = self.model.features.rate, True, None
         while True:
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect
-            data = message.get("bytes") or b""
-            given = {} if message.get("text") is None else json.loads(message["text"])
-            if not isinstance(given, dict):
-                raise ValueError("expected a JSON object")
+            data, text = message.get("bytes") or b"", message.get("text") or "{}"
+            given = dict(json.loads(text))
             if "config" in given:
-                config = given["config"]
-                rate = round(float(config.get("sample_rate", rate)))
-                words = bool(config.get("words", words))
-                alternatives = min(int(config.get("max_alternatives", alternatives)), ALTERNATIVES)
-                if not SLOWEST <= rate <= FASTEST:
-                    raise ValueError(f"sample_rate: {rate}, expected {SLOWEST} to {FASTEST}")
-                if config.get("phrase_list"):
-                    raise ValueError("phrase_list is not supported; start with --hotwords")
+                config = dict(given["config"])
+                rate = round(float(config.pop("sample_rate", rate)))
+                words = bool(config.pop("words", words))
+                if config or not SLOWEST <= rate <= FASTEST:
+                    raise ValueError(f"not supported: {config or rate}")
                 continue
             if len(data) % 2:
-                raise ValueError("audio: an odd number of bytes, expected 16-bit samples")
+                raise ValueError("an odd number of bytes, expected 16-bit samples")
             end = "eof" in given or "reset" in given
             samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
             stream = stream or self.stream(rate)
             segments = await self.advance(stream, samples, end)
             answer: dict[str, Any] = {"partial": stream.partial}
-            if segments or end:
-                answer = _vosk_result(segments, words, alternatives)
+            if segments or end:  # a long message may end several segments
+                best = together(segments)
+                answer = {"text": best.text}
+                if words and segments:
+                    answer["result"] = [
+                        {"conf": w.confidence, "start": w.start_s, "end": w.end_s, "word": w.word}
+                        for w in best.words
+                    ]
             await websocket.send_text(json.dumps(answer, ensure_ascii=False))
             if "eof" in given:
-                return await websocket.close()
+                await websocket.close()
+                return
             stream = None if end else stream
 
     # --- Files: OpenAI's endpoint ------------------------------------------------------------------
@@ -182,11 +182,11 @@ class Service:
         if not size.isdecimal() or int(size) > LARGEST_FILE:
             return _problem("file", f"expected a length of at most {LARGEST_FILE:,} bytes", 413)
         async with request.form() as form:
-            file, form_name = form.get("file"), form.get("response_format", "json")
+            file, kind = form.get("file"), str(form.get("response_format", "json"))
             if not isinstance(file, UploadFile):
                 return _problem("file", "expected an audio file")
-            if form_name not in ("json", "text", "srt", "vtt", "verbose_json"):
-                return _problem("response_format", f"{form_name} is not supported")
+            if kind not in ("json", "text", "srt", "vtt"):
+                return _problem("response_format", f"{kind} is not supported")
             with self.client():
                 try:
                     audio = await asyncio.to_thread(_upload, file, self.model.features.rate)
@@ -198,7 +198,10 @@ class Service:
                     end = begin + chunk >= len(audio.samples)
                     part = audio.samples[begin : begin + chunk]
                     segments += await self.advance(stream, part, end)
-        return _transcription(segments, audio.seconds, str(form_name))
+        best = together(segments)
+        if kind == "json":
+            return JSONResponse({"text": best.text})
+        return PlainTextResponse(best.text if kind == "text" else subtitles(best.words, kind, ""))
 
     async def expose(self, _: Request) -> Response:
         """``GET /metrics``, for Prometheus."""
@@ -288,56 +291,6 @@ class _Server(uvicorn.Server):
         while self.service.open and not self.force_exit and time.monotonic() < until:
             await asyncio.sleep(0.05)
         await super().shutdown(sockets)
-
-
-def _vosk_result(segments: Sequence[Segment], words: bool, alternatives: int) -> dict[str, Any]:
-    """A message of vosk-server; of several segments (in a long chunk) the texts follow each other."""
-    found = []
-    for rank in range(max(1, min(alternatives, max(map(len, segments), default=1)))):
-        chosen = [segment[min(rank, len(segment) - 1)] for segment in segments]
-        spoken = [word for each in chosen for word in each.words]
-        row: dict[str, Any] = {"text": " ".join(each.text for each in chosen)}
-        if words and spoken:
-            row["result"] = [
-                {"conf": w.confidence, "end": w.end_s, "start": w.start_s, "word": w.word}
-                for w in spoken
-            ]
-        found.append({**row, "confidence": sum(each.score for each in chosen)})
-    if alternatives:
-        return {"alternatives": found}
-    del found[0]["confidence"]
-    return found[0]
-
-
-def _transcription(segments: Sequence[Segment], seconds: float, form: str) -> Response:
-    text = joined(segments)
-    words = [word for segment in segments for word in segment[0].words]
-    if form == "text":
-        return PlainTextResponse(text + "\n")
-    if form == "srt" or form == "vtt":
-        return PlainTextResponse(subtitles(words, form, ""))
-    if form == "json":
-        return JSONResponse({"text": text})
-    rows = [
-        {
-            "id": place,
-            "start": said.words[0].start_s,
-            "end": said.words[-1].end_s,
-            "text": said.text,
-        }
-        for place, (said, *_) in enumerate(segments)
-    ]
-    times = [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
-    return JSONResponse(
-        {
-            "task": "transcribe",
-            "language": "",
-            "duration": seconds,
-            "text": text,
-            "segments": rows,
-            "words": times,
-        }
-    )
 
 
 def _upload(file: UploadFile, rate: int) -> Audio:
