@@ -84,7 +84,7 @@ def test_a_stream_has_partials_and_a_result_for_each_segment(service: Service) -
         }
         assert any(each.get("partial") for each in answers)
         metrics = client.get("/metrics").text
-    assert "holdfast_speech_streams 0.0" in metrics
+    assert "holdfast_speech_clients 0.0" in metrics
     assert "holdfast_speech_batch_streams_count" in metrics
 
 
@@ -118,7 +118,7 @@ def test_messages_that_are_not_of_the_protocol_end_the_stream(
         with pytest.raises(WebSocketDisconnect) as caught:
             socket.receive_json()
         assert caught.value.code == 1003
-    assert service.open == 0
+    assert not service.busy
 
 
 @pytest.mark.parametrize("form", ["json", "text", "srt", "vtt"])

@@ -132,20 +132,20 @@ def _usual_blank(names: Sequence[str]) -> list[str]:
 
 
 def _blank(names: tuple[str, ...], given: int | str | None, path: Path | None) -> int:
-    if isinstance(given, str) and given not in names and given.lstrip("-").isdecimal():
-        given = int(given)
-    if given is None and (usual := _usual_blank(names)):
-        given = usual[0]
-    if isinstance(given, str) and given in names:
-        return names.index(given)
-    if isinstance(given, int) and -len(names) <= given < len(names):
-        return given % len(names)
+    """Column of the blank: by its label, its number (from the end, if negative), or its usual names."""
+    if given is None:
+        given = next(iter(_usual_blank(names)), "")
+    columns = range(-len(names), len(names))
+    places = {key: k % len(names) for k in columns for key in (k, str(k))}
+    places |= {name: k for k, name in enumerate(names)}
+    if given in places:
+        return places[given]
     raise InputError(
         "no label is the blank",
         code="unknown-name",
         path=path,
         place="blank",
-        found=_shown(names) if given is None else repr(given),
+        found=repr(given) if given else _shown(names),
         expected="one of " + ", ".join(filter(None, BLANKS[0] + BLANKS[1])),
         remedy="name the blank of this model, by its label or its column",
     )

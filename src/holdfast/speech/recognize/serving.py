@@ -13,8 +13,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,10 @@ class Service:
         advance([self.stream()], [np.zeros(1, np.float32)], [False])  # compile, or refuse, now
         self.waiting: asyncio.Queue[tuple[Stream, Array, bool, asyncio.Future[list[Segment]]]]
         self.metrics = CollectorRegistry()
-        self.open = 0
-        """Streams and files under way."""
         name, to = "holdfast_speech_", {"registry": self.metrics}
-        Gauge(name + "streams", "Streams and files under way.", **to).set_function(
-            lambda: self.open
-        )
+        self.clients = Gauge(name + "clients", "Streams and files under way.", **to)
         self.audio = Counter(name + "audio_seconds", "Audio recognized.", **to)
-        self.busy = Counter(name + "cpu_seconds", "CPU time of the process in batches.", **to)
+        self.cpu = Counter(name + "cpu_seconds", "CPU time of the process in batches.", **to)
         sizes = [1, 2, 4, 8, 16, 32, 64]
         self.sizes = Histogram(name + "batch_streams", "Streams per batch.", buckets=sizes, **to)
         self.latency = Histogram(name + "latency_seconds", "From a chunk to its answer.", **to)
@@ -92,11 +88,10 @@ class Service:
 
     async def advance(self, stream: Stream, samples: Array, end: bool) -> list[Segment]:
         """Continue a stream in the next batch; the segments that ended."""
-        begin = time.perf_counter()
         done: asyncio.Future[list[Segment]] = asyncio.get_running_loop().create_future()
         self.waiting.put_nowait((stream, samples, end, done))
-        found = await done
-        self.latency.observe(time.perf_counter() - begin)
+        with self.latency.time():
+            found = await done
         self.audio.inc(len(samples) / stream.rate)
         return found
 
@@ -110,26 +105,22 @@ class Service:
             self.sizes.observe(len(jobs))
             begin = time.process_time()
             answers = await asyncio.to_thread(advance, streams, chunks, ends)
-            self.busy.inc(time.process_time() - begin)
+            self.cpu.inc(time.process_time() - begin)
             for waiter, answer in zip(waiters, answers, strict=True):
                 if not waiter.done():  # its client may have gone
                     waiter.set_result(answer)
 
-    @contextmanager
-    def client(self) -> Iterator[None]:
-        """Count a stream or file."""
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
+    @property
+    def busy(self) -> bool:
+        """Whether a stream or file is under way."""
+        return bool(self.metrics.get_sample_value("holdfast_speech_clients"))
 
     # --- Streams: the protocol of vosk-server ---------------------------------------------------
 
     async def vosk(self, websocket: WebSocket) -> None:
         """16-bit mono samples in; a partial text, or the result of a segment, back for each message."""
         await websocket.accept()
-        with self.client():
+        with self.clients.track_inprogress():
             try:
                 await self._converse(websocket)
             except WebSocketDisconnect:
@@ -187,7 +178,7 @@ class Service:
                 return _problem("file", "expected an audio file")
             if kind not in ("json", "text", "srt", "vtt"):
                 return _problem("response_format", f"{kind} is not supported")
-            with self.client():
+            with self.clients.track_inprogress():
                 try:
                     audio = await asyncio.to_thread(_upload, file, self.model.features.rate)
                 except InputError as error:
@@ -288,7 +279,7 @@ class _Server(uvicorn.Server):
         for each in self.servers:
             each.close()  # no new clients
         until = time.monotonic() + self.grace_s
-        while self.service.open and not self.force_exit and time.monotonic() < until:
+        while self.service.busy and not self.force_exit and time.monotonic() < until:
             await asyncio.sleep(0.05)
         await super().shutdown(sockets)
 
