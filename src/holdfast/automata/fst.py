@@ -262,21 +262,16 @@ class Fst:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = (self.offsets, self.ilabel, self.olabel, self.nextstate, self.weight, self.final)
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, name).nbytes for name in _FIELDS[:6])
 
     def arcs(self, state: int | None = None) -> Iterator[Arc]:
         """The arcs of one state, or all; for looking and for tests, not for speed."""
         states = range(self.num_states) if state is None else (state,)
         for source in states:
-            for at in range(int(self.offsets[source]), int(self.offsets[source + 1])):
-                yield Arc(
-                    source,
-                    int(self.ilabel[at]),
-                    int(self.olabel[at]),
-                    float(self.weight[at]),
-                    int(self.nextstate[at]),
-                )
+            own = slice(*self.offsets[source : source + 2])
+            columns = (self.ilabel, self.olabel, self.weight, self.nextstate)
+            for row in zip(*(column[own].tolist() for column in columns), strict=True):
+                yield Arc(source, *row)
 
     @cached_property
     def source(self) -> I32:

@@ -248,7 +248,7 @@ def test_the_limit_of_addresses_limits_memory(monkeypatch):
     monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
     with pytest.raises(LimitError) as refused:
         compose(a, b)
-    assert refused.value.allowed == "0 bytes"
+    assert refused.value.allowed == "0 B"
 
 
 def test_machines_that_a_key_cannot_hold_are_refused(monkeypatch):
