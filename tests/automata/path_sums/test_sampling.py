@@ -180,7 +180,7 @@ def test_what_cannot_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
     with pytest.raises(InputError, match="number of paths"):
         random_paths(loop, -1)
-    with pytest.raises(InputError, match="unknown weighting"):
+    with pytest.raises(InputError, match="invalid weighting"):
         random_paths(loop, 1, weighting="even")  # type: ignore[arg-type]
 
 

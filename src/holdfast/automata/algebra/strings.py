@@ -145,8 +145,12 @@ def linear_emissions(
     frames, width = score.shape
     columns = np.arange(1, width + 1) if labels is None else _labels(list(labels), None)
     if len(columns) != width:
-        found = f"{len(columns)} for {width} columns of scores"
-        raise invalid("number of labels", found, "one per column", code="conflict")
+        raise invalid(
+            "labels",
+            f"{len(columns)} labels for {width} columns of scores",
+            "one per column",
+            code="conflict",
+        )
     wrong = np.isnan(score) | np.isposinf(score)
     if wrong.any():
         time, column = (int(at) for at in np.argwhere(wrong)[0])
@@ -201,8 +205,12 @@ def _labels(string: String, symbols: SymbolTable | None) -> I64:
         ) from error
     if len(label) and (label.min() < 1 or label.max() > np.iinfo(np.int32).max):
         at = int(np.argmax((label < 1) | (label > np.iinfo(np.int32).max)))
-        expected = "1 to 2147483647 (0 is epsilon, which no string contains)"
-        raise invalid("label", label[at], expected, place=f"position {at}")
+        raise invalid(
+            "label",
+            label[at],
+            "1 to 2147483647 (0 is epsilon, which no string contains)",
+            place=f"position {at}",
+        )
     return label
 
 

@@ -56,12 +56,7 @@ def random_paths(
     if seed < 0:
         raise invalid("seed", seed, "0 or more")
     if weighting not in ("uniform", "weight"):
-        raise InputError(
-            "unknown weighting",
-            code="unknown-name",
-            found=repr(weighting),
-            expected="uniform or weight",
-        )
+        raise invalid("weighting", repr(weighting), "uniform or weight", code="unknown-name")
     graph = useful_part(f)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
