@@ -141,7 +141,7 @@ def linear_emissions(
     ring = semiring_of(semiring)
     score = np.asarray(scores, np.float64)
     if score.ndim != 2:
-        raise invalid("scores", f"shape {score.shape}", "two axes, time and label", code=VALUE)
+        raise invalid("scores", f"shape {score.shape}", "[T, L]: time and label", code=VALUE)
     frames, width = score.shape
     columns = np.arange(1, width + 1) if labels is None else _labels(list(labels), None)
     if len(columns) != width:
