@@ -155,7 +155,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 2700,
-    endpoint: Duration = 0.8,
+    endpoint: Duration = 1.5,
     grace: Duration = 30.0,
     decoding: Decoding = Decoding(),
 ) -> None:

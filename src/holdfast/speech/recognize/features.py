@@ -73,7 +73,7 @@ class Frames:
     """
 
     def __init__(self, settings: FeatureSettings) -> None:
-        self.settings = settings
+        self.settings, self.window = settings, torch.hann_window(settings.window)
         self.rest: Array = np.zeros(0, np.float32)
         """Samples from the next frame on."""
         self.level = -np.inf
@@ -88,8 +88,9 @@ class Frames:
         if not count:
             return torch.zeros(0, settings.bins)
         frames = torch.from_numpy(samples).unfold(0, settings.window, settings.hop)
-        window = torch.hann_window(settings.window)
-        power = torch.fft.rfft(frames * window, n=settings.fft).abs().square()  # [frames, bins]
+        power = (
+            torch.fft.rfft(frames * self.window, n=settings.fft).abs().square()
+        )  # [frames, bins]
         if settings.kind == "mel":
             power = power @ mel_bands(settings)
         own = torch.log(power.double().mean(1) + 1e-10)

@@ -21,7 +21,7 @@ from holdfast.speech.recognize.hypotheses import Segment
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.network import padded
 
-ENDPOINT_S = 0.8
+ENDPOINT_S = 1.5
 """Pause after which a segment ends."""
 _LONG_S = 20.0
 """A longer segment ends after a fourth of that pause."""
