@@ -21,6 +21,7 @@ from torch import nn
 from holdfast import federated
 from holdfast.errors import InputError
 from holdfast.federated.datasets import as_tensors, split_examples
+from holdfast.federated.deepsa import reliable, train_classifier
 from holdfast.federated.identity import fingerprint
 from holdfast.federated.training import FlatModel, Task, train_client
 
@@ -234,6 +235,26 @@ def test_deepsa_learns_which_updates_are_reliable() -> None:
     assert deepsa.mean_accuracy is not None
     assert mean.mean_accuracy is not None
     assert deepsa.mean_accuracy > mean.mean_accuracy + 0.1
+
+
+def test_deepsa_takes_no_step_that_is_far_out_of_its_training_for_reliable() -> None:
+    """Its features are not bounded: a step a million times too long, or of 1e30, is left out."""
+    settings = Settings(rounds=2, per_round=8, faults={"huge": 0.2})
+    proxy = digits(100, 50)
+    result = federated.run(model(), CLIENTS, rule="deepsa", settings=settings, proxy=proxy)
+    assert max(abs(array).max() for array in result.weights.values()) < 10
+    net = FlatModel(model())
+    start, honest = net.weights(), []
+    server = as_tensors(proxy, net.vector, "proxy")
+    classifier = train_classifier(net, server, Task(settings, (0,)))
+    net.load(start)
+    for k, data in enumerate(CLIENTS):
+        net.reset()
+        honest.append(train_client(net, as_tensors(data, net.vector, "a"), Task(settings, (1, k))))
+    for size in (1e6, 1e30, 3e38):
+        far = {name: np.full_like(array, size) for name, array in start.items()}
+        given = [*honest, federated.Update(far, 1)]
+        assert not reliable(start, given, classifier)[-1]
 
 
 def test_deepsa_needs_data_of_the_server() -> None:
@@ -579,6 +600,17 @@ def test_an_aggregate_that_is_too_large_changes_nothing() -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e300)
     assert caught.value.code == "no-data"
+
+
+def test_control_variates_of_another_size_are_named() -> None:
+    def train(module: nn.Module, data: Any, task: Task) -> Any:
+        update = train_client(FlatModel(module), data, task)
+        return update if len(data[0]) == 30 else replace(update, control=np.zeros(3))
+
+    clients = {"a": CLIENTS[0], "eve": digits(20), "b": CLIENTS[1]}
+    settings = Settings(rounds=2)
+    result = federated.run(model(), clients, rule="scaffold", settings=settings, train=train)
+    assert [(row["client"], row["code"]) for row in result.failures] == 2 * [("eve", "shape")]
 
 
 def test_updates_of_tensors_are_named() -> None:

@@ -15,13 +15,23 @@ import numpy as np
 from holdfast.config import unknown_key
 from holdfast.errors import InputError
 from holdfast.federated import robust
-from holdfast.federated.updates import Array, Failure, Update, Weights, distance, screen
+from holdfast.federated.updates import Array, Failure, Update, Weights, flat, screen, trained, unflat
 
 State = dict[str, Array]
 """What a rule remembers between rounds, name -> array."""
 Result = tuple[Weights, State]
 
 # --- Means ---------------------------------------------------------------------------------------
+
+
+def steps_of(current: Weights, updates: Sequence[Update]) -> Array:
+    """What each client adds to the global weights, [updates, n] in float64; see `flat`."""
+    return np.stack([flat(update.weights) for update in updates]) - flat(current)
+
+
+def stepped(current: Weights, step: Array) -> dict[str, Array]:
+    """Global weights after a step [n]."""
+    return unflat(flat(current) + step, current)
 
 
 def fedavg(current: Weights, updates: Sequence[Update], state: State) -> Result:
@@ -52,13 +62,10 @@ def q_fedavg(
     """
     scale = 1.0 / learning_rate
     loss = np.array([update.metrics["loss_before"] + 1e-10 for update in updates])
-    squares = np.array([distance(current, update.weights) ** 2 for update in updates])
+    steps = steps_of(current, updates)
+    squares = np.array([np.linalg.norm(step) ** 2 for step in steps])
     curvature = np.sum(q * loss ** (q - 1) * scale**2 * squares + scale * loss**q)
-    shares = loss**q * scale / curvature
-    return {
-        name: array - np.tensordot(shares, array - robust.stacked(updates, name), axes=1)
-        for name, array in current.items()
-    }, state
+    return stepped(current, (loss**q * scale / curvature) @ steps), state
 
 
 def scaffold(
@@ -69,10 +76,9 @@ def scaffold(
     w <- w + server_rate mean(w_k - w); c <- c + |updates| / clients mean(change of c_k).
     """
     changes = np.stack([update.control for update in updates if update.control is not None])
-    mean = {name: robust.mean_of(robust.stacked(updates, name)) for name in current}
-    weights = {name: array + server_rate * (mean[name] - array) for name, array in current.items()}
     control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
-    return weights, {**state, "control": control + changes.sum(axis=0) / clients}
+    state = {**state, "control": control + changes.sum(axis=0) / clients}
+    return stepped(current, server_rate * steps_of(current, updates).mean(axis=0)), state
 
 
 def fedadam(
@@ -90,18 +96,12 @@ def fedadam(
     m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; w <- w + server_rate m / (sqrt(v) + tau).
     With tau = 0 a weight that no update has moved stays as it is.
     """
-    total = sum(update.examples for update in updates)
-    weights, after = {}, dict(state)
-    for name, array in current.items():
-        values = robust.stacked(updates, name)
-        shares = np.array([update.examples / total for update in updates])
-        step = np.tensordot(shares, values, axes=1) - array
-        m = beta1 * state.get(f"m.{name}", np.zeros(array.shape)) + (1 - beta1) * step
-        v = beta2 * state.get(f"v.{name}", np.full(array.shape, tau**2)) + (1 - beta2) * step**2
-        after[f"m.{name}"], after[f"v.{name}"] = m, v
-        scale = np.sqrt(v) + tau
-        weights[name] = array + server_rate * m / np.where(scale > 0, scale, 1.0)
-    return weights, after
+    step = np.average(steps_of(current, updates), axis=0, weights=[u.examples for u in updates])
+    m = beta1 * state.get("m", np.zeros(len(step))) + (1 - beta1) * step
+    v = beta2 * state.get("v", np.full(len(step), tau**2)) + (1 - beta2) * step**2
+    scale = np.sqrt(v) + tau
+    step = server_rate * m / np.where(scale > 0, scale, 1.0)
+    return stepped(current, step), {**state, "m": m, "v": v}
 
 
 def heteroswitch(
@@ -125,12 +125,12 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
     Raises:
         InputError: ``missing-key`` without a classifier in the state; ``too-few-updates`` if none is left.
     """
-    from holdfast.federated.deepsa import features, reliable
+    from holdfast.federated.deepsa import reliable
 
-    if "deepsa.0.weight" not in state:
+    if "deepsa" not in state:
         problem, remedy = "deepsa needs the server's own data", "pass proxy="
         raise InputError(problem, code="missing-key", place="proxy", remedy=remedy)
-    good = reliable(features(current, updates), state)
+    good = reliable(current, updates, state["deepsa"])
     left = [update for update, kept in zip(updates, good, strict=True) if kept]
     check_enough("deepsa", len(left), 0)
     return fedavg(current, left, state)
@@ -148,8 +148,8 @@ class Rule:
     """Of the function, with defaults; None: the engine knows it."""
     local: Mapping[str, Any] = field(default_factory=dict)
     """What clients do beside plain SGD, with defaults; see `training.Task`."""
-    least: Callable[[int], int] = lambda f: 1
-    """The least number of updates that withstand f liars."""
+    least: tuple[int, int] = (0, 1)
+    """(a, b): a f + b updates, or more, withstand f liars."""
     needs: str = ""
     """The metric of every update that it computes with, or ``control``."""
     untrained: str = ""
@@ -157,13 +157,11 @@ class Rule:
     compares updates, which makes sense for trained parameters only; empty: this one."""
 
 
-def _robust(
-    function: Callable[..., Weights], least: Callable[[int], int], untrained: str = ""
-) -> Rule:
+def _robust(function: Callable[[Array, int], Array]) -> Callable[..., Result]:
     def apply(current: Weights, updates: Sequence[Update], state: State, *, f: int) -> Result:
-        return function(updates, f), state
+        return unflat(function(np.stack([flat(u.weights) for u in updates]), f), current), state
 
-    return Rule(apply, {"f": 1}, least=least, untrained=untrained)
+    return apply
 
 
 RULES: dict[str, Rule] = {
@@ -187,11 +185,11 @@ RULES: dict[str, Rule] = {
         needs="loss",
     ),
     "deepsa": Rule(deepsa),
-    "median": _robust(robust.median, lambda f: 2 * f + 1),
-    "trimmed-mean": _robust(robust.trimmed_mean, lambda f: 2 * f + 1),
-    "krum": _robust(robust.krum, lambda f: 2 * f + 3, "median"),
-    "multi-krum": _robust(robust.multi_krum, lambda f: 2 * f + 3, "median"),
-    "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3, "median"),
+    "median": Rule(_robust(robust.median), {"f": 1}, least=(2, 1)),
+    "trimmed-mean": Rule(_robust(robust.trimmed_mean), {"f": 1}, least=(2, 1)),
+    "krum": Rule(_robust(robust.krum), {"f": 1}, least=(2, 3), untrained="median"),
+    "multi-krum": Rule(_robust(robust.multi_krum), {"f": 1}, least=(2, 3), untrained="median"),
+    "bulyan": Rule(_robust(robust.bulyan), {"f": 1}, least=(4, 3), untrained="median"),
 }
 """Name -> rule."""
 
@@ -267,7 +265,8 @@ def check_enough(name: str, updates: int, f: int) -> None:
     Raises:
         InputError: ``too-few-updates``.
     """
-    least = RULES[name].least(f)
+    factor, more = RULES[name].least
+    least = factor * f + more
     if updates < least:
         raise InputError(
             f"{name} needs more updates to withstand {f} lying clients",
@@ -306,8 +305,8 @@ def aggregate(
     Raises:
         InputError: ``too-few-updates``; ``not-finite`` if the result is; unknown or invalid parameters.
     """
-    usable, failures = screen(current, updates, largest_norm, buffers)
-    _, values, _ = rule_named(rule, parameters)
+    known, values, _ = rule_named(rule, parameters)
+    usable, failures = screen(current, updates, largest_norm, buffers, known.needs)
     return *combine(rule, current, usable, state or {}, values, buffers), failures
 
 
@@ -321,28 +320,15 @@ def combine(
 ) -> tuple[dict[str, Array], State]:
     """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
     check_enough(rule, len(usable), values.get("f", 0))
-    needs = RULES[rule].needs
-    for update in usable:
-        known = {**update.metrics, "control": update.control}
-        value = known.get(needs) if needs else 0.0
-        # Of losses q-FedAvg takes powers.
-        if value is None or (needs == "loss_before" and value < 0):
-            raise InputError(
-                f"an update does not have what {rule} computes with",
-                code="invalid-value",
-                place=f"update of {update.client}: {needs}",
-                found=str(value),
-                expected="a loss of 0 or more" if needs == "loss_before" else f"a {needs}",
-                remedy="return it: Update(..., metrics={...}, control=...)",
-            )
     other = RULES[rule].untrained
-    apart = [n for n, a in current.items() if other and (n in buffers or a.dtype.kind != "f")]
-    trained = [name for name in current if name not in apart]
-    weights, after = RULES[rule].function(*_parts(current, usable, trained), state, **values)
-    if apart:
-        given = RULES[other].parameters
-        found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
-        weights = {**weights, **found}
+    own = trained(current, buffers) if other else current
+    apart = [name for name in current if name not in own]
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights, after = RULES[rule].function(*_parts(current, usable, own), state, **values)
+        if apart:
+            given = RULES[other].parameters
+            found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
+            weights = {**weights, **found}
     result = {name: like(weights[name], array) for name, array in current.items()}
     for name, array in result.items():
         if not np.isfinite(array).all():
@@ -353,7 +339,7 @@ def combine(
 
 
 def _parts(
-    current: Weights, updates: Sequence[Update], names: Sequence[str]
+    current: Weights, updates: Sequence[Update], names: Collection[str]
 ) -> tuple[Weights, Sequence[Update]]:
     """Some tensors of the global weights and of the updates."""
     if len(names) == len(current):

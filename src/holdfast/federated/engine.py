@@ -153,7 +153,8 @@ class Engine:
         self.test = {name: data for name, data in tests.items() if len(data[0])}
         self.untested = [name for name in tests if name not in self.test]
         known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
-        _, self.parameters, self.local = rule_named(rule, parameters, known)
+        found, self.parameters, self.local = rule_named(rule, parameters, known)
+        self.needs = found.needs
         self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
@@ -210,7 +211,7 @@ class Engine:
             from holdfast.federated.deepsa import train_classifier
 
             task = self.task(state, 0, 0, "")
-            state.rule = {**train_classifier(self.model, self.proxy, task)}
+            state.rule = {"deepsa": train_classifier(self.model, self.proxy, task)}
         return state
 
     def result(self, state: RunState) -> FederatedRun:
@@ -294,7 +295,7 @@ class Engine:
             (updates if isinstance(answer, Update) else failures).append(answer)
         # 2. Aggregate what can be used; too few updates leave the weights as they are.
         usable, excluded = screen(
-            state.weights, updates, self.settings.largest_norm, self.model.others
+            state.weights, updates, self.settings.largest_norm, self.model.others, self.needs
         )
         before, skipped = state.weights, ""
         try:
@@ -387,6 +388,8 @@ class Engine:
             return replace(update, client=name)
         if not isinstance(update, Update):
             return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
+        if task.control is not None and np.shape(update.control) not in ((), task.control[0].shape):
+            return Failure(name, "shape", f"control is not {list(task.control[0].shape)}")
         changed = update if fault is None else KINDS[fault](update, state.weights)
         return replace(changed, client=name)
 

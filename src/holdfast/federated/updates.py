@@ -53,7 +53,7 @@ class Failure:
     client: str
     code: str
     """``no-answer``, ``error``, or what `screen` found: ``no-examples``, ``names``, ``shape``, ``dtype``,
-    ``not-finite``, ``norm``."""
+    ``not-finite``, ``no-metric``, ``norm``."""
     reason: str
 
 
@@ -62,6 +62,7 @@ def screen(
     updates: Sequence[Update],
     largest_norm: float | None = None,
     buffers: Collection[str] = (),
+    needs: str = "",
 ) -> tuple[list[Update], list[Failure]]:
     """Separate updates that may be averaged from those that may not.
 
@@ -70,6 +71,7 @@ def screen(
         updates: of one round.
         largest_norm: bound of the `distance` from the global weights; None: no bound.
         buffers: names that are not trained, and have no part in the distance.
+        needs: the metric that every update has to have, or ``control``; empty: none.
 
     Returns:
         Usable updates in their order, and the others with the reason.
@@ -79,12 +81,12 @@ def screen(
     """
     valid = largest_norm is None or largest_norm >= 0
     check_limits({"largest_norm": largest_norm}, {"largest_norm": (valid, "0 or more")})
-    trained = {name: array for name, array in current.items() if name not in buffers}
+    compared = trained(current, buffers)
     usable, failures = [], []
     for update in updates:
-        problem = _problem(current, update)
+        problem = _problem(current, update, needs)
         if problem is None and largest_norm is not None:
-            norm = distance(trained, update.weights)
+            norm = distance(compared, update.weights)
             if norm > largest_norm:
                 reason = f"a step of norm {norm:.4g}, more than {largest_norm:g}"
                 problem = "norm", reason
@@ -95,7 +97,7 @@ def screen(
     return usable, failures
 
 
-def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
+def _problem(current: Weights, update: Update, needs: str) -> tuple[str, str] | None:
     """Code and reason why an update cannot be used; None if it can."""
     counts = isinstance(update.examples, (int, np.integer))
     if not counts or not 1 <= update.examples < 2**63:
@@ -118,26 +120,41 @@ def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
             finite = np.isfinite(array.astype(expected.dtype, copy=False)).all()
         if not finite:
             return "not-finite", f"{name} has NaN or infinite values in {expected.dtype}"
-    control = {} if update.control is None else {"the control variate": update.control}
-    for name, value in {**update.metrics, **control}.items():
+    known = {**update.metrics, **({} if update.control is None else {"control": update.control})}
+    for name, value in known.items():
         if np.asarray(value).dtype.kind not in "fiub":
             return "dtype", f"{name} is {type(value).__name__}, not a number"
         if not np.isfinite(value).all():
             return "not-finite", f"{name} has NaN or infinite values"
+    # Of losses q-FedAvg takes powers.
+    if needs and (needs not in known or (needs == "loss_before" and known[needs] < 0)):
+        return "no-metric", f"{needs} is {known.get(needs)}, and the rule computes with it"
     return None
 
 
-def flat(weights: Weights) -> Array:
-    """All floating-point tensors as one vector in float64, for norms and distances.
+def trained(current: Weights, buffers: Collection[str]) -> dict[str, Array]:
+    """Parameters: what norms and distances compare.
 
     Integers are counters, such as BatchNorm's of batches: their differences would hide those of weights.
     """
-    parts = [np.ravel(weights[name]) for name in sorted(weights) if weights[name].dtype.kind == "f"]
-    return np.concatenate([np.zeros(0), *parts])
+    names = [name for name, array in current.items() if array.dtype.kind == "f"]
+    return {name: current[name] for name in names if name not in buffers}
+
+
+def flat(weights: Weights) -> Array:
+    """All tensors as one vector in float64, in the order of their names."""
+    return np.concatenate([np.zeros(0), *(np.ravel(weights[name]) for name in sorted(weights))])
+
+
+def unflat(vector: Array, like: Weights) -> dict[str, Array]:
+    """The tensors of a vector that `flat` made of some of the same names and shapes."""
+    names = sorted(like)
+    parts = np.split(vector, np.cumsum([like[name].size for name in names]))
+    return {name: part.reshape(like[name].shape) for name, part in zip(names, parts, strict=False)}
 
 
 def distance(current: Weights, weights: Weights) -> float:
-    """Euclidean distance between the floating-point tensors that `current` has, in float64."""
+    """Euclidean distance between the tensors that `current` has, in float64."""
     return float(np.linalg.norm(flat({name: weights[name] for name in current}) - flat(current)))
 
 
@@ -190,7 +207,7 @@ def read_update(path: Path) -> Update:
             found=noted["examples"],
             expected="a whole number of at most 18 digits",
         )
-    return Update(weights, int(noted["examples"]), client=path.stem)
+    return Update(weights, int(noted["examples"]), client=str(path))
 
 
 def write_weights(path: Path, weights: Weights, metadata: Mapping[str, str] | None = None) -> None:
