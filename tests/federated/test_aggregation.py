@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from holdfast import federated
 from holdfast.cli import main
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import combine
+from holdfast.federated.aggregation import combine, rule_named
 from holdfast.federated.updates import screen
 
 HERE = Path(__file__).parent
@@ -316,15 +316,15 @@ def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
     ("name", "parameters", "code", "place"),
     [
         ("fedmax", {}, "unknown-name", "rule"),
-        ("fedavg", {"f": 1}, "unknown-key", "rule.f"),
-        ("krum", {"f": -1}, "invalid-value", "rule.f"),
-        ("krum", {"f": 1.5}, "invalid-value", "rule.f"),
-        ("fedprox", {"mu": float("nan")}, "invalid-value", "rule.mu"),
-        ("heteroswitch", {"switch": "sometimes"}, "invalid-value", "rule.switch"),
-        ("q-fedavg", {}, "missing-key", "rule.learning_rate"),
-        ("q-fedavg", {"learning_rate": 0.0}, "invalid-value", "rule.learning_rate"),
-        ("fedadam", {"beta2": 2.0}, "invalid-value", "rule.beta2"),
-        ("heteroswitch", {"gamma": 1.5}, "invalid-value", "rule.gamma"),
+        ("fedavg", {"f": 1}, "unknown-key", "f"),
+        ("krum", {"f": -1}, "invalid-value", "f"),
+        ("krum", {"f": 1.5}, "invalid-value", "f"),
+        ("fedprox", {"mu": float("nan")}, "invalid-value", "mu"),
+        ("heteroswitch", {"switch": "sometimes"}, "unknown-name", "switch"),
+        ("q-fedavg", {}, "missing-key", "learning_rate"),
+        ("q-fedavg", {"learning_rate": 0.0}, "invalid-value", "learning_rate"),
+        ("fedadam", {"beta2": 2.0}, "invalid-value", "beta2"),
+        ("heteroswitch", {"gamma": 1.5}, "invalid-value", "gamma"),
     ],
 )
 def test_parameters_of_rules_are_checked(
@@ -338,7 +338,7 @@ def test_parameters_of_rules_are_checked(
 def test_inputs_are_not_changed() -> None:
     current, given = {"w": np.zeros(2)}, updates(*np.ones((9, 2)), loss=[1.0] * 9)
     for rule in ("fedavg", "krum", "bulyan", "heteroswitch", "fedadam"):
-        values = federated.RULES[rule].parameters
+        _, values = rule_named(rule, {})
         combine(rule, current, given, {}, values)
     assert current["w"].tolist() == [0, 0]
     assert all(each.weights["w"].tolist() == [1, 1] for each in given)

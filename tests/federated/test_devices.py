@@ -244,9 +244,9 @@ def test_only_color_photos_can_be_taken(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "place"),
     [
-        ("bits = 40", "out-of-range", "device.x.bits"),
-        ("gains = [0.5, 1.0]", "out-of-range", "device.x.gains"),
-        ("matrix = [[1, 0, 0], [0, 1, 0], [0, 1, 1]]", "out-of-range", "device.x.matrix"),
+        ("bits = 40", "invalid-value", "device.x.bits"),
+        ("gains = [0.5, 1.0]", "invalid-value", "device.x.gains"),
+        ("matrix = [[1, 0, 0], [0, 1, 0], [0, 1, 1]]", "invalid-value", "device.x.matrix"),
         ('stages = { tone = "sepia" }', "unknown-name", "device.x.stages.tone"),
         ('stages = { sharpen = "yes" }', "unknown-key", "device.x.stages.sharpen"),
     ],
@@ -293,7 +293,7 @@ def test_characterization(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "code"), [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "out-of-range")]
+    ("shares", "code"), [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "invalid-value")]
 )
 def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     text = CONFIG.format(photos=SIGNS).replace("{ maker-a-high = 3, maker-b-low = 1 }", shares)
@@ -309,4 +309,4 @@ def test_photos_of_other_values_are_refused(value: float) -> None:
     images[1, 2, 7, 7] = value
     with pytest.raises(InputError) as refused:
         federated.capture(images, PLAIN, 0)
-    assert (refused.value.code, refused.value.place) == ("out-of-range", "photos")
+    assert (refused.value.code, refused.value.place) == ("invalid-value", "photos")

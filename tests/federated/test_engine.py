@@ -321,7 +321,7 @@ def test_evaluation_of_some_rounds() -> None:
 def test_settings_outside_their_domain(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, settings=Settings(**setting))
-    assert (caught.value.code, caught.value.place) == ("out-of-range", next(iter(setting)))
+    assert (caught.value.code, caught.value.place) == ("invalid-value", next(iter(setting)))
 
 
 def test_rounds_without_enough_updates_change_nothing_and_are_reported() -> None:
@@ -717,13 +717,13 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     [
         ('data = { path = "no.npz" }', "not-found", None),
         ('data = { path = "digits.npz", client = 3 }', "unknown-key", "data.client"),
-        ('data = { path = "digits.npz", clients = 0 }', "out-of-range", "data.clients"),
+        ('data = { path = "digits.npz", clients = 0 }', "invalid-value", "data.clients"),
         ('model = "cnn"\ndata = { path = "digits.npz" }', "unsupported", "model"),
         ('model = "gpt"\ndata = { path = "digits.npz" }', "unknown-name", "model"),
         ('rule = { f = 1 }\nmodel = "mlp"\ndata.path = "digits.npz"', "missing-key", "rule.name"),
         (
             'model = "mlp"\ntraining.rounds = 0\ndata.path = "digits.npz"',
-            "out-of-range",
+            "invalid-value",
             "rounds",
         ),
         (
@@ -733,7 +733,7 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         ),
         (
             'model = "mlp"\nprivacy = { noise = 1e12 }\ndata.path = "digits.npz"',
-            "out-of-range",
+            "invalid-value",
             "privacy.clip",
         ),
     ],
@@ -766,7 +766,7 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
 def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
     with pytest.raises(InputError) as caught:
         split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))
-    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", place)
 
 
 def test_splits_use_every_example_once() -> None:

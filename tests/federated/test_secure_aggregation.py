@@ -330,7 +330,7 @@ def test_what_multi_krum_on_shares_cannot_do(privacy: Privacy, clients: int, pla
     given = [CLIENTS[0]] * clients
     with pytest.raises(InputError) as caught:
         federated.run(model(), given, settings=settings, rule="multi-krum", f=2, privacy=privacy)
-    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", place)
 
 
 @pytest.mark.parametrize(
@@ -360,5 +360,5 @@ def test_settings_that_are_not_private_are_refused(setting: dict[str, Any]) -> N
 def test_sums_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         secure_mean(STEPS, Privacy(clip=2.0**40), [0])
-    assert caught.value.code == "out-of-range"
+    assert caught.value.code == "invalid-value"
     assert secure_aggregation.LEAST == 2

@@ -7,15 +7,17 @@ the updates and applies one. FedAvg computes as Flower does, to the last bit; al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.config import unknown_key
+from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.federated import robust
+from holdfast.federated.limits import Above, Count, Natural, NotNegative, Share
 from holdfast.federated.updates import Array, Failure, Update, Weights, flat, screen, trained, unflat
+from holdfast.plain import plain
 
 State = dict[str, Array]
 """What a rule remembers between rounds, name -> array."""
@@ -34,7 +36,9 @@ def stepped(current: Weights, step: Array) -> dict[str, Array]:
     return unflat(flat(current) + step, current)
 
 
-def fedavg(current: Weights, updates: Sequence[Update], state: State) -> Result:
+def fedavg(
+    current: Weights, updates: Sequence[Update], state: State, **local: Any
+) -> Result:
     """Mean weighted by examples: w = sum n_k / n w_k (McMahan et al., arXiv 1602.05629).
 
     Added in the order of the updates and in their own precision (float32 at least), as Flower adds them.
@@ -105,7 +109,7 @@ def fedadam(
 
 
 def heteroswitch(
-    current: Weights, updates: Sequence[Update], state: State, *, ema: float
+    current: Weights, updates: Sequence[Update], state: State, *, ema: float, **local: Any
 ) -> Result:
     """FedAvg, and the moving average of the training loss that switches clients (arXiv 2403.04207).
 
@@ -140,14 +144,81 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
 
 
 @dataclass(frozen=True)
+class NoParameters:
+    """Of a rule that has none."""
+
+
+@dataclass(frozen=True)
+class Robust:
+    """Parameters of the rules that withstand liars."""
+
+    f: Natural = 1
+    """Number of lying clients to withstand."""
+
+
+@dataclass(frozen=True)
+class FedProx:
+    """Parameters of FedProx."""
+
+    mu: NotNegative = 0.01
+    """Pull towards the global weights, on the clients."""
+
+
+@dataclass(frozen=True)
+class QFedAvg:
+    """Parameters of q-FedAvg."""
+
+    learning_rate: Above
+    """Of the clients; the engine knows it."""
+    q: NotNegative = 0.2
+    """Fairness; 0 is the plain mean."""
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Parameters of SCAFFOLD."""
+
+    clients: Count
+    """Number of all clients; the engine knows it."""
+    server_rate: NotNegative = 1.0
+    """Factor of the mean step."""
+
+
+@dataclass(frozen=True)
+class FedAdam:
+    """Parameters of FedAdam."""
+
+    server_rate: NotNegative = 0.01
+    """Size of a step."""
+    beta1: Share = 0.9
+    """Share that the mean step keeps of the past."""
+    beta2: Share = 0.99
+    """Share that the mean squared step keeps of the past."""
+    tau: NotNegative = 1e-3
+    """Added to the root of the mean squared step."""
+
+
+@dataclass(frozen=True)
+class HeteroSwitch:
+    """Parameters of HeteroSwitch."""
+
+    ema: Share = 0.9
+    """Share of a round in the moving average of the training loss."""
+    switch: Literal["measured", "transform", "averaging", "always", "never"] = "measured"
+    """Both switches as measured, one of them alone, both always, none."""
+    gain: Share = 0.001
+    """Range of the random white balance."""
+    gamma: Share = 0.9
+    """Range of the random exponent of tone."""
+
+
+@dataclass(frozen=True)
 class Rule:
     """One way to aggregate."""
 
     function: Callable[..., Result]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Of the function, with defaults; None: the engine knows it."""
-    local: Mapping[str, Any] = field(default_factory=dict)
-    """What clients do beside plain SGD, with defaults; see `training.Task`."""
+    parameters: type[Any] = NoParameters
+    """Dataclass of its parameters, those of its clients among them; see `training.Task`."""
     least: tuple[int, int] = (0, 1)
     """(a, b): a f + b updates, or more, withstand f liars."""
     needs: str = ""
@@ -166,46 +237,33 @@ def _robust(function: Callable[[Array, int], Array]) -> Callable[..., Result]:
 
 RULES: dict[str, Rule] = {
     "fedavg": Rule(fedavg),
-    "fedprox": Rule(fedavg, local={"mu": 0.01}),
-    "q-fedavg": Rule(
-        q_fedavg, {"q": 0.2, "learning_rate": None}, needs="loss_before", untrained="fedavg"
-    ),
-    "scaffold": Rule(
-        scaffold, {"server_rate": 1.0, "clients": None}, {"control": True}, needs="control"
-    ),
-    "fedadam": Rule(
-        fedadam,
-        {"server_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
-        untrained="fedavg",
-    ),
-    "heteroswitch": Rule(
-        heteroswitch,
-        {"ema": 0.9},
-        {"switch": "measured", "gain": 0.001, "gamma": 0.9},
-        needs="loss",
-    ),
+    "fedprox": Rule(fedavg, FedProx),
+    "q-fedavg": Rule(q_fedavg, QFedAvg, needs="loss_before", untrained="fedavg"),
+    "scaffold": Rule(scaffold, Scaffold, needs="control"),
+    "fedadam": Rule(fedadam, FedAdam, untrained="fedavg"),
+    "heteroswitch": Rule(heteroswitch, HeteroSwitch, needs="loss"),
     "deepsa": Rule(deepsa),
-    "median": Rule(_robust(robust.median), {"f": 1}, least=(2, 1)),
-    "trimmed-mean": Rule(_robust(robust.trimmed_mean), {"f": 1}, least=(2, 1)),
-    "krum": Rule(_robust(robust.krum), {"f": 1}, least=(2, 3), untrained="median"),
-    "multi-krum": Rule(_robust(robust.multi_krum), {"f": 1}, least=(2, 3), untrained="median"),
-    "bulyan": Rule(_robust(robust.bulyan), {"f": 1}, least=(4, 3), untrained="median"),
+    "median": Rule(_robust(robust.median), Robust, (2, 1)),
+    "trimmed-mean": Rule(_robust(robust.trimmed_mean), Robust, (2, 1)),
+    "krum": Rule(_robust(robust.krum), Robust, (2, 3), untrained="median"),
+    "multi-krum": Rule(_robust(robust.multi_krum), Robust, (2, 3), untrained="median"),
+    "bulyan": Rule(_robust(robust.bulyan), Robust, (4, 3), untrained="median"),
 }
 """Name -> rule."""
 
 
 def rule_named(
     name: str, given: Mapping[str, Any], known: Mapping[str, Any] | None = None
-) -> tuple[Rule, dict[str, Any], dict[str, Any]]:
-    """A rule, the parameters of its function, and those of its clients.
+) -> tuple[Rule, dict[str, Any]]:
+    """A rule and all its parameters.
 
     Args:
         name: of the rule.
-        given: parameters that the user set, of either kind.
+        given: parameters that the user set.
         known: what the engine knows: ``learning_rate``, ``clients``.
 
     Raises:
-        InputError: ``unknown-name``, ``unknown-key``, ``invalid-value`` or ``out-of-range``.
+        InputError: ``unknown-name``, ``unknown-key``, ``missing-key`` or ``invalid-value``.
     """
     if name not in RULES:
         raise InputError(
@@ -216,47 +274,10 @@ def rule_named(
             expected=f"one of {', '.join(RULES)}",
         )
     rule = RULES[name]
-    engine = {key: value for key, value in (known or {}).items() if key in rule.parameters}
-    defaults = {**rule.parameters, **engine, **rule.local}
-    for key, value in given.items():
-        if key not in defaults:
-            raise unknown_key(key, defaults, "rule")
-        _check(key, value, defaults[key])
-    values = {**defaults, **given}
-    missing = [key for key, value in values.items() if value is None]
-    if missing:
-        raise InputError("missing parameter", code="missing-key", place=f"rule.{missing[0]}")
-    local = {key: values.pop(key) for key in rule.local}
-    return rule, values, local
-
-
-SWITCHES = ("measured", "transform", "averaging", "always", "never")
-"""What HeteroSwitch's clients do: both switches as measured, one of them alone, both always, none."""
-
-
-_SHARES = ("beta1", "beta2", "ema", "gain", "gamma")
-
-
-def _check(key: str, value: Any, default: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key == "switch":
-        valid, expected = value in SWITCHES, f"one of {', '.join(SWITCHES)}"
-    elif isinstance(default, int):
-        valid, expected = isinstance(value, int) and value >= 0, "a whole number of 0 or more"
-    elif default is None:
-        valid, expected = number and 0 < value < np.inf, "a number above 0"
-    elif key in _SHARES:
-        valid, expected = number and 0 <= value <= 1, "a number from 0 to 1"
-    else:
-        valid, expected = number and 0 <= value < np.inf, "a number of 0 or more"
-    if not valid:
-        raise InputError(
-            "invalid parameter of the rule",
-            code="invalid-value",
-            place=f"rule.{key}",
-            found=repr(value),
-            expected=expected,
-        )
+    names = [each.name for each in fields(rule.parameters)]
+    engine = {key: value for key, value in (known or {}).items() if key in names}
+    values = plain({**engine, **given})
+    return rule, asdict(read_config(values, rule.parameters, f"the rule {name}"))
 
 
 def check_enough(name: str, updates: int, f: int) -> None:
@@ -305,7 +326,7 @@ def aggregate(
     Raises:
         InputError: ``too-few-updates``; ``not-finite`` if the result is; unknown or invalid parameters.
     """
-    known, values, _ = rule_named(rule, parameters)
+    known, values = rule_named(rule, parameters)
     usable, failures = screen(current, updates, largest_norm, buffers, known.needs)
     return *combine(rule, current, usable, state or {}, values, buffers), failures
 
@@ -326,7 +347,7 @@ def combine(
     with np.errstate(over="ignore", invalid="ignore"):
         weights, after = RULES[rule].function(*_parts(current, usable, own), state, **values)
         if apart:
-            given = RULES[other].parameters
+            _, given = rule_named(other, {})
             found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
             weights = {**weights, **found}
     result = {name: like(weights[name], array) for name, array in current.items()}

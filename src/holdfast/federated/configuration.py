@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from holdfast.config import read_config, unknown_key
+from holdfast.config import invalid_value, read_config, unknown_key
 from holdfast.errors import InputError
-from holdfast.federated.datasets import Split, chosen, held_out, read_examples, split_examples
+from holdfast.federated.datasets import (
+    DataSettings,
+    chosen,
+    held_out,
+    read_examples,
+    split_examples,
+)
 from holdfast.federated.engine import run
-from holdfast.federated.limits import check_limits
 from holdfast.federated.models import model_named
 from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
@@ -27,26 +32,6 @@ Examples = tuple[Array, Array]
 ByName = dict[str, Examples]
 _TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
 """What random numbers are for."""
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Where examples come from, and how clients share them."""
-
-    path: str
-    """An ``.npz`` file with x and y, or a folder with one folder of images per class."""
-    clients: int = 10
-    """Number of clients."""
-    split: Split = "even"
-    """``even``, or ``dirichlet``: clients have different classes."""
-    alpha: float = 0.5
-    """Of the Dirichlet distribution; smaller: clients differ more."""
-    test_share: float = 0.2
-    """Share of the examples held out to measure accuracy."""
-    proxy_share: float = 0.0
-    """Share of the other examples that the server itself has (rule deepsa)."""
-    size: int = 32
-    """Pixels to which images of a folder are resized."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +162,6 @@ def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Exampl
 
 def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
     """The examples of the file, and those that are held out."""
-    check_data(config.data)
     examples = read_examples(folder / config.data.path, config.data.size)
     rng = np.random.default_rng([config.training.seed, _TEST])
     train, test = held_out(len(examples[0]), config.data.test_share, rng)
@@ -204,24 +188,11 @@ def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -
     """Refuse shares of unknown devices, and those that are not above 0.
 
     Raises:
-        InputError: ``unknown-key`` or ``out-of-range``.
+        InputError: ``unknown-key`` or ``invalid-value``.
     """
-    for name in shares:
+    for name, share in shares.items():
         if name not in profiles:
             raise unknown_key(name, profiles, "devices.shares")
-    limits = {name: (0 < share < np.inf, "above 0") for name, share in shares.items()}
-    check_limits(shares, limits, "devices.shares.")
-
-
-def check_data(settings: DataSettings) -> None:
-    """Refuse impossible splits.
-
-    Raises:
-        InputError: ``out-of-range``.
-    """
-    limits = {
-        "test_share": (0 < settings.test_share < 1, "above 0 and below 1"),
-        "proxy_share": (0 <= settings.proxy_share < 1, "0 or more and below 1"),
-        "size": (settings.size >= 8, "8 or more"),
-    }
-    check_limits(asdict(settings), limits, "data.")
+        if not 0 < share < np.inf:
+            place = f"devices.shares.{name}"
+            raise invalid_value("invalid share", None, place, share, "above 0")

@@ -174,10 +174,7 @@ class Audit(Answer):
     clients: list[dict[str, Any]] = field(default_factory=list)
     """Rows ``{"client", "updates", "examples", "refunded", "taken", "held"}``."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Contribution ledger"
+    title = "Contribution ledger"
 
     @property
     def exit_code(self) -> int:

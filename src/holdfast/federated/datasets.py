@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from msgspec import Meta
 
 from holdfast.arrays import read_arrays
 from holdfast.errors import InputError
-from holdfast.federated.limits import check_limits
+from holdfast.federated.limits import Above, Count, Part, check
 from holdfast.federated.training import Data
 from holdfast.federated.updates import Array
 
 Split = Literal["even", "dirichlet"]
 IMAGES = (".jpg", ".jpeg", ".png")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where examples come from, and how clients share them."""
+
+    path: str
+    """An ``.npz`` file with x and y, or a folder with one folder of images per class."""
+    clients: Count = 10
+    """Number of clients."""
+    split: Split = "even"
+    """``even``, or ``dirichlet``: clients have different classes."""
+    alpha: Above = 0.5
+    """Of the Dirichlet distribution; smaller: clients differ more."""
+    test_share: Part = 0.2
+    """Share of the examples held out to measure accuracy."""
+    proxy_share: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Share of the other examples that the server itself has (rule deepsa)."""
+    size: Annotated[int, Meta(ge=8)] = 32
+    """Pixels to which images of a folder are resized."""
 
 
 def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
@@ -147,13 +169,9 @@ def split_examples(
         rng: random numbers.
 
     Raises:
-        InputError: ``out-of-range``.
+        InputError: ``invalid-value`` or ``unknown-name``.
     """
-    limits = {
-        "clients": (clients >= 1, "1 or more"),
-        "alpha": (0 < alpha < np.inf, "above 0"),
-    }
-    check_limits({"clients": clients, "alpha": alpha}, limits, "data.")
+    check(DataSettings("", clients, split, alpha))
     order = rng.permutation(len(labels))
     if split == "even":
         return np.array_split(order, clients)

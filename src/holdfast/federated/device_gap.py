@@ -46,10 +46,7 @@ class Characterization(Answer):
     test_photos: int
     """Photos that it was tested on."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Devices that differ"
+    title = "Devices that differ"
 
     @property
     def gap(self) -> float:

@@ -24,7 +24,7 @@ from holdfast.federated.aggregation import check_enough, combine, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
 from holdfast.federated.identity import fingerprint
-from holdfast.federated.limits import check_limits
+from holdfast.federated.limits import check
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
 from holdfast.federated.training import (
@@ -48,10 +48,6 @@ STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 """Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
-# Settings that count something, and their least values.
-_COUNTS = dict.fromkeys(("rounds", "per_round", "epochs", "batch", "threads", "evaluate_every"), 1)
-_COUNTS["seed"] = 0
-
 Train = Callable[[nn.Module, Data, Task], Update | Failure]
 
 
@@ -153,14 +149,15 @@ class Engine:
         self.test = {name: data for name, data in tests.items() if len(data[0])}
         self.untested = [name for name in tests if name not in self.test]
         known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
-        found, self.parameters, self.local = rule_named(rule, parameters, known)
+        found, self.parameters = rule_named(rule, parameters, known)
         self.needs = found.needs
         self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
         self.privacy = privacy
         self.proxy = None if proxy is None else as_tensors(proxy, vector, "proxy")
-        check_settings(settings)
+        check(settings)
+        check_faults(settings.faults)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
         if privacy is not None:
@@ -266,7 +263,7 @@ class Engine:
             "settings": asdict(replace(self.settings, rounds=0)),
             "privacy": self.privacy and asdict(self.privacy),
             "ledger": ledger,
-            "rule": [self.rule, self.parameters, self.local],
+            "rule": [self.rule, self.parameters],
             "clients": self.clients,
             "test data": self.test,
             "proxy data": self.proxy,
@@ -325,7 +322,7 @@ class Engine:
         last = number == self.settings.rounds
         due = number % self.settings.evaluate_every == 0
         sent = sum(array.nbytes for array in before.values())
-        sent += self.model.vector.nbytes if "control" in self.local else 0
+        sent += self.model.vector.nbytes if self.needs == "control" else 0
         row = Round(
             number=number,
             loss=_mean(usable, "loss"),
@@ -396,15 +393,15 @@ class Engine:
     def task(self, state: RunState, number: int, place: int, name: str) -> Task:
         """What one client is asked to do in a round."""
         control = None
-        if "control" in self.local:
+        if self.needs == "control":
             zeros = np.zeros(len(self.model.vector), np.float32)
             control = state.rule.get("control", zeros), state.controls.get(name, zeros)
         loss_ema = state.rule.get("loss_ema")
         return Task(
             settings=self.settings,
             seed=(self.settings.seed, _TRAINING, number, place),
-            local=self.local,
-            needs_loss="q" in self.parameters or "switch" in self.local,
+            local=self.parameters,
+            needs_loss="q" in self.parameters or "switch" in self.parameters,
             loss_ema=None if loss_ema is None else float(loss_ema),
             control=control,
             loss=self.loss,
@@ -415,22 +412,6 @@ class Engine:
         self.model.load(state.weights)
         module = self.model.module
         return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuse settings outside their domain.
-
-    Raises:
-        InputError: ``out-of-range``.
-    """
-    values: dict[str, Any] = asdict(settings)
-    limits = {
-        name: (isinstance(values[name], int) and values[name] >= least, f"whole, {least} or more")
-        for name, least in _COUNTS.items()
-    }
-    limits["learning_rate"] = 0 < settings.learning_rate < float("inf"), "above 0"
-    check_limits(values, limits)
-    check_faults(settings.faults)
 
 
 def _mean(updates: Sequence[Update], metric: str, weighted: bool = True) -> float | None:

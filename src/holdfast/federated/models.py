@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import InputError
+from holdfast.targets import load
 
 
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
@@ -79,22 +78,10 @@ def model_named(
         folder: of the configuration.
 
     Raises:
-        InputError: ``unknown-name``.
+        InputError: ``unknown-name``, or ``not-found`` for a module or function that does not exist.
     """
-    place, _, function = name.partition(":")
-    if name in MODELS:
-        make = MODELS[name]
-    elif function:
-        sys.path.insert(0, str(folder))
-        try:
-            make = getattr(importlib.import_module(place), function)
-        except (ImportError, AttributeError) as error:
-            raise InputError(
-                "model not found", code="unknown-name", place="model", found=str(error)
-            ) from error
-        finally:
-            sys.path.remove(str(folder))
-    else:
+    module, colon, function = name.partition(":")
+    if name not in MODELS and not colon:
         raise InputError(
             "unknown model",
             code="unknown-name",
@@ -102,6 +89,9 @@ def model_named(
             found=name,
             expected=f"one of {', '.join(MODELS)}, or module:function",
         )
+    file = folder / f"{module}.py"
+    target = f"{file}:{function}" if file.is_file() else name
+    make = MODELS.get(name) or load(target, "model")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make(shape, classes)

@@ -12,10 +12,10 @@ from dataclasses import asdict
 
 import numpy as np
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated import demosaic
 from holdfast.federated.demosaic import shifted
-from holdfast.federated.limits import check_limits
 from holdfast.federated.sensor import Profile, expose, gamma, record
 from holdfast.federated.updates import Array
 
@@ -41,7 +41,7 @@ def capture(photos: Array, profile: Profile, seed: int | Sequence[int]) -> Array
 
     Raises:
         InputError: ``unsupported`` if they are not such photos, of a height and width in multiples of 4;
-            ``out-of-range`` if a value is not in [0, 1].
+            ``invalid-value`` if a value is not in [0, 1].
     """
     shape = photos.shape
     if photos.ndim != 4 or shape[1] != 3 or shape[2] % 4 or shape[3] % 4:
@@ -52,9 +52,9 @@ def capture(photos: Array, profile: Profile, seed: int | Sequence[int]) -> Array
             found=f"inputs of shape {list(shape[1:])}",
             expected="[3, height, width], multiples of 4",
         )
-    valid = bool(np.all((photos >= 0) & (photos <= 1)))
-    values = {"photos": f"values from {photos.min(initial=1)} to {photos.max(initial=0)}"}
-    check_limits(values, {"photos": (valid, "0 to 1; divide bytes by 255")})
+    if not np.all((photos >= 0) & (photos <= 1)):
+        found = f"values from {photos.min()} to {photos.max()}"
+        raise invalid_value("invalid photos", None, "photos", found, "0 to 1; divide bytes by 255")
     rng = np.random.default_rng(seed)
     taken = np.empty(shape, np.float32)
     for begin in range(0, len(photos), _CHUNK):

@@ -63,10 +63,7 @@ class FederatedRun(Answer):
         """Population variance of the accuracies of the devices."""
         return float(np.var(list(self.accuracy.values()))) if self.accuracy else None
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Federated run"
+    title = "Federated run"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast federated run``."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from holdfast.errors import InputError
+from holdfast.federated.limits import Above, Count, Natural, NotNegative
 from holdfast.federated.updates import Array, Update, Weights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -28,23 +29,23 @@ Data = tuple[Tensor, Tensor]
 class Settings:
     """How long and how clients train."""
 
-    rounds: int = 20
+    rounds: Count = 20
     """Number of rounds."""
-    per_round: int = 10
+    per_round: Count = 10
     """Clients asked per round; all, where there are fewer."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over a client's data per round."""
-    batch: int = 10
+    batch: Count = 10
     """Examples per step; one example left over joins the step before, since BatchNorm needs two."""
-    learning_rate: float = 0.1
+    learning_rate: Above = 0.1
     """Of plain SGD on the clients."""
-    seed: int = 0
+    seed: Natural = 0
     """Random seed: the same seed, the same result."""
-    largest_norm: float | None = None
+    largest_norm: NotNegative | None = None
     """Updates farther than this from the global weights are excluded."""
-    threads: int = 1
+    threads: Count = 1
     """Threads of torch: one is fastest for small models, and sums do not depend on the machine's cores."""
-    evaluate_every: int = 1
+    evaluate_every: Count = 1
     """Rounds between evaluations; the last round is always evaluated."""
     faults: Mapping[str, float] = field(default_factory=dict)
     """Injected faults, kind -> probability per client and round; see `faults.KINDS`."""
@@ -58,8 +59,8 @@ class Task:
     seed: tuple[int, ...]
     """Seed of everything random on this client in this round."""
     local: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the rule's local part: ``mu`` (FedProx), ``control`` (SCAFFOLD), ``switch``, ``gain``
-    and ``gamma`` (HeteroSwitch)."""
+    """Parameters of the rule: clients use ``mu`` (FedProx), ``switch``, ``gain`` and ``gamma``
+    (HeteroSwitch)."""
     needs_loss: bool = False
     """Whether the rule needs the loss of the global model on the client's data."""
     loss_ema: float | None = None

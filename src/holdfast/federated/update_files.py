@@ -41,10 +41,7 @@ class Aggregated(Answer):
     output: Path
     """File of the aggregated weights."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Aggregated updates"
+    title = "Aggregated updates"
 
     def written(self) -> Mapping[str, Path]:
         """The weights."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
-from holdfast.federated.limits import check_limits
 from holdfast.files import write_whole
 
 Array = npt.NDArray[Any]
@@ -77,10 +77,10 @@ def screen(
         Usable updates in their order, and the others with the reason.
 
     Raises:
-        InputError: ``out-of-range`` if `largest_norm` is NaN or below 0.
+        InputError: ``invalid-value`` if `largest_norm` is NaN or below 0.
     """
-    valid = largest_norm is None or largest_norm >= 0
-    check_limits({"largest_norm": largest_norm}, {"largest_norm": (valid, "0 or more")})
+    if largest_norm is not None and not largest_norm >= 0:
+        raise invalid_value("invalid bound", None, "largest_norm", largest_norm, "0 or more")
     compared = trained(current, buffers)
     usable, failures = [], []
     for update in updates:
@@ -189,25 +189,15 @@ def read_update(path: Path) -> Update:
             found=str(error),
             remedy="save float32 weights with safetensors.numpy.save_file",
         ) from error
-    if "examples" not in noted:
-        raise InputError(
-            "the number of examples is missing",
-            code="missing-key",
-            path=path,
-            place="metadata: examples",
-            found=", ".join(noted) or None,
-            remedy='save_file(weights, path, {"examples": "600"})',
-        )
-    if not noted["examples"].isdecimal() or len(noted["examples"]) > 18:
-        raise InputError(
-            "invalid number of examples",
-            code="invalid-value",
-            path=path,
-            place="metadata: examples",
-            found=noted["examples"],
-            expected="a whole number of at most 18 digits",
-        )
-    return Update(weights, int(noted["examples"]), client=str(path))
+    place, examples = "metadata: examples", noted.get("examples")
+    if examples is None:
+        problem = "the number of examples is missing"
+        remedy = 'save_file(weights, path, {"examples": "600"})'
+        raise InputError(problem, code="missing-key", path=path, place=place, remedy=remedy)
+    if not examples.isdecimal() or len(examples) > 18:
+        expected = "a whole number of at most 18 digits"
+        raise invalid_value("invalid number of examples", path, place, examples, expected)
+    return Update(weights, int(examples), client=str(path))
 
 
 def write_weights(path: Path, weights: Weights, metadata: Mapping[str, str] | None = None) -> None:
