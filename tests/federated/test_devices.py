@@ -94,7 +94,7 @@ def test_ramps_are_exact_inside(method: Any, pattern: Any) -> None:
     # All colors rise alike, from different levels.
     image = (0.02 * columns + 0.01 * rows)[..., None] + np.array([0.1, 0.2, 0.15])
     mosaic = np.take_along_axis(image, sites[..., None], axis=2)[None, ..., 0]
-    assert method(mosaic, pattern)[0, 4:-4, 4:-4] == pytest.approx(image[4:-4, 4:-4])
+    assert method(mosaic, replace(PLAIN, pattern=pattern))[0, 4:-4, 4:-4] == pytest.approx(image[4:-4, 4:-4])
 
 
 def test_ppg_and_ahd_are_close_to_the_best_linear_and_directional_methods(oracle: Any) -> None:
@@ -102,7 +102,7 @@ def test_ppg_and_ahd_are_close_to_the_best_linear_and_directional_methods(oracle
     sites = sensor.color_sites("RGGB", 100, 100)
     mosaic = np.take_along_axis(images, sites[None, ..., None], axis=3)[..., 0]
     errors = {
-        method: np.mean((method(mosaic, "RGGB") - images)[:, *INSIDE] ** 2, axis=(1, 2, 3))
+        method: np.mean((method(mosaic, PLAIN) - images)[:, *INSIDE] ** 2, axis=(1, 2, 3))
         for method in (demosaic.ppg, demosaic.ahd, demosaic.binning)
     }
     assert errors[demosaic.ppg].mean() < oracle["error/bilinear"].mean()
@@ -117,13 +117,14 @@ def test_an_edge_is_followed_and_not_crossed() -> None:
     sites = sensor.color_sites("RGGB", 16, 16)
     mosaic = np.take_along_axis(image, sites[None, ..., None], axis=3)[..., 0]
     for method in (demosaic.ppg, demosaic.ahd):
-        assert method(mosaic, "RGGB")[0, 4:-4, :, 1] == pytest.approx(image[0, 4:-4, :, 1])
+        assert method(mosaic, PLAIN)[0, 4:-4, :, 1] == pytest.approx(image[0, 4:-4, :, 1])
 
 
 def test_binning_is_the_mean_of_four_pixels() -> None:
     raw = np.array([[[0.1, 0.2], [0.4, 0.8]]])
     for pattern, color in {"RGGB": (0.1, 0.3, 0.8), "GBRG": (0.4, 0.45, 0.2)}.items():
-        assert demosaic.binning(raw, pattern)[0] == pytest.approx(np.full((2, 2, 3), color))  # type: ignore[arg-type]
+        profile = replace(PLAIN, pattern=pattern)  # type: ignore[arg-type]
+        assert demosaic.binning(raw, profile)[0] == pytest.approx(np.full((2, 2, 3), color))
 
 
 # --- The other stages ----------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def test_only_color_photos_can_be_taken(shape: tuple[int, ...]) -> None:
     ("text", "code", "place"),
     [
         ("bits = 40", "invalid-value", "device.x.bits"),
-        ("gains = [0.5, 1.0]", "invalid-value", "device.x.gains"),
+        ("gains = [0.5, 1.0]", "invalid-value", "device.x.gains[0]"),
         ("matrix = [[1, 0, 0], [0, 1, 0], [0, 1, 1]]", "invalid-value", "device.x.matrix"),
         ('stages = { tone = "sepia" }', "unknown-name", "device.x.stages.tone"),
         ('stages = { sharpen = "yes" }', "unknown-key", "device.x.stages.sharpen"),

@@ -598,7 +598,7 @@ def test_statistics_have_no_part_in_the_distance_of_a_run() -> None:
 def test_an_aggregate_that_is_too_large_changes_nothing() -> None:
     settings = Settings(rounds=2, per_round=8)
     with pytest.raises(InputError) as caught:
-        federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e300)
+        federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e299)
     assert caught.value.code == "no-data"
 
 
@@ -724,7 +724,7 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         (
             'model = "mlp"\ntraining.rounds = 0\ndata.path = "digits.npz"',
             "invalid-value",
-            "rounds",
+            "training.rounds",
         ),
         (
             'model = "mlp"\ntraining.faults.dorp = 0.1\ndata.path = "digits.npz"',
@@ -761,12 +761,48 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
 
 
 @pytest.mark.parametrize(
-    ("clients", "alpha", "place"), [(0, 1.0, "data.clients"), (3, 0.0, "data.alpha")]
+    ("clients", "alpha", "place"), [(0, 1.0, "clients"), (3, 0.0, "alpha")]
 )
 def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
     with pytest.raises(InputError) as caught:
         split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))
     assert (caught.value.code, caught.value.place) == ("invalid-value", place)
+
+
+def test_a_split_that_is_not_known_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        split_examples(np.zeros(9), 3, "evn", 1.0, np.random.default_rng(0))  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.place) == ("unknown-name", "split")
+
+
+NET = """
+from torch import nn
+def make(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [("own_net:make", ""), ("own_net:other", "not-found"), ("own_nets:make", "not-found")],
+)
+def test_a_model_of_the_users_own(tmp_path: Path, model: str, code: str) -> None:
+    np.savez(tmp_path / "digits.npz", **dict(zip("xy", digits(60), strict=True)))
+    (tmp_path / "own_net.py").write_text(NET)
+    text = f'model = "{model}"\ndata = {{ path = "digits.npz" }}\ntraining = {{ rounds = 1 }}'
+    (tmp_path / "c.toml").write_text(text)
+    if not code:
+        assert len(federated.run_config(tmp_path / "c.toml").weights["1.bias"]) == 3
+        return
+    with pytest.raises(InputError) as caught:
+        federated.run_config(tmp_path / "c.toml")
+    assert (caught.value.code, caught.value.place) == (code, "model")
+
+
+@pytest.mark.parametrize("setting", [np.float64(0.1), np.float32(0.25), 1])
+def test_settings_may_be_numbers_of_numpy(setting: Any) -> None:
+    settings = Settings(rounds=1, learning_rate=setting)
+    assert federated.run(model(), CLIENTS, settings=settings, rule="fedprox", mu=setting).history
 
 
 def test_splits_use_every_example_once() -> None:

@@ -354,7 +354,7 @@ def test_buffers_are_not_private(layer: torch.nn.Module) -> None:
 def test_settings_that_are_not_private_are_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, privacy=Privacy(**setting))
-    assert caught.value.place == f"privacy.{next(iter(setting))}"
+    assert caught.value.place == next(iter(setting))
 
 
 def test_sums_that_do_not_fit_are_refused() -> None:
