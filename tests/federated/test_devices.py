@@ -94,7 +94,9 @@ def test_ramps_are_exact_inside(method: Any, pattern: Any) -> None:
     # All colors rise alike, from different levels.
     image = (0.02 * columns + 0.01 * rows)[..., None] + np.array([0.1, 0.2, 0.15])
     mosaic = np.take_along_axis(image, sites[..., None], axis=2)[None, ..., 0]
-    assert method(mosaic, replace(PLAIN, pattern=pattern))[0, 4:-4, 4:-4] == pytest.approx(image[4:-4, 4:-4])
+    assert method(mosaic, replace(PLAIN, pattern=pattern))[0, 4:-4, 4:-4] == pytest.approx(
+        image[4:-4, 4:-4]
+    )
 
 
 def test_ppg_and_ahd_are_close_to_the_best_linear_and_directional_methods(oracle: Any) -> None:
@@ -294,7 +296,8 @@ def test_characterization(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "code"), [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "invalid-value")]
+    ("shares", "code"),
+    [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "invalid-value")],
 )
 def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     text = CONFIG.format(photos=SIGNS).replace("{ maker-a-high = 3, maker-b-low = 1 }", shares)

@@ -760,9 +760,7 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
         assert not [each for each in result.failures if each["code"] == "error"]
 
 
-@pytest.mark.parametrize(
-    ("clients", "alpha", "place"), [(0, 1.0, "clients"), (3, 0.0, "alpha")]
-)
+@pytest.mark.parametrize(("clients", "alpha", "place"), [(0, 1.0, "clients"), (3, 0.0, "alpha")])
 def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
     with pytest.raises(InputError) as caught:
         split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))

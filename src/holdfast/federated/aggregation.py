@@ -16,10 +16,20 @@ from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.federated import robust
 from holdfast.federated.limits import Above, Count, Natural, NotNegative, Share
-from holdfast.federated.updates import Array, Failure, Update, Weights, flat, screen, trained, unflat
+from holdfast.federated.updates import (
+    Array,
+    Arrays,
+    Failure,
+    Update,
+    Weights,
+    flat,
+    screen,
+    trained,
+    unflat,
+)
 from holdfast.plain import plain
 
-State = dict[str, Array]
+State = Arrays
 """What a rule remembers between rounds, name -> array."""
 Result = tuple[Weights, State]
 
@@ -31,21 +41,19 @@ def steps_of(current: Weights, updates: Sequence[Update]) -> Array:
     return np.stack([flat(update.weights) for update in updates]) - flat(current)
 
 
-def stepped(current: Weights, step: Array) -> dict[str, Array]:
+def stepped(current: Weights, step: Array) -> Arrays:
     """Global weights after a step [n]."""
     return unflat(flat(current) + step, current)
 
 
-def fedavg(
-    current: Weights, updates: Sequence[Update], state: State, **local: Any
-) -> Result:
+def fedavg(current: Weights, updates: Sequence[Update], state: State, **local: Any) -> Result:
     """Mean weighted by examples: w = sum n_k / n w_k (McMahan et al., arXiv 1602.05629).
 
     Added in the order of the updates and in their own precision (float32 at least), as Flower adds them.
     """
     shares = [float(update.examples) for update in updates]
     total = sum(shares)
-    mean: dict[str, Array] = {}
+    mean: Arrays = {}
     for update, share in zip(updates, shares, strict=True):
         for name in current:
             array = update.weights[name]
@@ -338,7 +346,7 @@ def combine(
     state: State,
     values: Mapping[str, Any],
     buffers: Collection[str] = (),
-) -> tuple[dict[str, Array], State]:
+) -> tuple[Arrays, State]:
     """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
     check_enough(rule, len(usable), values.get("f", 0))
     other = RULES[rule].untrained

@@ -14,6 +14,7 @@ from holdfast.config import invalid_value, read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.federated.datasets import (
     DataSettings,
+    Examples,
     chosen,
     held_out,
     read_examples,
@@ -26,9 +27,8 @@ from holdfast.federated.results import FederatedRun
 from holdfast.federated.secure_aggregation import Privacy
 from holdfast.federated.sensor import PROFILES, Profile, read_profiles
 from holdfast.federated.training import Settings
-from holdfast.federated.updates import Array, write_weights
+from holdfast.federated.updates import write_weights
 
-Examples = tuple[Array, Array]
 ByName = dict[str, Examples]
 _TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
 """What random numbers are for."""
@@ -142,22 +142,22 @@ def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Exampl
         left, own = held_out(len(learned[0]), settings.proxy_share, rng)
         learned, proxy = chosen(learned, left), chosen(learned, own)
     parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
-    clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
     if config.devices is None:
+        clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
         return clients, {"all": test}, proxy
     profiles = device_profiles(config.devices, folder)
-    shares = config.devices.shares or dict.fromkeys(profiles, 1.0)
     # Client k of n has the device in whose part of the shares (k + 1/2) / n lies.
-    ends = np.cumsum(list(shares.values())) / sum(shares.values())
-    owned = np.searchsorted(ends, (np.arange(len(clients)) + 0.5) / len(clients))
-    names = list(shares)
-    taken = {}
-    for number, (place, (client, data)) in enumerate(zip(owned, clients.items(), strict=True)):
-        name = names[place]
-        photos = capture(data[0], profiles[name], [seed, _NOISE, number])
-        taken[f"{name}/{client}"] = photos, data[1]
-    tests = {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
-    return taken, tests, proxy
+    shares = [config.devices.shares.get(name, 1.0) for name in profiles]
+    ends = np.cumsum(shares) / sum(shares)
+    owned = np.searchsorted(ends, (np.arange(len(parts)) + 0.5) / len(parts))
+    clients = {}
+    for number, places in enumerate(parts):
+        photos, labels = chosen(learned, places)
+        device = list(profiles)[owned[number]]
+        taken = capture(photos, profiles[device], [seed, _NOISE, number])
+        clients[f"{device}/client-{number}"] = taken, labels
+    tests = {n: photographed(test, p, seed, k) for k, (n, p) in enumerate(profiles.items())}
+    return clients, tests, proxy
 
 
 def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
@@ -172,27 +172,18 @@ def device_profiles(settings: DeviceSettings, folder: Path) -> dict[str, Profile
     """Devices of the configuration, in the order of their shares.
 
     Raises:
-        InputError: a mistake in the file of profiles or the shares.
+        InputError: a mistake in the file of profiles; ``unknown-key`` or ``invalid-value`` of a share.
     """
     profiles = read_profiles(folder / settings.profiles if settings.profiles else PROFILES)
-    check_shares(settings.shares, profiles)
+    for name, share in settings.shares.items():
+        if name not in profiles:
+            raise unknown_key(name, profiles, "devices.shares")
+        if not 0 < share < np.inf:
+            place = f"devices.shares.{name}"
+            raise invalid_value("invalid share", None, place, share, "above 0")
     return {name: profiles[name] for name in settings.shares or profiles}
 
 
 def photographed(data: Examples, profile: Profile, seed: int, number: int) -> Examples:
     """Held-out examples as a device would have taken them."""
     return capture(data[0], profile, [seed, _HELD_OUT_NOISE, number]), data[1]
-
-
-def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -> None:
-    """Refuse shares of unknown devices, and those that are not above 0.
-
-    Raises:
-        InputError: ``unknown-key`` or ``invalid-value``.
-    """
-    for name, share in shares.items():
-        if name not in profiles:
-            raise unknown_key(name, profiles, "devices.shares")
-        if not 0 < share < np.inf:
-            place = f"devices.shares.{name}"
-            raise invalid_value("invalid share", None, place, share, "above 0")

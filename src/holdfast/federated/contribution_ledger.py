@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.federated.updates import Update, digest
+from holdfast.federated.updates import Record, Update, digest
 from holdfast.files import Journal, read_whole, write_whole
 from holdfast.numbers import counted
 
@@ -101,7 +101,7 @@ class Ledger:
         for kind, client, amount, content in rows:
             key = self._clients[client] if kind in _CLIENT else self._server
             before = self._lines[self._next - 1] if self._next else b""
-            entry: dict[str, Any] = {
+            entry: Record = {
                 "number": self._next,
                 "previous": hashlib.sha256(before).hexdigest() if before else FIRST,
                 "round": number,
@@ -171,7 +171,7 @@ class Audit(Answer):
     """Public key that the server's entries are signed with."""
     key_given: bool
     """Whether the caller named that key."""
-    clients: list[dict[str, Any]] = field(default_factory=list)
+    clients: list[Record] = field(default_factory=list)
     """Rows ``{"client", "updates", "examples", "refunded", "taken", "held"}``."""
 
     title = "Contribution ledger"
@@ -284,7 +284,7 @@ class _Book:
             return "the signature is not that of its signer: edited"
         return self._account(entry)
 
-    def _account(self, entry: dict[str, Any]) -> str:
+    def _account(self, entry: Record) -> str:
         kind, client, signer = entry["kind"], entry["client"], entry["signer"]
         if entry["number"] == 0:
             self.server = self.server or signer
@@ -310,7 +310,7 @@ class _Book:
         self.sealed = kind == "seal"
         return ""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Record]:
         """Balance of every client."""
         return [
             {

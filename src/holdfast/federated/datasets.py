@@ -17,6 +17,7 @@ from holdfast.federated.limits import Above, Count, Part, check
 from holdfast.federated.training import Data
 from holdfast.federated.updates import Array
 
+Examples = tuple[Array, Array]
 Split = Literal["even", "dirichlet"]
 IMAGES = (".jpg", ".jpeg", ".png")
 
@@ -97,7 +98,7 @@ def _tensor(part: Any) -> torch.Tensor:
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
-def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:
+def read_examples(path: str | Path, size: int = 32) -> Examples:
     """Inputs and labels from a file or folder.
 
     Args:
@@ -124,7 +125,7 @@ def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:
     return np.ascontiguousarray(x, np.float32), np.unique(y, return_inverse=True)[1]
 
 
-def _read_archive(path: Path) -> tuple[Array, Array]:
+def _read_archive(path: Path) -> Examples:
     arrays = read_arrays(path, ["x", "y"], "x [n, ...], y [n]")
     x, y = arrays["x"], arrays["y"]
     if y.ndim != 1 or len(x) != len(y) or not np.isfinite(x).all():
@@ -138,7 +139,7 @@ def _read_archive(path: Path) -> tuple[Array, Array]:
     return x, y
 
 
-def _read_folder(path: Path, size: int) -> tuple[Array, Array]:
+def _read_folder(path: Path, size: int) -> Examples:
     from PIL import Image, ImageOps
 
     files = sorted(each for each in path.glob("*/*") if each.suffix.lower() in IMAGES)
@@ -184,14 +185,14 @@ def split_examples(
     return [np.concatenate(part) for part in parts]
 
 
-def held_out(n: int, share: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def held_out(n: int, share: float, rng: np.random.Generator) -> Examples:
     """Places of training and of test examples, at random."""
     order = rng.permutation(n)
     cut = n - round(share * n)
     return order[:cut], order[cut:]
 
 
-def chosen(data: tuple[Array, Array], places: Array | Sequence[int]) -> tuple[Array, Array]:
+def chosen(data: Examples, places: Array | Sequence[int]) -> Examples:
     """Examples at these places."""
     x, y = data
     return x[places], y[places]

@@ -25,6 +25,7 @@ from holdfast.federated.configuration import (
 from holdfast.federated.engine import run
 from holdfast.federated.processing import STAGES
 from holdfast.federated.sensor import Profile, Stages
+from holdfast.federated.updates import Record
 from holdfast.numbers import percent
 from holdfast.report import figures
 from holdfast.stats import NORMAL_95
@@ -38,7 +39,7 @@ class Characterization(Answer):
     """Names, in the order of the rows and columns of `accuracy`."""
     accuracy: list[list[float]]
     """[trained on, tested on] share of correct answers."""
-    stages: list[dict[str, Any]]
+    stages: list[Record]
     """Rows ``{"stage", "alternative", "loss", "ci95"}``, largest loss first: accuracy lost on photos of
     the reference device where this stage alone is another."""
     train_photos: int
@@ -150,7 +151,7 @@ def characterize(path: str | Path) -> Characterization:
         variants = {("", ""): reference}
         for stage, alternatives in STAGES.items():
             for alternative in [*alternatives][1:]:
-                choice: dict[str, Any] = {stage: alternative}
+                choice: Record = {stage: alternative}
                 stages = replace(Stages(), **choice)
                 variants[stage, alternative] = replace(reference, stages=stages)
         tests = {key: photographed(held_out, each, seed, 0) for key, each in variants.items()}
@@ -178,7 +179,7 @@ def _trained(
     return run(model, [taken], test=tests, settings=settings).accuracy
 
 
-def _loss(stage: str, alternative: str, before: float, after: float, n: int) -> dict[str, Any]:
+def _loss(stage: str, alternative: str, before: float, after: float, n: int) -> Record:
     """A row of `Characterization.stages`."""
     error = NORMAL_95 * ((before * (1 - before) + after * (1 - after)) / n) ** 0.5
     loss = before - after

@@ -25,14 +25,14 @@ from holdfast.errors import InputError
 from holdfast.fanout import fan_out
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.training import Data, Loss
-from holdfast.federated.updates import Array
+from holdfast.federated.updates import Array, Arrays
 
 
 @dataclass(frozen=True)
 class Diffusion:
     """Agents after their last step."""
 
-    weights: list[dict[str, Array]]
+    weights: list[Arrays]
     """Trained parameters of each agent."""
     disagreement: list[float]
     """Root mean squared distance of the agents from their mean, at first and after each step."""

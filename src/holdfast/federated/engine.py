@@ -38,7 +38,7 @@ from holdfast.federated.training import (
     mean_over,
     train_client,
 )
-from holdfast.federated.updates import Array, Failure, Update, Weights, screen
+from holdfast.federated.updates import Array, Arrays, Failure, Update, Weights, screen
 
 if TYPE_CHECKING:
     from holdfast.federated.contribution_ledger import Ledger
@@ -345,8 +345,8 @@ class Engine:
         return 8 * self.privacy.servers * len(self.model.vector)
 
     def _secure(
-        self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
-    ) -> tuple[dict[str, Array], list[Failure]]:
+        self, privacy: Privacy, before: Arrays, usable: Sequence[Update], number: int
+    ) -> tuple[Arrays, list[Failure]]:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.federated.state import Round
-from holdfast.federated.updates import Array
+from holdfast.federated.updates import Array, Record
 from holdfast.numbers import brief, counted, percent, size
 from holdfast.report import figures
 
@@ -65,7 +65,7 @@ class FederatedRun(Answer):
 
     title = "Federated run"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """The JSON of ``holdfast federated run``."""
         worst = self.worst_device
         rates = [

@@ -23,6 +23,7 @@ from holdfast.federated.configuration import (
 )
 from holdfast.federated.engine import run
 from holdfast.federated.results import FederatedRun
+from holdfast.federated.updates import Record
 from holdfast.report import figures
 from holdfast.stats import mean_interval
 
@@ -43,7 +44,7 @@ class Study(Answer):
     """The first is the baseline."""
     seeds: int
     """Number of seeds."""
-    rows: list[dict[str, Any]]
+    rows: list[Record]
     """Rows ``{"rule", "metric", "value", "ci95", "difference", "difference_ci95"}``: mean over seeds, and
     the difference to the baseline, paired by seed."""
     failed_clients: int
@@ -192,7 +193,7 @@ def _label(rule: Mapping[str, Any]) -> str:
     return " ".join([name, *(f"{key}={value}" for key, value in parameters.items())])
 
 
-def _row(name: str, metric: str, values: Any, baseline: Any) -> dict[str, Any]:
+def _row(name: str, metric: str, values: Any, baseline: Any) -> Record:
     """A row of `Study.rows`."""
     mean, ci95 = mean_interval(values)
     difference, difference_ci95 = mean_interval(values - baseline)

@@ -63,7 +63,11 @@ class Privacy:
         longest = 2.0 ** (30.5 - FRACTION_BITS)
         limits = {
             "privacy.clip": (self.clip < longest, self.clip, f"below {longest:.3g}"),
-            "privacy.noise": (self.noise == 0, self.noise, "0: distances, which are opened, have no noise"),
+            "privacy.noise": (
+                self.noise == 0,
+                self.noise,
+                "0: distances, which are opened, have no noise",
+            ),
             "per_round": (clients <= MOST, clients, f"at most {MOST}"),
         }
         for place, (valid, found, expected) in limits.items():

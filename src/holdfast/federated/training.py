@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from holdfast.errors import InputError
 from holdfast.federated.limits import Above, Count, Natural, NotNegative
-from holdfast.federated.updates import Array, Update, Weights
+from holdfast.federated.updates import Array, Arrays, Update, Weights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Data = tuple[Tensor, Tensor]
@@ -129,7 +129,7 @@ class FlatModel:
             for name, tensor in self.others.items():
                 tensor.copy_(self.start_others[name])
 
-    def weights(self) -> dict[str, Array]:
+    def weights(self) -> Arrays:
         """The state as arrays."""
         return {name: as_array(tensor) for name, tensor in self.state.items()}
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import aggregate, combine
 from holdfast.federated.updates import (
+    Record,
     Update,
     Weights,
     distance,
@@ -35,7 +35,7 @@ class Aggregated(Answer):
 
     rule: str
     """Name of the rule."""
-    updates: list[dict[str, object]]
+    updates: list[Record]
     """Rows ``{"update", "examples", "distance", "excluded"}``: distance from the result; the reason of an
     exclusion, empty for those that were used."""
     output: Path
@@ -95,7 +95,7 @@ def aggregate_files(
     usable, _ = screen(form, updates)
     if usable and largest_norm is not None:
         form, _ = combine("median", form, usable, {}, {"f": 0}, buffers)
-    parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
+    parameters: Record = {} if rule == "fedavg" else {"f": f}
     weights, _, failures = aggregate(
         rule, form, updates, largest_norm=largest_norm, buffers=buffers, **parameters
     )
@@ -103,7 +103,7 @@ def aggregate_files(
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
     used = sum(each.examples for each in updates if each.client not in reasons)
     write_weights(Path(output), weights, {"examples": str(used)})
-    rows: list[dict[str, object]] = []
+    rows: list[Record] = []
     for update in updates:
         excluded = reasons.get(update.client, "")
         away = None if excluded else distance(compared, update.weights)

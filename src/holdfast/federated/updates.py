@@ -19,8 +19,11 @@ from holdfast.errors import InputError
 from holdfast.files import write_whole
 
 Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
 Weights = Mapping[str, Array]
 """Whole state of a model: parameters and buffers, name -> array."""
+Record = dict[str, Any]
+"""A row of a table, an entry of a file."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def _problem(current: Weights, update: Update, needs: str) -> tuple[str, str] | 
     return None
 
 
-def trained(current: Weights, buffers: Collection[str]) -> dict[str, Array]:
+def trained(current: Weights, buffers: Collection[str]) -> Arrays:
     """Parameters: what norms and distances compare.
 
     Integers are counters, such as BatchNorm's of batches: their differences would hide those of weights.
@@ -146,7 +149,7 @@ def flat(weights: Weights) -> Array:
     return np.concatenate([np.zeros(0), *(np.ravel(weights[name]) for name in sorted(weights))])
 
 
-def unflat(vector: Array, like: Weights) -> dict[str, Array]:
+def unflat(vector: Array, like: Weights) -> Arrays:
     """The tensors of a vector that `flat` made of some of the same names and shapes."""
     names = sorted(like)
     parts = np.split(vector, np.cumsum([like[name].size for name in names]))
