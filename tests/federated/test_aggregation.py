@@ -103,7 +103,7 @@ def test_means_of_the_largest_and_smallest_numbers(rule: str, scale: float) -> N
         federated.Update({"w": np.array([scale, -scale, -0.0])}, 1, control=np.zeros(3))
         for _ in range(8)
     ]
-    parameters = {"clients": 8} if rule == "scaffold" else {"f": 1}
+    parameters = {"population": 8} if rule == "scaffold" else {"f": 1}
     after = aggregated(rule, [0, 0, 0], given, **parameters)
     assert after == pytest.approx([scale, -scale, 0.0], rel=1e-15, abs=0)
 
@@ -123,7 +123,7 @@ def test_a_result_beyond_its_type_is_refused() -> None:
         for _ in range(2)
     ]
     with pytest.raises(InputError) as caught:
-        federated.aggregate("scaffold", GOOD, given, server_rate=2.0, clients=2)
+        federated.aggregate("scaffold", GOOD, given, server_rate=2.0, population=2)
     assert caught.value.code == "not-finite"
 
 
@@ -150,7 +150,7 @@ def test_scaffold_moves_by_the_mean_step_and_sums_control_variates() -> None:
         for w, c in ((2.0, 1.0), (4.0, 5.0))
     ]
     weights, state, _ = federated.aggregate(
-        "scaffold", {"w": np.array([1.0])}, given, server_rate=0.5, clients=10
+        "scaffold", {"w": np.array([1.0])}, given, server_rate=0.5, population=10
     )
     assert weights["w"].tolist() == [2.0]  # 1 + 0.5 (3 - 1)
     assert state["control"].tolist() == [0.6]  # (1 + 5) / 10
@@ -244,7 +244,7 @@ def test_odd_updates_are_named(code: str, update: federated.Update) -> None:
         ("q-fedavg", {}, {"learning_rate": 0.1}),
         ("q-fedavg", {"loss_before": -1.0}, {"learning_rate": 0.1}),
         ("heteroswitch", {"loss_before": 1.0}, {}),
-        ("scaffold", {"loss": 1.0}, {"clients": 2}),
+        ("scaffold", {"loss": 1.0}, {"population": 2}),
     ],
 )
 def test_an_update_without_what_the_rule_computes_with_is_named(

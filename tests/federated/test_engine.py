@@ -22,8 +22,8 @@ from holdfast import federated
 from holdfast.errors import InputError
 from holdfast.federated.datasets import as_tensors, split_examples
 from holdfast.federated.deepsa import reliable, train_classifier
-from holdfast.federated.identity import fingerprint
 from holdfast.federated.training import FlatModel, Task, train_client
+from holdfast.identity import fingerprint
 
 Settings = federated.Settings
 
@@ -514,6 +514,20 @@ def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) ->
     before = fingerprint(scaled)
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     assert fingerprint(scaled) != before
+    # What a class, and a class above it, define.
+    classes = [
+        lambda s: type("A", (nn.Module,), {"scale": s}),
+        lambda s: type("B", (type("A", (nn.Module,), {"forward": lambda self, x: x * s}),), {}),
+        lambda s: type("A", (), {"of": staticmethod(functools.partial(scaled, scale=s))}),
+        lambda s: type("A", (), {"of": classmethod(closed_over(s))}),
+        lambda s: type("A", (), {"of": property(by_default(s))}),
+    ]
+    for make in classes:
+        assert fingerprint(make(1.0)()) == fingerprint(make(1.0)()) != fingerprint(make(2.0)())
+    for dtype in (torch.bfloat16, torch.float64, torch.bool, torch.complex64):
+        zeros = torch.zeros(2, 3, dtype=dtype)
+        assert fingerprint(zeros) == fingerprint(torch.zeros(3, 2, dtype=dtype).T)
+        assert len({fingerprint(each) for each in (zeros, zeros + 1, zeros.T, zeros[0, 0])}) == 4
     # A cycle, and what cannot be copied.
     cycle: list[Any] = [1, threading.Lock()]
     cycle.append(cycle)
@@ -523,7 +537,7 @@ def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) ->
 IDENTITY = """
 import functools, torch
 from torch import nn
-from holdfast.federated.identity import fingerprint
+from holdfast.identity import fingerprint
 names = {"weight", "bias", "scale"}
 def loss(out, y, options, kinds=frozenset({"a", "b", "c"})):
     return options[0] * nn.functional.mse_loss(out, y) if len(names) in {"x", "y", 3} else 0

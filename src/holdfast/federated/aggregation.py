@@ -57,9 +57,8 @@ def fedavg(current: Weights, updates: Sequence[Update], state: State, **local: A
     for update, share in zip(updates, shares, strict=True):
         for name in current:
             array = update.weights[name]
-            if array.dtype == np.float16:
-                array = array.astype(np.float32)
-            part = array * (share / total)
+            # float16 as float32.
+            part = np.multiply(array, share / total, dtype=np.result_type(array, np.float32))
             mean[name] = mean[name] + part if name in mean else part
     return mean, state
 
@@ -81,15 +80,20 @@ def q_fedavg(
 
 
 def scaffold(
-    current: Weights, updates: Sequence[Update], state: State, *, server_rate: float, clients: int
+    current: Weights,
+    updates: Sequence[Update],
+    state: State,
+    *,
+    server_rate: float,
+    population: int,
 ) -> Result:
     """Mean of the steps, with control variates against client drift (Karimireddy et al., arXiv 1910.06378).
 
-    w <- w + server_rate mean(w_k - w); c <- c + |updates| / clients mean(change of c_k).
+    w <- w + server_rate mean(w_k - w); c <- c + |updates| / population mean(change of c_k).
     """
     changes = np.stack([update.control for update in updates if update.control is not None])
     control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
-    state = {**state, "control": control + changes.sum(axis=0) / clients}
+    state = {**state, "control": control + changes.sum(axis=0) / population}
     return stepped(current, server_rate * steps_of(current, updates).mean(axis=0)), state
 
 
@@ -186,7 +190,7 @@ class QFedAvg:
 class Scaffold:
     """Parameters of SCAFFOLD."""
 
-    clients: Count
+    population: Count
     """Number of all clients; the engine knows it."""
     server_rate: NotNegative = 1.0
     """Factor of the mean step."""
@@ -268,7 +272,7 @@ def rule_named(
     Args:
         name: of the rule.
         given: parameters that the user set.
-        known: what the engine knows: ``learning_rate``, ``clients``.
+        known: what the engine knows: ``learning_rate``, ``population``.
 
     Raises:
         InputError: ``unknown-name``, ``unknown-key``, ``missing-key`` or ``invalid-value``.

@@ -12,6 +12,7 @@ from torch import nn
 
 from holdfast.config import invalid_value, read_config, unknown_key
 from holdfast.errors import InputError
+from holdfast.federated.aggregation import rule_named
 from holdfast.federated.datasets import (
     DataSettings,
     Examples,
@@ -121,12 +122,15 @@ def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and parameters of the rule.
 
     Raises:
-        InputError: ``missing-key``.
+        InputError: ``missing-key``, or what `rule_named` refuses.
     """
     parameters = dict(table)
     if "name" not in parameters:
         raise InputError("missing key", code="missing-key", place="rule.name")
-    return str(parameters.pop("name")), parameters
+    name = str(parameters.pop("name"))
+    # Other keys would be taken for arguments of `run`.
+    rule_named(name, parameters, {"learning_rate": 1.0, "population": 1})
+    return name, parameters
 
 
 def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Examples | None]:

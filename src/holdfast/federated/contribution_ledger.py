@@ -4,8 +4,10 @@ After arXiv 2209.05017, without a blockchain: each line is JSON, with the SHA-25
 the Ed25519 signature of whom it binds. Every client puts down a deposit before it trains. The server
 refunds it where the update was used, and takes it where it was not. Each round ends with a seal.
 
-    server: open, join (a client and its key), refund, take, seal
+    server: open (its key), join (a client and its key), refund, take, seal
     client: deposit, update (the SHA-256 of what it uploaded, and its number of examples)
+
+The digest of an entry is that key or SHA-256; the kind and client of an entry say whose key signs it.
 
 ``LEDGER.head`` has number and hash of the last line: without it a ledger that was cut would look whole.
 """
@@ -36,7 +38,7 @@ FIRST = "0" * 64
 DEPOSIT = 1.0
 _SERVER = ("open", "join", "refund", "take", "seal")
 _CLIENT = ("deposit", "update")
-_KEYS = {"number", "previous", "round", "client", "kind", "amount", "digest", "signer", "signature"}
+_KEYS = {"previous", "round", "client", "kind", "amount", "digest", "signature"}
 
 
 def simulated_key(seed: int, name: str) -> Ed25519PrivateKey:
@@ -102,14 +104,12 @@ class Ledger:
             key = self._clients[client] if kind in _CLIENT else self._server
             before = self._lines[self._next - 1] if self._next else b""
             entry: Record = {
-                "number": self._next,
                 "previous": hashlib.sha256(before).hexdigest() if before else FIRST,
                 "round": number,
                 "client": client,
                 "kind": kind,
                 "amount": amount,
                 "digest": content,
-                "signer": public(key),
             }
             line = canonical({**entry, "signature": key.sign(canonical(entry)).hex()})
             if self._next == len(self._lines):
@@ -216,8 +216,8 @@ def verify_ledger(path: str | Path, key: str | None = None, head: str | None = N
     book = _Book(key)
     hashes: list[str] = [FIRST]
     reason = ""
-    for number, line in enumerate(lines[:-1]):
-        reason = book.check(number, line, hashes[-1])
+    for line in lines[:-1]:
+        reason = book.check(line, hashes[-1])
         if reason:
             break
         hashes.append(hashlib.sha256(line).hexdigest())
@@ -264,35 +264,32 @@ class _Book:
         self.sums: dict[str, Counter[str]] = {}
         self.sealed = False
 
-    def check(self, number: int, line: bytes, previous: str) -> str:
+    def check(self, line: bytes, previous: str) -> str:
         """Why a line is bad; empty if it is good."""
         try:
             entry = json.loads(line)
-            if entry.keys() != _KEYS or canonical(entry) != line:
+            known = entry.keys() == _KEYS and isinstance(entry["client"], str)
+            if not known or canonical(entry) != line:
                 return "not an entry"
             signature = bytes.fromhex(entry.pop("signature"))
-            signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry["signer"]))
         except (ValueError, AttributeError, TypeError, RecursionError):
             return "not an entry"
-        if entry["number"] != number:
-            return f"numbered {entry['number']}, removed or out of order"
+        kind, client = entry["kind"], entry["client"]
         if entry["previous"] != previous:
             return "does not follow the line before it: edited, removed or out of order"
-        try:
-            signer.verify(signature, canonical(entry))
-        except InvalidSignature:
-            return "the signature is not that of its signer: edited"
-        return self._account(entry)
-
-    def _account(self, entry: Record) -> str:
-        kind, client, signer = entry["kind"], entry["client"], entry["signer"]
-        if entry["number"] == 0:
-            self.server = self.server or signer
-        owner = self.keys.get(client) if kind in _CLIENT else self.server
-        if kind not in (*_SERVER, *_CLIENT) or (kind == "open") != (entry["number"] == 0):
+        if kind not in (*_SERVER, *_CLIENT) or (kind == "open") != (previous == FIRST):
             return f"{kind} is not allowed here"
-        if signer != owner:
+        if kind == "open":
+            self.server = self.server or entry["digest"]
+        owner = self.keys.get(client, "") if kind in _CLIENT else self.server
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(owner))
+            key.verify(signature, canonical(entry))
+        except (InvalidSignature, ValueError, TypeError):
             return f"{kind} is not signed by {'its client' if kind in _CLIENT else 'the server'}"
+        return self._account(kind, client, entry)
+
+    def _account(self, kind: str, client: str, entry: Record) -> str:
         amount = entry["amount"]
         if not isinstance(amount, float) or not 0 <= amount < float("inf"):
             return f"invalid amount {amount}"

@@ -12,6 +12,7 @@ import torch
 from msgspec import Meta
 
 from holdfast.arrays import read_arrays
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated.limits import Above, Count, Part, check
 from holdfast.federated.training import Data
@@ -58,22 +59,14 @@ def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
         if not _is_pair(data):
             data = list(zip(*(data[place] for place in range(len(data))), strict=True))
         x, y = map(_tensor, data or ((), ()))
-        lengths = len(x), len(y)
+        differ = len(x) != len(y)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            "data of a client cannot be read",
-            code="invalid-value",
-            place=f"client {name}",
-            found=f"{type(error).__name__}: {error}",
-            expected="(inputs, targets) of numbers in one shape, or a sequence of such examples",
-        ) from error
-    if lengths[0] != lengths[1]:
-        raise InputError(
-            "inputs and targets differ in length",
-            code="invalid-value",
-            place=f"client {name}",
-            found=f"{lengths[0]} inputs, {lengths[1]} targets",
-        )
+        problem, found = "data of a client cannot be read", f"{type(error).__name__}: {error}"
+        expected = "(inputs, targets) of numbers in one shape, or a sequence of such examples"
+        raise invalid_value(problem, None, f"client {name}", found, expected) from error
+    if differ:
+        problem, found = "inputs and targets differ in length", f"{len(x)}, {len(y)}"
+        raise invalid_value(problem, None, f"client {name}", found, "one target per input")
     inputs = x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
     return inputs, y.to(like.device, like.dtype if y.is_floating_point() else torch.int64)
 
@@ -104,13 +97,14 @@ def read_examples(path: str | Path, size: int = 32) -> Examples:
     Args:
         path: an ``.npz`` archive with ``x`` [n, ...] and ``y`` [n], or a folder with one folder of JPEG
             or PNG images per class.
-        size: images of a folder are cropped to a square and resized to this many pixels.
+        size: images of a folder are turned upright, cropped to a square and resized to this many pixels.
 
     Returns:
         Inputs, float32: images as [n, channels, height, width] in [0, 1]; labels [n] as numbers from 0.
 
     Raises:
-        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data`` or ``invalid-value``.
+        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data``, ``invalid-value``,
+            ``damaged``, or ``unsupported`` for images of more than 8 bits.
     """
     path = Path(path)
     x, y = _read_folder(path, size) if path.is_dir() else _read_archive(path)
@@ -128,30 +122,34 @@ def read_examples(path: str | Path, size: int = 32) -> Examples:
 def _read_archive(path: Path) -> Examples:
     arrays = read_arrays(path, ["x", "y"], "x [n, ...], y [n]")
     x, y = arrays["x"], arrays["y"]
-    if y.ndim != 1 or len(x) != len(y) or not np.isfinite(x).all():
-        raise InputError(
-            "inputs and labels do not fit",
-            code="invalid-value",
-            path=path,
-            found=f"x {list(x.shape)}, y {list(y.shape)}",
-            expected="x [n, ...] of finite numbers and y [n]",
-        )
+    broken = y.dtype.kind == "f" and (y % 1).any()
+    if y.ndim != 1 or len(x) != len(y) or not np.isfinite(x).all() or broken:
+        found = f"x {list(x.shape)}, y {list(y.shape)} of {y.dtype}"
+        expected = "x [n, ...] of finite numbers and y [n] of classes"
+        raise invalid_value("inputs and labels do not fit", path, "x, y", found, expected)
     return x, y
 
 
 def _read_folder(path: Path, size: int) -> Examples:
     from PIL import Image, ImageOps
 
-    files = sorted(each for each in path.glob("*/*") if each.suffix.lower() in IMAGES)
+    found = path.glob("[!.]*/[!.]*")  # hidden ones are not the user's
+    files = sorted(each for each in found if each.suffix.lower() in IMAGES)
     images = []
     for file in files:
         try:
             with Image.open(file) as image:
-                images.append(np.asarray(ImageOps.fit(image.convert("RGB"), (size, size))))
+                deep = image.mode.startswith(("I", "F"))
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+                images.append(np.asarray(ImageOps.fit(upright, (size, size))))
         except OSError as error:
             raise InputError(
                 "image cannot be read", code="damaged", path=file, found=str(error)
             ) from error
+        if deep:
+            remedy = "convert it to 8 bits per color, or pass arrays in an .npz file"
+            problem, found = "image of more than 8 bits", f"mode {image.mode}"
+            raise InputError(problem, code="unsupported", path=file, found=found, remedy=remedy)
     return np.array(images), np.array([file.parent.name for file in files])
 
 

@@ -53,9 +53,9 @@ class Characterization(Answer):
     def gap(self) -> float:
         """Mean accuracy on the device that a model was trained on less that on other devices."""
         table = np.array(self.accuracy)
-        n = len(table)
-        own = np.trace(table) / n
-        return float(own - (table.sum() - np.trace(table)) / max(n * n - n, 1))
+        own = np.eye(len(table), dtype=bool)
+        others = table[~own] if len(table) > 1 else table
+        return float(table[own].mean() - others.mean())
 
     def values(self) -> Sequence[Value]:
         """The gap between devices."""
@@ -70,22 +70,19 @@ class Characterization(Answer):
     def sections(self) -> Sequence[Section]:
         """The heat map and the stages."""
         pairs = [
-            {"trained": trained, "tested": tested, "accuracy": self.accuracy[i][j]}
+            {"trained on": trained, "tested on": tested, "accuracy": self.accuracy[i][j]}
             for i, trained in enumerate(self.devices)
             for j, tested in enumerate(self.devices)
         ]
-        others = [row for row in pairs if row["trained"] != row["tested"]]
+        others = [row for row in pairs if row["trained on"] != row["tested on"]]
         worst = min(others or pairs, key=lambda row: row["accuracy"])
         sentence = (
             f"A model loses {100 * self.gap:.1f} points of accuracy on devices that it was not trained "
-            f"on; worst is {worst['trained']} tested on {worst['tested']}, {percent(worst['accuracy'])}."
+            f"on; worst is {worst['trained on']} tested on {worst['tested on']}, "
+            f"{percent(worst['accuracy'])}."
         )
-        columns = {
-            "trained": ColumnFormat("Trained on"),
-            "tested": ColumnFormat("Tested on"),
-            "accuracy": ColumnFormat("Accuracy", "%", digits=1),
-        }
-        drawn = figures.heat_map(pairs, "tested", "trained", "accuracy", "Accuracy")
+        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=1)}
+        drawn = figures.heat_map(pairs, "tested on", "trained on", "accuracy", "Accuracy")
         table = Table(pa.Table.from_pylist(pairs), columns, detail=True)
         asked = "How much does a model lose on another device?"
         return [Section("devices", asked, sentence, [drawn], [table]), self._stages()]
@@ -106,7 +103,6 @@ class Characterization(Answer):
             for row in self.stages
         ]
         columns = {
-            "stage": ColumnFormat("Stage and alternative"),
             "loss": ColumnFormat("Accuracy lost", "%", digits=1, interval=("low", "high")),
         }
         drawn = figures.intervals(

@@ -10,6 +10,7 @@ stochastic and connected, so that what agents disagree about shrinks by its seco
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
 from holdfast.federated.datasets import as_tensors
-from holdfast.federated.training import Data, Loss
+from holdfast.federated.training import Data, FlatModel, Loss
 from holdfast.federated.updates import Array, Arrays
 
 
@@ -33,7 +34,7 @@ class Diffusion:
     """Agents after their last step."""
 
     weights: list[Arrays]
-    """Trained parameters of each agent."""
+    """State of each agent's model, for `load_state_dict`."""
     disagreement: list[float]
     """Root mean squared distance of the agents from their mean, at first and after each step."""
     loss: list[float]
@@ -47,6 +48,7 @@ class _Plan:
     """What every process knows."""
 
     model: nn.Module
+    first: Tensor
     agents: list[list[Data]]
     graph: Array
     steps: int
@@ -101,17 +103,21 @@ def dif_maml(
         )
     graph = np.asarray(graph, dtype=float)
     eigenvalue = check_graph(graph, len(agents))
-    like = next(model.parameters())
-    tasks = [[as_tensors(task, like, f"{k}") for task in own] for k, own in enumerate(agents)]
+    flat = FlatModel(model)
+    first = flat.vector.clone()
+    tasks = [[as_tensors(task, first, f"{k}") for task in own] for k, own in enumerate(agents)]
     for k, own in enumerate(tasks):
         if min((len(x) for x, _ in own), default=0) < 2:
             problem = "an agent without tasks, or a task with fewer than two examples"
             raise InputError(problem, code="no-data", place=f"agents[{k}]")
-    plan = _Plan(model, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
-    vectors, disagreement, losses = (
-        _by_processes(plan) if processes and len(agents) > 1 else _here(plan)
-    )
-    weights = [{n: part.numpy() for n, part in _named(model, row).items()} for row in vectors]
+    plan = _Plan(model, first, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
+    compute = _by_processes if processes and len(agents) > 1 else _here
+    with torch.random.fork_rng(devices=[]):
+        vectors, disagreement, losses = compute(plan)
+    weights = []
+    for vector in vectors:
+        flat.vector.copy_(vector)
+        weights.append(flat.weights())
     return Diffusion(weights, disagreement, losses, eigenvalue)
 
 
@@ -144,11 +150,9 @@ def _named(model: nn.Module, vector: Tensor) -> dict[str, Tensor]:
 
 def _start(plan: _Plan) -> Tensor:
     """First weights of all agents, [agents, parameters]."""
-    trained = [each for each in plan.model.parameters() if each.requires_grad]
-    first = nn.utils.parameters_to_vector(trained).detach()
     rng = np.random.default_rng([plan.seed, 0])
-    noise = plan.spread * rng.normal(size=(len(plan.agents), len(first)))
-    return first + torch.from_numpy(noise).to(first)
+    noise = plan.spread * rng.normal(size=(len(plan.agents), len(plan.first)))
+    return plan.first + torch.from_numpy(noise).to(plan.first)
 
 
 def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, float]:
@@ -159,6 +163,7 @@ def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, 
     rng = np.random.default_rng([plan.seed, 1, agent, step])
     x, y = plan.agents[agent][rng.integers(len(plan.agents[agent]))]
     inner, outer = np.array_split(rng.permutation(len(x)), 2)
+    torch.default_generator.manual_seed(int(rng.integers(2**62)))  # of the model's dropout
 
     def loss_on(vector: Tensor, places: Array) -> Tensor:
         outputs = functional_call(plan.model, _named(plan.model, vector), (x[places],))
@@ -188,6 +193,12 @@ def _here(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
 def _by_processes(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
     """Each agent in a process of its own."""
     agents = len(plan.agents)
+    try:
+        pickle.dumps((type(plan.model), plan.loss))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        problem = "the model or the loss cannot be sent to another process"
+        remedy = "define both in a module: no lambda, and not inside a function"
+        raise InputError(problem, code="unsupported", found=str(error), remedy=remedy) from error
     with tempfile.TemporaryDirectory() as folder:
         tasks = [(rank, plan, f"{folder}/store") for rank in range(agents)]
         found = dict(fan_out(tasks, _process, processes=agents))
@@ -229,8 +240,7 @@ def _process(task: tuple[int, _Plan, str]) -> tuple[Array, list[float]]:
 
 def _combination(plan: _Plan) -> Tensor:
     """Row k has the weights a_lk with which agent k combines."""
-    like = next(plan.model.parameters())
-    return torch.from_numpy(plan.graph.T.copy()).to(like.dtype)
+    return torch.from_numpy(plan.graph.T.copy()).to(plan.first)
 
 
 def _spread(vectors: Tensor) -> float:

@@ -19,11 +19,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from holdfast import progress
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import check_enough, combine, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
-from holdfast.federated.identity import fingerprint
 from holdfast.federated.limits import check
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
@@ -39,6 +39,7 @@ from holdfast.federated.training import (
     train_client,
 )
 from holdfast.federated.updates import Array, Arrays, Failure, Update, Weights, screen
+from holdfast.identity import fingerprint
 
 if TYPE_CHECKING:
     from holdfast.federated.contribution_ledger import Ledger
@@ -137,18 +138,13 @@ class Engine:
         named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
         self.clients = {str(n): as_tensors(data, vector, str(n)) for n, data in named.items()}
         if len(self.clients) < len(named):
-            raise InputError(
-                "two clients have the same name as text",
-                code="invalid-value",
-                place="clients",
-                found=", ".join(map(repr, named)),
-                expected="names that differ",
-            )
+            problem, expected = "two clients have the same name as text", "names that differ"
+            raise invalid_value(problem, None, "clients", list(named), expected)
         devices = test if isinstance(test, Mapping) else {} if test is None else {"all": test}
         tests = {name: as_tensors(data, vector, name) for name, data in devices.items()}
         self.test = {name: data for name, data in tests.items() if len(data[0])}
         self.untested = [name for name in tests if name not in self.test]
-        known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
+        known = {"learning_rate": settings.learning_rate, "population": len(self.clients)}
         found, self.parameters = rule_named(rule, parameters, known)
         self.needs = found.needs
         self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
@@ -323,11 +319,14 @@ class Engine:
         due = number % self.settings.evaluate_every == 0
         sent = sum(array.nbytes for array in before.values())
         sent += self.model.vector.nbytes if self.needs == "control" else 0
+        up = sum(update.nbytes for update in updates)
+        if self.privacy is not None:  # a share of 64-bit integers to each server
+            up = 8 * self.privacy.servers * len(self.model.vector) * len(updates)
         row = Round(
             number=number,
             loss=_mean(usable, "loss"),
             used=0 if skipped else len(usable),
-            bytes_up=sum(self._bytes_up(update) for update in updates),
+            bytes_up=up,
             bytes_down=sent * len(asked),
             transform=_mean(usable, "transform", weighted=False),
             averaging=_mean(usable, "averaging", weighted=False),
@@ -337,12 +336,6 @@ class Engine:
         state.history.append(row)
         if self.folder is not None:
             state.save(self.folder / STATE, self.plan)
-
-    def _bytes_up(self, update: Update) -> int:
-        """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
-        if self.privacy is None:
-            return update.nbytes
-        return 8 * self.privacy.servers * len(self.model.vector)
 
     def _secure(
         self, privacy: Privacy, before: Arrays, usable: Sequence[Update], number: int
@@ -385,7 +378,8 @@ class Engine:
             return replace(update, client=name)
         if not isinstance(update, Update):
             return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
-        if task.control is not None and np.shape(update.control) not in ((), task.control[0].shape):
+        shape = getattr(update.control, "shape", None)
+        if shape and task.control is not None and shape != task.control[0].shape:
             return Failure(name, "shape", f"control is not {list(task.control[0].shape)}")
         changed = update if fault is None else KINDS[fault](update, state.weights)
         return replace(changed, client=name)
@@ -410,14 +404,22 @@ class Engine:
     def _accuracy(self, state: RunState) -> dict[str, float]:
         """Score of the global weights on each device's test data."""
         self.model.load(state.weights)
-        module = self.model.module
-        return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
+        scores = {}
+        for name, data in self.test.items():
+            try:
+                scores[name] = mean_over(self.model.module, data, self.metric)
+            except InputError:
+                raise
+            except Exception as error:  # of the user's model or metric
+                found, expected = f"{type(error).__name__}: {error}", "what the model takes"
+                place = f"test data of {name}"
+                raise invalid_value("the test failed", None, place, found, expected) from error
+        return scores
 
 
 def _mean(updates: Sequence[Update], metric: str, weighted: bool = True) -> float | None:
     """Mean of a metric over the updates that have it, weighted by examples."""
     known = [update for update in updates if metric in update.metrics]
-    if not known:
-        return None
     shares = [update.examples if weighted else 1 for update in known]
-    return float(np.average([update.metrics[metric] for update in known], weights=shares))
+    values = [update.metrics[metric] for update in known]
+    return float(np.average(values, weights=shares)) if known else None

@@ -14,7 +14,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.federated.state import Round
 from holdfast.federated.updates import Array, Record
-from holdfast.numbers import brief, counted, percent, size
+from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
 MOST_ROWS = 500
@@ -74,13 +74,11 @@ class FederatedRun(Answer):
             if row.transform is not None
         ]
         return {
-            "rule": self.rule,
             "rounds": len(self.history),
             "mean_accuracy": self.mean_accuracy,
             "worst_device": worst and {"device": worst, "accuracy": self.accuracy[worst]},
             "variance_over_devices": self.variance_over_devices,
             "accuracy": self.accuracy,
-            "loss": self.history[-1].loss,
             "bytes_up": sum(row.bytes_up for row in self.history),
             "bytes_down": sum(row.bytes_down for row in self.history),
             "failed_clients": list(self.failures),
@@ -100,12 +98,9 @@ class FederatedRun(Answer):
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """Rule, clients, traffic."""
-        data = self.to_dict()
+        """Rule and clients."""
         said = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
-        traffic = f"{size(data['bytes_up'])} up, {size(data['bytes_down'])} down"
-        rule = f"{self.rule} ({said})" if said else self.rule
-        return [("Rule", rule), ("Clients", f"{self.clients:,}"), ("Traffic", traffic)]
+        return [("Rule", f"{self.rule} {said}".strip()), ("Clients", f"{self.clients:,}")]
 
     def _privacy(self) -> Section:
         """What the servers saw."""
@@ -164,13 +159,16 @@ class FederatedRun(Answer):
         best = max(self.accuracy, key=self.accuracy.__getitem__)
         rows = []
         for row in self.history:
-            if row.accuracy is None:
-                continue
+            lines = dict(row.accuracy or {})
+            if len(lines) > 2:
+                lines["mean"] = float(np.mean(list(lines.values())))
             # Nine lines could not be told apart: the mean, and the ends.
-            shown = {best: row.accuracy[best], worst: row.accuracy[worst]}
-            if len(row.accuracy) > 2:
-                shown["mean"] = float(np.mean(list(row.accuracy.values())))
-            rows += [{"round": row.number, "device": n, "accuracy": a} for n, a in shown.items()]
+            shown = {best, worst, "mean"}
+            rows += [
+                {"round": row.number, "device": name, "accuracy": value}
+                for name, value in lines.items()
+                if name in shown
+            ]
         sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
         sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
         if len(self.accuracy) > 1:
@@ -179,11 +177,8 @@ class FederatedRun(Answer):
                 f"{percent(self.accuracy[worst])}, and devices differ by a standard deviation of "
                 f"{100 * (self.variance_over_devices or 0.0) ** 0.5:.2f} points"
             )
-        last = [{"device": device, "accuracy": value} for device, value in self.accuracy.items()]
-        columns = {
-            "device": ColumnFormat("Device"),
-            "accuracy": ColumnFormat("Accuracy", "%", digits=2),
-        }
+        last = {"device": list(self.accuracy), "accuracy": list(self.accuracy.values())}
+        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=2)}
         drawn = figures.lines(
             rows, "round", "accuracy", "Round", "Accuracy", series="device", zero=False
         )
@@ -191,7 +186,7 @@ class FederatedRun(Answer):
             "variance = mean over devices of (accuracy - mean)^2",
             notes="Each device counts once, whatever its number of clients or examples.",
         )
-        table = Table(pa.Table.from_pylist(last), columns)
+        table = Table(pa.table(last), columns)
         asked = "How accurate is the model on each device?"
         return Section("accuracy", asked, sentence + ".", [drawn], [table], how)
 
@@ -199,21 +194,19 @@ class FederatedRun(Answer):
         asked = "Which clients failed?"
         if not self.failures:
             return Section("failures", asked, "Every update was used.")
-        codes = Counter(row["code"] for row in self.failures)
+        codes = Counter(row["code"] for row in self.failures).most_common()
         clients = len({row["client"] for row in self.failures})
-        parts = ", ".join(f"{count:,} {code}" for code, count in codes.most_common())
+        parts = ", ".join(f"{count:,} {code}" for code, count in codes)
         total = counted(len(self.failures), "update")
         sentence = f"{total} of {counted(clients, 'client')} not used: {parts}."
-        bars = [{"code": code, "updates": count} for code, count in codes.most_common()]
+        bars = [{"code": code, "updates": count} for code, count in codes]
         drawn = figures.bars(bars, "code", "updates", "Updates not used")
         table = Table(pa.Table.from_pylist(list(self.failures[:MOST_ROWS])))
         return Section("failures", asked, sentence, [drawn], [table])
 
     def _switches(self) -> Section:
-        pairs = [
-            (row.transform, row.averaging) for row in self.history if row.transform is not None
-        ]
-        on = np.mean(np.array(pairs, dtype=float), axis=0)
+        rows = [row for row in self.history if row.transform is not None]
+        on = [np.mean([getattr(row, name) for row in rows]) for name in ("transform", "averaging")]
         sentence = (
             f"{percent(float(on[0]))} of the clients trained on transformed images, and "
             f"{percent(float(on[1]))} uploaded averaged weights."

@@ -95,7 +95,6 @@ class Study(Answer):
         ]
         quantity = "Variance" if metric == "variance" else "Accuracy"
         columns = {
-            "rule": ColumnFormat("Rule"),
             "value": ColumnFormat(quantity, interval=("low", "high")),
             "difference": ColumnFormat("Difference to the first"),
         }

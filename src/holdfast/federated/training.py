@@ -245,7 +245,23 @@ def _batches(n: int, size: int) -> list[tuple[int, int]]:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Share of the targets that have the largest output; NaN if an output is NaN."""
+    """Share of the targets that have the largest output; NaN if an output is NaN.
+
+    Args:
+        outputs: [n, classes, ...].
+        targets: [n, ...] numbers of classes.
+
+    Raises:
+        InputError: ``unsupported`` for other shapes, which would be compared all with all.
+    """
+    found = f"outputs {list(outputs.shape)}, targets {list(targets.shape)} of {targets.dtype}"
+    several = outputs.ndim > 1 and outputs.shape[1] > 1
+    if targets.is_floating_point() or not several or outputs[:, 0].shape != targets.shape:
+        problem, expected = "these have no accuracy", "outputs [n, classes], whole targets [n]"
+        remedy = "pass metric=, or targets that are numbers of classes"
+        raise InputError(
+            problem, code="unsupported", place="test", found=found, expected=expected, remedy=remedy
+        )
     correct = (outputs.argmax(dim=1) == targets).float()
     return correct.masked_fill(outputs.isnan().any(dim=1), torch.nan).mean()
 

@@ -103,12 +103,15 @@ def aggregate_files(
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
     used = sum(each.examples for each in updates if each.client not in reasons)
     write_weights(Path(output), weights, {"examples": str(used)})
-    rows: list[Record] = []
-    for update in updates:
-        excluded = reasons.get(update.client, "")
-        away = None if excluded else distance(compared, update.weights)
-        row = {"update": update.client, "examples": update.examples, "distance": away}
-        rows.append({**row, "excluded": excluded})
+    rows: list[Record] = [
+        {
+            "update": each.client,
+            "examples": each.examples,
+            "distance": None if each.client in reasons else distance(compared, each.weights),
+            "excluded": reasons.get(each.client, ""),
+        }
+        for each in updates
+    ]
     return Aggregated(rule, rows, Path(output))
 
 
