@@ -90,7 +90,7 @@ def test_the_second_switch_needs_the_training_loss_too() -> None:
     flat = FlatModel(Weight())
     settings = Settings(batch=1, learning_rate=1.0, epochs=2)
     local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
-    task = Task(settings, (0,), local, needs_loss=True, loss_ema=1.5, loss=squared)
+    task = Task(settings, (0,), local, loss_ema=1.5, loss=squared)
     update = train_client(flat, data, task)
     assert update.metrics["loss_before"] == 1.0
     assert update.metrics["loss"] > 1.5
@@ -107,9 +107,7 @@ def test_swad_is_the_mean_of_the_weights_after_every_batch() -> None:
         return squared(output, target)
 
     local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
-    task = Task(
-        Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, needs_loss=True, loss=logged
-    )
+    task = Task(Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, loss=logged)
     update = train_client(flat, (x, y), task)
     middle = seen[2:]  # the first evaluates, the second starts
     flat.reset()

@@ -340,6 +340,10 @@ def aggregate(
     """
     known, values = rule_named(rule, parameters)
     usable, failures = screen(current, updates, largest_norm, buffers, known.needs)
+    if failures and not usable:
+        first = failures[0]
+        found = f"{first.client}: {first.code}, {first.reason}"
+        raise InputError("no update can be used", code="too-few-updates", found=found)
     return *combine(rule, current, usable, state or {}, values, buffers), failures
 
 

@@ -281,9 +281,9 @@ class _Book:
             return f"{kind} is not allowed here"
         if kind == "open":
             self.server = self.server or entry["digest"]
-        owner = self.keys.get(client, "") if kind in _CLIENT else self.server
+        owner = self.keys.get(client) if kind in _CLIENT else self.server
         try:
-            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(owner))
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(owner or ""))
             key.verify(signature, canonical(entry))
         except (InvalidSignature, ValueError, TypeError):
             return f"{kind} is not signed by {'its client' if kind in _CLIENT else 'the server'}"

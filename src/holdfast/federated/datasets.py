@@ -103,8 +103,8 @@ def read_examples(path: str | Path, size: int = 32) -> Examples:
         Inputs, float32: images as [n, channels, height, width] in [0, 1]; labels [n] as numbers from 0.
 
     Raises:
-        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data``, ``invalid-value``,
-            ``damaged``, or ``unsupported`` for images of more than 8 bits.
+        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data``, ``invalid-value``
+            or ``damaged``.
     """
     path = Path(path)
     x, y = _read_folder(path, size) if path.is_dir() else _read_archive(path)
@@ -147,9 +147,8 @@ def _read_folder(path: Path, size: int) -> Examples:
                 "image cannot be read", code="damaged", path=file, found=str(error)
             ) from error
         if deep:
-            remedy = "convert it to 8 bits per color, or pass arrays in an .npz file"
-            problem, found = "image of more than 8 bits", f"mode {image.mode}"
-            raise InputError(problem, code="unsupported", path=file, found=found, remedy=remedy)
+            expected = "8 bits per color; pass others as arrays in an .npz file"
+            raise invalid_value("image cannot be read", file, "mode", image.mode, expected)
     return np.array(images), np.array([file.parent.name for file in files])
 
 

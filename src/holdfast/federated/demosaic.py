@@ -33,7 +33,7 @@ def binning(raw: Array, profile: Profile) -> Array:
     n, height, width = raw.shape
     blocks = raw.reshape(n, height // 2, 2, width // 2, 2)
     cells = np.einsum("nhawb,abc->nhwc", blocks, shares)
-    return np.asarray(cells.repeat(2, axis=1).repeat(2, axis=2))
+    return np.repeat(np.repeat(cells, 2, axis=1), 2, axis=2)
 
 
 def ppg(raw: Array, profile: Profile) -> Array:

@@ -148,8 +148,7 @@ def characterize(path: str | Path) -> Characterization:
         for stage, alternatives in STAGES.items():
             for alternative in [*alternatives][1:]:
                 choice: Record = {stage: alternative}
-                stages = replace(Stages(), **choice)
-                variants[stage, alternative] = replace(reference, stages=stages)
+                variants[stage, alternative] = replace(reference, stages=Stages(**choice))
         tests = {key: photographed(held_out, each, seed, 0) for key, each in variants.items()}
         row = _trained(config, folder, photos, reference, tests)
         bar.advance(1)

@@ -395,7 +395,6 @@ class Engine:
             settings=self.settings,
             seed=(self.settings.seed, _TRAINING, number, place),
             local=self.parameters,
-            needs_loss="q" in self.parameters or "switch" in self.parameters,
             loss_ema=None if loss_ema is None else float(loss_ema),
             control=control,
             loss=self.loss,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 
@@ -41,11 +42,9 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
             remedy="name linear or mlp",
         )
     layers: list[nn.Module] = []
-    channels = shape[0]
-    for width in (16, 32, 64):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+    for before, width in pairwise([shape[0], 16, 32, 64]):
+        layers += [nn.Conv2d(before, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
         layers.append(nn.MaxPool2d(2, ceil_mode=True))
-        channels = width
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
     # Pooling takes twice as long where the channels of a pixel are not side by side.
     model.register_forward_pre_hook(_channels_last)

@@ -63,7 +63,7 @@ def squared_distances(values: Array) -> Array:
     if not values.shape[1]:
         problem, expected = "updates without distances", "floating-point weights"
         raise InputError(problem, code="unsupported", place="weights", expected=expected)
-    return np.asarray(squareform(pdist(values, "sqeuclidean")))
+    return squareform(pdist(values, "sqeuclidean"))
 
 
 def nearest_first(distances: Array, f: int) -> list[int]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.config import read_config
+from holdfast.config import invalid_value, read_config
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
 from holdfast.federated.configuration import (
@@ -140,7 +140,11 @@ def study(
     # 1. The runs: of all devices, and without each.
     devices: list[str | None] = [None]
     if leave_out:
-        devices += client_data(config, folder)[1]
+        _, tests, _ = client_data(config, folder)
+        if len(tests) < 2:
+            problem, expected = "nothing to leave out", "two devices or more"
+            raise invalid_value(problem, Path(path), "devices", list(tests), expected)
+        devices += tests
     tasks = []
     for seed in range(config.training.seed, config.training.seed + seeds):
         settings = replace(config.training, seed=seed, evaluate_every=config.training.rounds)

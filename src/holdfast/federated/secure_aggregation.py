@@ -11,7 +11,7 @@ Multi-Krum on shares also opens the distances between the updates, and then the 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -92,13 +92,13 @@ def clipped(step: Array, clip: float) -> Array:
     """
     norm = float(np.linalg.norm(step))
     shortened = step * min(1.0, clip / norm) if norm else step
-    return np.asarray(np.trunc(shortened * 2**FRACTION_BITS)).astype(np.int64)
+    return np.trunc(shortened * 2**FRACTION_BITS).astype(np.int64)
 
 
 def shares(values: Array, servers: int) -> Array:
     """Additive shares modulo 2^64 of integers [n]: [servers, n], all but one of them uniform."""
-    random = np.frombuffer(os.urandom(8 * (servers - 1) * values.size), dtype=np.int64)
-    random = random.reshape(servers - 1, values.size)
+    length = 8 * (servers - 1) * values.size
+    random = np.frombuffer(os.urandom(length), np.int64).reshape(servers - 1, values.size)
     with np.errstate(over="ignore"):
         last = values - random.sum(axis=0)
     return np.concatenate([random, last[None]])
@@ -110,7 +110,7 @@ def secure_mean(
     seed: Sequence[int],
     *,
     f: int | None = None,
-    delivered: Mapping[str, Collection[int]] | None = None,
+    delivered: Array | None = None,
     channels: Sequence[Any] | None = None,
 ) -> tuple[Array, list[Failure]]:
     """Mean of the clients' clipped steps, with noise, of which servers see nothing else.
@@ -121,7 +121,7 @@ def secure_mean(
         seed: of the servers' noise.
         f: number of liars: the mean is that of Multi-Krum, and servers see the distances between steps;
             None: all steps.
-        delivered: client -> servers that its share reached; clients that are not named reached all.
+        delivered: [servers, clients] whether a client's share reached a server; None: all did.
         channels: between the servers, instead of plain ones in this process.
 
     Returns:
@@ -141,14 +141,12 @@ def secure_mean(
     if len(names) * largest >= limit:
         expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
         raise invalid_value("the clip is too large", None, "privacy.clip", privacy.clip, expected)
-    whole = range(servers)
-    places = [(delivered or {}).get(name, whole) for name in names]
-    reached = np.array([[server in place for place in places] for server in whole], np.uint8)
+    reached = np.ones((servers, len(names))) if delivered is None else delivered
     sent = [shares(clipped(step, privacy.clip), servers) for step in steps.values()]
 
     def serve(party: Any) -> tuple[Array, Array, Array]:
         # 1. Which clients reached every server: public.
-        answers = party.channel.exchange(reached[party.rank])
+        answers = party.channel.exchange(reached[party.rank].astype(np.uint8))
         lists = [np.frombuffer(answer, np.uint8) for answer in answers]
         present = inside = chosen = np.flatnonzero(np.min(lists, axis=0))
         if len(present) < LEAST:
@@ -181,13 +179,12 @@ def secure_mean(
             found=f"a mean step of {found:.3g} in one coordinate",
             expected=f"at most {largest:.3g}",
         )
-    dropped, far = (set(range(len(names))) - set(present)), set(present) - set(inside)
+    dropped, far = np.setdiff1d(range(len(names)), present), np.setdiff1d(present, inside)
     reason = f"not within {2 * privacy.clip:g}, twice the clip, of most others"
     failures = [
-        Failure(names[k], "no-answer", "dropped out during secure aggregation")
-        for k in sorted(dropped)
+        Failure(names[k], "no-answer", "dropped out during secure aggregation") for k in dropped
     ]
-    return mean, failures + [Failure(names[k], "norm", reason) for k in sorted(far)]
+    return mean, failures + [Failure(names[k], "norm", reason) for k in far]
 
 
 def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Array]:

@@ -112,8 +112,7 @@ def expose(photos: Array, profile: Profile) -> Array:
     sensor = sensor / np.array([red, 1.0, blue])
     # 3. Each pixel sees one color.
     sites = color_sites(profile.pattern, *photos.shape[1:3])
-    mosaic: Array = np.take_along_axis(sensor, sites[None, :, :, None], axis=3)[..., 0]
-    return mosaic
+    return np.take_along_axis(sensor, sites[None, :, :, None], axis=3)[..., 0]
 
 
 def record(exposure: Array, profile: Profile, rng: np.random.Generator) -> Array:

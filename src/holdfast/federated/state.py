@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from holdfast.arrays import read_tensors
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import State
 from holdfast.federated.updates import Arrays, Record, Weights, digest, write_weights
@@ -81,17 +82,13 @@ class RunState:
         Raises:
             InputError: ``damaged``, or ``conflict`` if another run wrote it.
         """
-        import safetensors
-
-        problem = ""
+        remedy, problem = "remove the folder and start again", ""
+        arrays, noted = read_tensors(path, "run", remedy)
         try:
-            noted = read_noted(path)
-            with safetensors.safe_open(path, framework="np") as file:
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             if noted.pop("sha256") != _checksum(arrays, noted):
                 problem = "the checksum of its content differs"
             history = [Round(**row) for row in noted["history"]]
-        except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             problem = f"{type(error).__name__}: {error}"
         if problem:
             raise InputError(
@@ -99,7 +96,7 @@ class RunState:
                 code="damaged",
                 path=path,
                 found=problem,
-                remedy="remove the folder and start again",
+                remedy=remedy,
             )
         changed = [name for name in plan if noted["plan"].get(name) != plan[name]]
         if changed:

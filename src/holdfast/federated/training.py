@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated.limits import Above, Count, Natural, NotNegative
 from holdfast.federated.updates import Array, Arrays, Update, Weights
@@ -60,9 +61,7 @@ class Task:
     """Seed of everything random on this client in this round."""
     local: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the rule: clients use ``mu`` (FedProx), ``switch``, ``gain`` and ``gamma``
-    (HeteroSwitch)."""
-    needs_loss: bool = False
-    """Whether the rule needs the loss of the global model on the client's data."""
+    (HeteroSwitch), and whether there is a ``q`` (q-FedAvg)."""
     loss_ema: float | None = None
     """Moving average of the training loss; None in the first round."""
     control: tuple[Array, Array] | None = None
@@ -159,7 +158,7 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
     metrics: dict[str, float] = {}
     # 1. The global model on this client's data.
     switch = task.local.get("switch")
-    if task.needs_loss:
+    if switch is not None or "q" in task.local:  # the rule computes with it
         metrics["loss_before"] = mean_over(model.module, data, task.loss)
     first = switched(switch, "transform", metrics.get("loss_before"), task.loss_ema)
     # 2. Train, on transformed images where switch 1 is on.
@@ -252,16 +251,13 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
         targets: [n, ...] numbers of classes.
 
     Raises:
-        InputError: ``unsupported`` for other shapes, which would be compared all with all.
+        InputError: ``invalid-value`` for other shapes, which would be compared all with all.
     """
     found = f"outputs {list(outputs.shape)}, targets {list(targets.shape)} of {targets.dtype}"
     several = outputs.ndim > 1 and outputs.shape[1] > 1
     if targets.is_floating_point() or not several or outputs[:, 0].shape != targets.shape:
-        problem, expected = "these have no accuracy", "outputs [n, classes], whole targets [n]"
-        remedy = "pass metric=, or targets that are numbers of classes"
-        raise InputError(
-            problem, code="unsupported", place="test", found=found, expected=expected, remedy=remedy
-        )
+        expected = "outputs [n, classes] and whole targets [n]; for others pass metric="
+        raise invalid_value("no accuracy", None, "test", found, expected)
     correct = (outputs.argmax(dim=1) == targets).float()
     return correct.masked_fill(outputs.isnan().any(dim=1), torch.nan).mean()
 

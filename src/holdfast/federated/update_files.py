@@ -80,12 +80,15 @@ def aggregate_files(
         largest_norm: updates farther than this from the median of all are excluded.
 
     Raises:
-        InputError: a file that cannot be read; ``conflict`` if one is named twice; ``too-few-updates``.
+        InputError: a file that cannot be read; ``conflict`` if one is named twice, or is the output;
+            ``too-few-updates``.
     """
-    places = Counter(Path(path).resolve() for path in paths)
-    if places.total() > len(places):
-        problem, remedy = "an update would count twice", "name each file once"
-        twice, _ = places.most_common(1)[0]
+    output = Path(output)
+    # Each file once, and the output is none of them.
+    places = Counter(Path(path).resolve() for path in [*paths, output])
+    twice, times = places.most_common(1)[0]
+    if times > 1:
+        problem, remedy = "a file is named twice", "name each update once, and another output"
         raise InputError(problem, code="conflict", path=twice, remedy=remedy)
     updates = [read_update(Path(path)) for path in paths]
     if not updates:
@@ -102,7 +105,7 @@ def aggregate_files(
     compared = trained(weights, buffers)
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
     used = sum(each.examples for each in updates if each.client not in reasons)
-    write_weights(Path(output), weights, {"examples": str(used)})
+    write_weights(output, weights, {"examples": str(used)})
     rows: list[Record] = [
         {
             "update": each.client,
@@ -112,7 +115,7 @@ def aggregate_files(
         }
         for each in updates
     ]
-    return Aggregated(rule, rows, Path(output))
+    return Aggregated(rule, rows, output)
 
 
 def _commonest_form(updates: Sequence[Update]) -> Weights:

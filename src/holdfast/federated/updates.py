@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.arrays import read_tensors
 from holdfast.config import invalid_value
-from holdfast.errors import InputError
 from holdfast.files import write_whole
 
 Array = npt.NDArray[Any]
@@ -174,33 +174,14 @@ def read_update(path: Path) -> Update:
     """An update from a safetensors file, whose metadata has the number of ``examples``.
 
     Raises:
-        InputError: ``not-found``, ``damaged``, ``missing-key`` or ``invalid-value``.
+        InputError: ``not-found`` or ``damaged``.
     """
-    import safetensors
-
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            noted = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise InputError("update not found", code="not-found", path=path) from error
-    except (safetensors.SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            "damaged safetensors file, or one with numbers that NumPy lacks",
-            code="damaged",
-            path=path,
-            found=str(error),
-            remedy="save float32 weights with safetensors.numpy.save_file",
-        ) from error
-    place, examples = "metadata: examples", noted.get("examples")
-    if examples is None:
-        problem = "the number of examples is missing"
-        remedy = 'save_file(weights, path, {"examples": "600"})'
-        raise InputError(problem, code="missing-key", path=path, place=place, remedy=remedy)
-    if not examples.isdecimal() or len(examples) > 18:
-        expected = "a whole number of at most 18 digits"
-        raise invalid_value("invalid number of examples", path, place, examples, expected)
-    return Update(weights, int(examples), client=str(path))
+    remedy = 'save_file(weights in float32, path, {"examples": "600"}) of safetensors.numpy'
+    weights, noted = read_tensors(path, remedy=remedy)
+    count = noted.get("examples", "")
+    # Whatever is not a number is 0, which `screen` excludes.
+    examples = int(count) if count.isdecimal() and len(count) < 19 else 0
+    return Update(weights, examples, client=str(path))
 
 
 def write_weights(path: Path, weights: Weights, metadata: Mapping[str, str] | None = None) -> None:
