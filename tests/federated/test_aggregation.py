@@ -315,7 +315,7 @@ def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "code", "place"),
     [
-        ("fedmax", {}, "unknown-name", "rule"),
+        ("fedmax", {}, "unknown-key", "rule.fedmax"),
         ("fedavg", {"f": 1}, "unknown-key", "f"),
         ("krum", {"f": -1}, "invalid-value", "f"),
         ("krum", {"f": 1.5}, "invalid-value", "f"),
@@ -430,15 +430,40 @@ def test_files_of_several_types_are_averaged_in_the_widest(tmp_path: Path) -> No
         assert load_file(tmp_path / "out")["w"][0] == pytest.approx(1.00007, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "count", ["-1", "nan", "1e3", "20.0", " 20 ", "0", "9" * 5000, "\u0b66", None]
+)
+def test_a_file_with_a_bad_number_of_examples_is_named(tmp_path: Path, count: str | None) -> None:
+    paths = files(tmp_path, 3)
+    bad = str(tmp_path / "bad.safetensors")
+    noted = None if count is None else {"examples": count}
+    save_file({"w": np.ones(4, np.float32)}, bad, noted)
+    result = federated.aggregate_files([*paths, bad], tmp_path / "out")
+    excluded = {row["update"]: row["excluded"] for row in result.updates if row["excluded"]}
+    assert list(excluded) == [bad]
+    assert excluded[bad].startswith("no-examples")
+
+
+def test_an_output_is_none_of_the_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = files(tmp_path, 3)
+    whole = paths[1].read_bytes()
+    monkeypatch.chdir(tmp_path)
+    for output in (paths[1], Path(paths[1].name)):
+        with pytest.raises(InputError) as caught:
+            federated.aggregate_files(paths, output)
+        assert (caught.value.code, caught.value.path) == ("conflict", str(paths[1]))
+    assert paths[1].read_bytes() == whole
+
+
 def test_files_that_are_no_updates(tmp_path: Path) -> None:
     save_file({"w": np.zeros(2)}, tmp_path / "silent.safetensors")
     save_file({"w": np.zeros(2)}, tmp_path / "many.safetensors", {"examples": "lots"})
     save_file({"w": np.zeros(2)}, tmp_path / "more.safetensors", {"examples": "9" * 5000})
     (tmp_path / "torn.safetensors").write_bytes((tmp_path / "silent.safetensors").read_bytes()[:-3])
     expected = {
-        "silent": "missing-key",
-        "many": "invalid-value",
-        "more": "invalid-value",
+        "silent": "too-few-updates",
+        "many": "too-few-updates",
+        "more": "too-few-updates",
         "torn": "damaged",
         "no": "not-found",
     }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from demosaic_vectors import INSIDE, PATTERNS, photos
+from PIL import Image
 
 from holdfast import federated
 from holdfast.errors import InputError
@@ -287,6 +288,8 @@ def test_characterization(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS))
     found = federated.characterize(tmp_path / "c.toml")
     assert found.devices == ["maker-a-high", "maker-b-low"]
+    assert {"devices", "accuracy", "stages"} <= found.to_dict().keys()
+    assert {"stage", "loss"} <= found.to_dict()["stages"][0].keys()
     assert np.shape(found.accuracy) == (2, 2)
     assert len(found.stages) == 12
     losses = [row["loss"] for row in found.stages]
@@ -305,6 +308,35 @@ def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     with pytest.raises(InputError) as caught:
         federated.run_config(tmp_path / "c.toml")
     assert caught.value.code == code
+
+
+def test_photos_of_a_folder(tmp_path: Path) -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:4] = 255  # white above black; turned by 180 degrees in the file
+    folder = tmp_path / "a"
+    folder.mkdir()
+    turned = Image.Exif()
+    turned[0x0112] = 3
+    Image.fromarray(image[::-1, ::-1]).save(folder / "turned.png", exif=turned)
+    (folder / "._turned.png").write_bytes(b"of macOS")
+    x, y = federated.read_examples(tmp_path, size=8)
+    assert x[0].transpose(1, 2, 0) * 255 == pytest.approx(image)
+    assert y.tolist() == [0]
+    Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(folder / "x-ray.png")
+    with pytest.raises(InputError) as caught:
+        federated.read_examples(tmp_path)
+    assert (caught.value.code, caught.value.path) == ("invalid-value", str(folder / "x-ray.png"))
+
+
+def test_labels_are_whole_numbers_or_names(tmp_path: Path) -> None:
+    for labels, valid in (([0.0, 2.0], True), (["a", "b"], True), ([0.5, 2.0], False)):
+        np.savez(tmp_path / "d.npz", x=np.zeros((2, 3)), y=np.array(labels))
+        if valid:
+            assert federated.read_examples(tmp_path / "d.npz")[1].tolist() == [0, 1]
+            continue
+        with pytest.raises(InputError) as caught:
+            federated.read_examples(tmp_path / "d.npz")
+        assert caught.value.code == "invalid-value"
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, np.nan])

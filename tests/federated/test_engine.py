@@ -297,6 +297,59 @@ def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
     assert [section.id for section in result.sections()] == ["failures"]
 
 
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (2, TEST["car"][1][:, None]),  # [n, 1]: all would be compared with all
+        (1, TEST["car"][1]),
+        (3, np.eye(3, dtype=np.float32)[TEST["car"][1]]),
+        (3, TEST["car"][1].astype(np.float32)),
+    ],
+)
+def test_targets_that_have_no_accuracy_are_refused(outputs: int, targets: Any) -> None:
+    net = nn.Linear(6, max(outputs, 3) if outputs > 1 else 1)
+    test, settings = (TEST["car"][0], targets), Settings(rounds=1)
+    loss = (lambda out, y: out.square().mean()) if outputs == 1 else nn.functional.cross_entropy
+    with pytest.raises(InputError) as caught:
+        federated.run(net, CLIENTS, test=test, settings=settings, loss=loss)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "test")
+    own = federated.run(
+        net, CLIENTS, test=test, settings=settings, loss=loss, metric=lambda out, y: out.mean()
+    )
+    assert own.mean_accuracy is not None
+
+
+@pytest.mark.parametrize("x", [np.ones((4, 6), np.uint8), np.ones((4, 5), np.float32)])
+def test_test_data_that_the_model_cannot_take_are_an_error(x: Any) -> None:
+    test = {"phone": TEST["phone"], "car": (x, np.zeros(4, int))}
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, test=test, settings=Settings(rounds=1))
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "test data of car")
+
+
+def test_a_ledger_without_a_folder_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, settings=Settings(rounds=1), ledger=True)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "folder")
+
+
+def test_the_json_of_a_run_has_the_keys_of_the_contract() -> None:
+    rng = np.random.default_rng(0)
+    images = [(rng.random((12, 3, 4, 4), np.float32), rng.integers(0, 2, 12)) for _ in range(3)]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    settings = Settings(rounds=2, faults={"drop": 0.3})
+    found = federated.run(net, images, rule="heteroswitch", settings=settings, test=images[0])
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["rounds"] == 2
+    assert data["mean_accuracy"] == data["worst_device"]["accuracy"] == data["accuracy"]["all"]
+    assert data["worst_device"]["device"] == "all"
+    assert data["variance_over_devices"] == 0
+    assert data["bytes_down"] == 2 * 3 * 98 * 4
+    assert data["bytes_up"] == (6 - len(data["failed_clients"])) * 98 * 4
+    assert {"round", "client", "code", "reason"} == data["failed_clients"][0].keys()
+    assert [row["round"] for row in data["switch_rates"]] == [1, 2]
+
+
 def test_evaluation_of_some_rounds() -> None:
     settings = Settings(rounds=5, evaluate_every=2)
     result = federated.run(model(), CLIENTS, test=TEST, settings=settings)
@@ -733,6 +786,12 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         ('model = "cnn"\ndata = { path = "digits.npz" }', "unsupported", "model"),
         ('model = "gpt"\ndata = { path = "digits.npz" }', "unknown-name", "model"),
         ('rule = { f = 1 }\nmodel = "mlp"\ndata.path = "digits.npz"', "missing-key", "rule.name"),
+        (
+            'model = "mlp"\nrule = { name = "scaffold", test = 1 }\ndata.path = "digits.npz"',
+            "unknown-key",
+            "test",
+        ),
+        ('training.seed = -4\ndata.path = "digits.npz"', "invalid-value", "training.seed"),
         (
             'model = "mlp"\ntraining.rounds = 0\ndata.path = "digits.npz"',
             "invalid-value",

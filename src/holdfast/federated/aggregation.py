@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.config import read_config
+from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.federated import robust
 from holdfast.federated.limits import Above, Count, Natural, NotNegative, Share
@@ -144,7 +144,7 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
     from holdfast.federated.deepsa import reliable
 
     if "deepsa" not in state:
-        problem, remedy = "deepsa needs the server's own data", "pass proxy="
+        problem, remedy = "deepsa needs the server's own data", "set data.proxy_share, or proxy="
         raise InputError(problem, code="missing-key", place="proxy", remedy=remedy)
     good = reliable(current, updates, state["deepsa"])
     left = [update for update, kept in zip(updates, good, strict=True) if kept]
@@ -275,16 +275,10 @@ def rule_named(
         known: what the engine knows: ``learning_rate``, ``population``.
 
     Raises:
-        InputError: ``unknown-name``, ``unknown-key``, ``missing-key`` or ``invalid-value``.
+        InputError: ``unknown-key``, ``missing-key``, ``invalid-value`` or ``unknown-name``.
     """
     if name not in RULES:
-        raise InputError(
-            "unknown aggregation rule",
-            code="unknown-name",
-            place="rule",
-            found=str(name),
-            expected=f"one of {', '.join(RULES)}",
-        )
+        raise unknown_key(name, RULES, "rule")
     rule = RULES[name]
     names = [each.name for each in fields(rule.parameters)]
     engine = {key: value for key, value in (known or {}).items() if key in names}

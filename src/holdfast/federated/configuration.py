@@ -143,8 +143,7 @@ def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Exampl
     rng = np.random.default_rng([seed, _CLIENTS])
     proxy = None
     if settings.proxy_share:
-        left, own = held_out(len(learned[0]), settings.proxy_share, rng)
-        learned, proxy = chosen(learned, left), chosen(learned, own)
+        learned, proxy = held_out(learned, settings.proxy_share, rng)
     parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
     if config.devices is None:
         clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
@@ -168,8 +167,7 @@ def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]
     """The examples of the file, and those that are held out."""
     examples = read_examples(folder / config.data.path, config.data.size)
     rng = np.random.default_rng([config.training.seed, _TEST])
-    train, test = held_out(len(examples[0]), config.data.test_share, rng)
-    return chosen(examples, train), chosen(examples, test)
+    return held_out(examples, config.data.test_share, rng)
 
 
 def device_profiles(settings: DeviceSettings, folder: Path) -> dict[str, Profile]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -261,7 +261,7 @@ class _Book:
         self.server = server
         self.keys: dict[str, str] = {}
         self.held: Counter[str] = Counter()
-        self.sums: dict[str, Counter[str]] = {}
+        self.sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.sealed = False
 
     def check(self, line: bytes, previous: str) -> str:
@@ -303,7 +303,7 @@ class _Book:
             self.held[client] -= amount  # type: ignore[assignment]
         elif kind == "update" and not self.held[client]:
             return f"update of {client}, which has no deposit"
-        self.sums.setdefault(client, Counter()).update({kind: amount, f"{kind} count": 1})
+        self.sums[client].update({kind: amount, f"{kind} count": 1})
         self.sealed = kind == "seal"
         return ""
 

@@ -182,11 +182,11 @@ def split_examples(
     return [np.concatenate(part) for part in parts]
 
 
-def held_out(n: int, share: float, rng: np.random.Generator) -> Examples:
-    """Places of training and of test examples, at random."""
-    order = rng.permutation(n)
-    cut = n - round(share * n)
-    return order[:cut], order[cut:]
+def held_out(data: Examples, share: float, rng: np.random.Generator) -> tuple[Examples, Examples]:
+    """Examples to train on, and to test on, at random."""
+    order = rng.permutation(len(data[0]))
+    cut = len(order) - round(share * len(order))
+    return chosen(data, order[:cut]), chosen(data, order[cut:])
 
 
 def chosen(data: Examples, places: Array | Sequence[int]) -> Examples:

@@ -30,7 +30,7 @@ def features(current: Weights, updates: Sequence[Update]) -> Array:
     the median step.
     """
     columns = []
-    for name, array in trained(current, ()).items():
+    for name, array in sorted(trained(current, ()).items()):
         steps = np.stack([np.ravel(u.weights[name] - array.astype(float)) for u in updates])
         norms = np.linalg.norm(steps, axis=1) + 1e-12
         middle = np.median(steps, axis=0)

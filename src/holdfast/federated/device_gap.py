@@ -42,11 +42,6 @@ class Characterization(Answer):
     stages: list[Record]
     """Rows ``{"stage", "alternative", "loss", "ci95"}``, largest loss first: accuracy lost on photos of
     the reference device where this stage alone is another."""
-    train_photos: int
-    """Photos that each model was trained on."""
-    test_photos: int
-    """Photos that it was tested on."""
-
     title = "Devices that differ"
 
     @property
@@ -60,12 +55,6 @@ class Characterization(Answer):
     def values(self) -> Sequence[Value]:
         """The gap between devices."""
         return [Value("gap", self.gap, better="lower")]
-
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """Photos."""
-        return [
-            ("Photos", f"{self.train_photos:,} to train, {self.test_photos:,} to test, per device")
-        ]
 
     def sections(self) -> Sequence[Section]:
         """The heat map and the stages."""
@@ -156,7 +145,7 @@ def characterize(path: str | Path) -> Characterization:
     n = len(held_out[0])
     losses = [_loss(stage, other, before, after, n) for (stage, other), after in row.items()]
     losses.sort(key=lambda each: -each["loss"])
-    return Characterization(list(profiles), accuracy, losses, len(photos[0]), len(held_out[0]))
+    return Characterization(list(profiles), accuracy, losses)
 
 
 def _trained(

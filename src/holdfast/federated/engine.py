@@ -169,14 +169,6 @@ class Engine:
                     remedy="use GroupNorm or LayerNorm; register constants with persistent=False",
                 )
 
-    def spent(self, rounds: int) -> dict[str, Any] | None:
-        """Privacy settings, and the loss after some rounds."""
-        if self.privacy is None:
-            return None
-        from holdfast.federated.secure_aggregation import privacy_loss
-
-        return {**asdict(self.privacy), "epsilon": privacy_loss(self.privacy, rounds)}
-
     def run(self, folder: Path | None, resume: bool, ledger: bool) -> FederatedRun:
         """All rounds that the folder does not have yet."""
         state = self.begin(folder, resume, ledger)
@@ -196,10 +188,22 @@ class Engine:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self.plan = self._plan(ledger)
-            if (folder / STATE).exists():
-                state = self._resumed(folder / STATE, self.plan, resume)
-            if ledger:
-                self._open_ledger(folder / LEDGER, len(state.history))
+            path = folder / STATE
+            if path.exists() and not resume:
+                problem, remedy = "a run is in this folder", "resume it, or name another folder"
+                raise InputError(problem, code="output-exists", path=path, remedy=remedy)
+            if path.exists():
+                state = RunState.load(path, self.plan)
+        if ledger:
+            from holdfast.federated.contribution_ledger import Ledger, simulated_key
+
+            if folder is None:
+                problem, expected = "a ledger needs a folder", "the folder of the run"
+                raise invalid_value(problem, None, "folder", folder, expected)
+            seed = self.settings.seed
+            keys = {name: simulated_key(seed, name) for name in self.clients}
+            after = len(state.history)
+            self.ledger = Ledger(folder / LEDGER, simulated_key(seed, ""), keys, after)
         if self.rule == "deepsa" and self.proxy is not None and not state.rule:
             from holdfast.federated.deepsa import train_classifier
 
@@ -221,6 +225,12 @@ class Engine:
                 found=state.history[-1].skipped,
                 remedy=f"look at client {failed[0]}" if failed else None,
             )
+        privacy = None
+        if self.privacy is not None:
+            from holdfast.federated.secure_aggregation import privacy_loss
+
+            epsilon = privacy_loss(self.privacy, len(state.history))
+            privacy = {**asdict(self.privacy), "epsilon": epsilon}
         return FederatedRun(
             rule=self.rule,
             parameters=self.given,
@@ -230,28 +240,8 @@ class Engine:
             failures=state.failures,
             weights=state.weights,
             folder=self.folder,
-            privacy=self.spent(len(state.history)),
+            privacy=privacy,
         )
-
-    def _resumed(self, path: Path, plan: Mapping[str, str], resume: bool) -> RunState:
-        if not resume:
-            raise InputError(
-                "a run is in this folder",
-                code="output-exists",
-                path=path,
-                remedy="resume it, or name another folder",
-            )
-        state = RunState.load(path, plan)
-        # The file sorts names; sums over tensors follow the order of the module.
-        state.weights = {name: state.weights[name] for name in self.model.weights()}
-        return state
-
-    def _open_ledger(self, path: Path, after: int) -> None:
-        from holdfast.federated.contribution_ledger import Ledger, simulated_key
-
-        seed = self.settings.seed
-        keys = {name: simulated_key(seed, name) for name in self.clients}
-        self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
 
     def _plan(self, ledger: bool) -> dict[str, str]:
         """Hashes of all that determines a run; only the number of rounds may change."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -55,11 +55,7 @@ def _channels_last(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     return inputs[0].contiguous(memory_format=torch.channels_last)
 
 
-MODELS: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
-}
+MODELS = {"linear": linear, "mlp": mlp, "cnn": cnn}
 """Name -> what makes it from the shape of one input and the number of classes."""
 
 

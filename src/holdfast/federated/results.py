@@ -115,7 +115,6 @@ class FederatedRun(Answer):
         how = How(
             "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
             dict(facts),
-            notes="Neighbors differ in one client's updates being zero; no amplification by sampling.",
         )
         return Section("privacy", "What did the servers see?", sentence, how=how)
 

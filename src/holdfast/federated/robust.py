@@ -41,7 +41,7 @@ def bulyan(values: Array, f: int) -> Array:
     """
     distances = squared_distances(values)
     left, selected = list(range(len(values))), []
-    while len(selected) < len(values) - 2 * f:
+    for _ in range(len(values) - 2 * f):
         best = nearest_first(distances[np.ix_(left, left)], f)[0]
         selected.append(left.pop(best))
     chosen = values[sorted(selected)]

@@ -94,8 +94,7 @@ class FlatModel:
                 found=", ".join(kinds) or "no trainable parameters",
                 expected="trainable parameters of one type on one device",
             )
-        with torch.no_grad():
-            self.vector = torch.cat([each.reshape(-1) for each in trained]).clone()
+        self.vector = torch.cat([each.detach().reshape(-1) for each in trained])
         self.gradient = torch.zeros_like(self.vector)
         sizes = [each.numel() for each in trained]
         parts = zip(trained, self.vector.split(sizes), self.gradient.split(sizes), strict=True)
@@ -115,18 +114,16 @@ class FlatModel:
 
     def load(self, weights: Weights) -> None:
         """Set the global weights, to which `reset` returns."""
-        with torch.no_grad():
-            for name, tensor in self.state.items():
-                tensor.copy_(torch.from_numpy(np.array(weights[name])))
+        for name, tensor in self.state.items():
+            tensor.copy_(torch.from_numpy(np.array(weights[name])))
         self.start.copy_(self.vector)
         self.start_others = {name: tensor.clone() for name, tensor in self.others.items()}
 
     def reset(self) -> None:
         """Return to the global weights."""
-        with torch.no_grad():
-            self.vector.copy_(self.start)
-            for name, tensor in self.others.items():
-                tensor.copy_(self.start_others[name])
+        self.vector.copy_(self.start)
+        for name, tensor in self.others.items():
+            tensor.copy_(self.start_others[name])
 
     def weights(self) -> Arrays:
         """The state as arrays."""
@@ -178,15 +175,14 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
             model.gradient.zero_()
             loss = task.loss(model.module(inputs[begin:end]), targets[begin:end])
             loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                total += loss.detach() * (end - begin)
-                if "mu" in task.local:
-                    model.gradient.add_(model.vector - model.start, alpha=task.local["mu"])
-                if penalty is not None:
-                    model.gradient.add_(penalty)
-                model.vector.add_(model.gradient, alpha=-rate)
-                if mean is not None:
-                    mean += model.vector
+            total += loss.detach() * (end - begin)
+            if "mu" in task.local:
+                model.gradient.add_(model.vector - model.start, alpha=task.local["mu"])
+            if penalty is not None:
+                model.gradient.add_(penalty)
+            model.vector.add_(model.gradient, alpha=-rate)
+            if mean is not None:
+                mean += model.vector
             steps += 1
     metrics["loss"] = float(total) / (len(x) * task.settings.epochs)
     # 3. Upload the last weights, or their mean where switch 2 is on.

@@ -110,7 +110,7 @@ def _problem(current: Weights, update: Update, needs: str) -> tuple[str, str] | 
     if update.weights.keys() != current.keys():
         other = sorted(update.weights.keys() ^ current.keys())
         return "names", f"{other[0]} and {len(other) - 1} other names differ"
-    for name, expected in current.items():
+    for name, expected in sorted(current.items()):
         array = update.weights[name]
         if not isinstance(array, (np.ndarray, np.generic)):
             return "dtype", f"{name} is {type(array).__name__}, not a NumPy array"
