@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -115,8 +116,8 @@ def fedadam(
     step = np.average(steps_of(current, updates), axis=0, weights=[u.examples for u in updates])
     m = beta1 * state.get("m", np.zeros(len(step))) + (1 - beta1) * step
     v = beta2 * state.get("v", np.full(len(step), tau**2)) + (1 - beta2) * step**2
-    scale = np.sqrt(v) + tau
-    step = server_rate * m / np.where(scale > 0, scale, 1.0)
+    # With tau = 0 both are 0 where nothing has moved.
+    step = server_rate * m / np.maximum(np.sqrt(v) + tau, 1e-300)
     return stepped(current, step), {**state, "m": m, "v": v}
 
 
@@ -131,7 +132,7 @@ def heteroswitch(
     weights, state = fedavg(current, updates, state)
     examples = sum(update.examples for update in updates)
     loss = sum(update.metrics["loss"] * update.examples for update in updates) / examples
-    before = float(state["loss_ema"]) if "loss_ema" in state else loss
+    before = float(state.get("loss_ema", loss))
     return weights, {**state, "loss_ema": np.array(ema * loss + (1 - ema) * before)}
 
 
@@ -240,11 +241,15 @@ class Rule:
     compares updates, which makes sense for trained parameters only; empty: this one."""
 
 
-def _robust(function: Callable[[Array, int], Array]) -> Callable[..., Result]:
-    def apply(current: Weights, updates: Sequence[Update], state: State, *, f: int) -> Result:
-        return unflat(function(np.stack([flat(u.weights) for u in updates]), f), current), state
-
-    return apply
+def _robust(
+    function: Callable[[Array, int], Array],
+    current: Weights,
+    updates: Sequence[Update],
+    state: State,
+    *,
+    f: int,
+) -> Result:
+    return unflat(function(np.stack([flat(u.weights) for u in updates]), f), current), state
 
 
 RULES: dict[str, Rule] = {
@@ -255,11 +260,11 @@ RULES: dict[str, Rule] = {
     "fedadam": Rule(fedadam, FedAdam, untrained="fedavg"),
     "heteroswitch": Rule(heteroswitch, HeteroSwitch, needs="loss"),
     "deepsa": Rule(deepsa),
-    "median": Rule(_robust(robust.median), Robust, (2, 1)),
-    "trimmed-mean": Rule(_robust(robust.trimmed_mean), Robust, (2, 1)),
-    "krum": Rule(_robust(robust.krum), Robust, (2, 3), untrained="median"),
-    "multi-krum": Rule(_robust(robust.multi_krum), Robust, (2, 3), untrained="median"),
-    "bulyan": Rule(_robust(robust.bulyan), Robust, (4, 3), untrained="median"),
+    "median": Rule(partial(_robust, robust.median), Robust, (2, 1)),
+    "trimmed-mean": Rule(partial(_robust, robust.trimmed_mean), Robust, (2, 1)),
+    "krum": Rule(partial(_robust, robust.krum), Robust, (2, 3), untrained="median"),
+    "multi-krum": Rule(partial(_robust, robust.multi_krum), Robust, (2, 3), untrained="median"),
+    "bulyan": Rule(partial(_robust, robust.bulyan), Robust, (4, 3), untrained="median"),
 }
 """Name -> rule."""
 

@@ -73,9 +73,10 @@ class Ledger:
         self._server, self._clients = server, clients
         self._lines = self._journal.lines()
         self._next = 0
-        if after:
-            seals = [n for n, line in enumerate(self._lines) if _seals(line, after)]
-            self._next = seals[0] + 1 if seals else 0
+        for place, line in enumerate(self._lines if after else ()):
+            entry = json.loads(line)
+            if (entry["kind"], entry["round"]) == ("seal", after):
+                self._next = place + 1
         if not self._next:
             joins = [("join", name, 0.0, public(key)) for name, key in clients.items()]
             self._write(0, [("open", "", 0.0, public(server)), *joins])
@@ -117,10 +118,9 @@ class Ledger:
                 new.append(line + b"\n")
             elif self._lines[self._next] != line:
                 raise InputError(
-                    "the ledger is of another run",
+                    f"entry {self._next} of the ledger is of another run",
                     code="conflict",
                     path=self._journal.path,
-                    place=f"entry {self._next}",
                     remedy="name another output folder",
                 )
             self._next += 1
@@ -147,11 +147,6 @@ def public(key: Ed25519PrivateKey) -> str:
 def head_path(path: Path) -> Path:
     """Where the number and hash of the last line are."""
     return path.with_name(f"{path.name}.head")
-
-
-def _seals(line: bytes, number: int) -> bool:
-    entry = json.loads(line)
-    return bool(entry["kind"] == "seal" and entry["round"] == number)
 
 
 # --- Audit ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ def moved(update: Update, current: Weights, factor: float) -> Update:
     return replace(update, weights=weights)
 
 
-KINDS: dict[str, Callable[[Update, Weights], Update]] = {
+KINDS = {
     "drop": lambda update, current: update,
     "nan": lambda update, current: moved(update, current, np.nan),
     "flip": lambda update, current: moved(update, current, -1.0),

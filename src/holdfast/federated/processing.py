@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
@@ -156,20 +157,17 @@ def equalized(image: Array, profile: Profile) -> Array:
     return image
 
 
-def _jpeg(quality: int) -> Stage:
-    def compress(image: Array, profile: Profile) -> Array:
-        """Compress and decode each photo."""
-        from PIL import Image
+def compressed(image: Array, profile: Profile, *, quality: int) -> Array:
+    """Each photo compressed as JPEG, and decoded."""
+    from PIL import Image
 
-        photos = np.rint(255 * image).astype(np.uint8)
-        for place, photo in enumerate(photos):
-            file = io.BytesIO()
-            Image.fromarray(photo).save(file, "JPEG", quality=quality)
-            with Image.open(file) as decoded:
-                photos[place] = np.asarray(decoded)
-        return photos / np.float32(255)
-
-    return compress
+    photos = np.rint(255 * image).astype(np.uint8)
+    for place, photo in enumerate(photos):
+        file = io.BytesIO()
+        Image.fromarray(photo).save(file, "JPEG", quality=quality)
+        with Image.open(file) as decoded:
+            photos[place] = np.asarray(decoded)
+    return photos / np.float32(255)
 
 
 STAGES: dict[str, dict[str, Stage]] = {
@@ -178,6 +176,10 @@ STAGES: dict[str, dict[str, Stage]] = {
     "white_balance": {"gray-world": gray_world, "none": _same, "white-patch": white_patch},
     "gamut": {"srgb": to_srgb, "none": _same, "prophoto": to_prophoto},
     "tone": {"gamma": lambda image, profile: gamma(image), "none": _same, "equalized": equalized},
-    "jpeg": {"85": _jpeg(85), "none": _same, "50": _jpeg(50)},
+    "jpeg": {
+        "85": partial(compressed, quality=85),
+        "none": _same,
+        "50": partial(compressed, quality=50),
+    },
 }
 """Stage -> alternative -> function of the image and the profile, in the order in which they run."""
