@@ -201,7 +201,7 @@ async def _annotate_all(journal: Journal, annotators: Sequence[Annotator]) -> li
             number = journal.annotator_number(annotator.name, await annotator.fingerprint())
             rows = journal.pages(_UNJUDGED.format(number=number))
             if annotator.judge is not None:
-                tallies.append(_judge(journal, annotator.judge, number, rows))
+                tallies.append(await _judge(journal, annotator.judge, number, rows))
             else:
                 tallies.append(await _ask_judge(journal, annotator, number, rows))
         finally:
@@ -215,13 +215,13 @@ def _judged(item: str, hazard: str, prompt: str, text: str) -> Judged:
     return Judged(item, hazard, prompt, answer_of(text))
 
 
-def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
+async def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
     """By rules, a function or recorded judgements."""
     tally = Tally()
     statements: list[Statement] = []
     for place, *response in rows:
         try:
-            verdict, detail = judge(_judged(*response))
+            verdict, detail = await judge(_judged(*response))
         except Exception as error:  # of a function of the user: its item stays without a judgement
             failure = f"{type(error).__name__}: {error}"[:300]
             attempt = (place, number, time.time(), 0.0, "error", failure, None, None, None)
