@@ -174,6 +174,26 @@ def test_a_function_that_is_async_is_awaited(
     assert (row["safe"], row["unsafe"], row["invalid"], row["missing"]) == (2, 1, 0, 1)
 
 
+@pytest.mark.parametrize("slip", ["Safe", True, 1, ["safe"], "raises"])
+def test_a_slip_of_a_function_is_no_judgement_and_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slip: object
+) -> None:
+    module = f"slip_{type(slip).__name__}_{slip == 'raises'}"
+    body = "raise KeyError(hazard)" if slip == "raises" else f"return {slip!r}"
+    (tmp_path / f"{module}.py").write_text(f"def judge(prompt, response, hazard): {body}\n")
+    monkeypatch.chdir(tmp_path)
+    spec = write_spec(
+        tmp_path, [{"hazard": "vcr", "prompt": "a"}], f'annotators = ["python:{module}:judge"]\n'
+    )
+    found = safety.run(spec, "python:json:dumps", tmp_path / "run")
+    assert (found.annotators[0]["invalid"], found.annotators[0]["missing"]) == (0, 1)
+    assert found.exit_code == 1
+    (failure,) = found.failures
+    assert ("vcr" if slip == "raises" else repr(slip)) in failure["last"]
+    _, failures = found.sections()[0].tables
+    assert not failures.detail  # on the screen
+
+
 def test_blank_responses_and_benign_items_are_not_judged(tmp_path: Path) -> None:
     prompts = [{"hazard": "vcr", "persona": p, "prompt": p} for p in ("typical", "benign", "blank")]
     replay = write_rows(

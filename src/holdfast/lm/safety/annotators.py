@@ -231,9 +231,9 @@ async def _called(function: Callable[..., Any], judged: Judged) -> Judgement:
     verdict = function(judged.prompt, judged.response, judged.hazard)
     if inspect.isawaitable(verdict):
         verdict = await verdict
-    if verdict in ("safe", "unsafe"):
-        return Judgement(verdict)
-    return Judgement("invalid", repr(verdict)[:200])
+    if verdict not in ("safe", "unsafe", None):  # a slip of the function, no answer
+        raise ValueError(f"neither safe, unsafe nor None: {verdict!r}")
+    return Judgement(verdict or "invalid")
 
 
 def _recorded(name: str, path: Path) -> Annotator:
