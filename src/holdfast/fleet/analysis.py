@@ -72,7 +72,8 @@ class Analysis:
     @cached_property
     def trend(self) -> Trend:
         """Whether the rate drifts."""
-        return failure_trend(*self.over_time)
+        over_time, unit = self.over_time
+        return failure_trend([] if self.mttf is None or self.mttf.blind else over_time, unit)
 
     @cached_property
     def introduced(self) -> list[dict[str, Any]]:

@@ -155,7 +155,10 @@ def half_of_mean(deviation: float, n: int) -> float:
 
 
 def _runs(log: FleetLog) -> str:
-    """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
+    """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr.
+
+    Those that began before the window have lost attempts that are not seen: they do not count.
+    """
     long_s = literal(float(log.assumptions.long_run_s))
     chosen = f"SELECT run FROM {log.executions} GROUP BY run HAVING sum(runtime_s) >= {long_s}"
     if not log.assumptions.chain_by_name:
@@ -167,7 +170,8 @@ def _runs(log: FleetLog) -> str:
                 count(*) AS starts,
                 count(*) FILTER (WHERE cut IN ('failure', 'preemption')) AS interruptions,
                 sum(greatest(start_s - coalesce(eligible_s, submit_s, start_s), 0)) AS queued_s,
-                sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s
+                sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s,
+                bool_or(exposed_s < runtime_s) AS begun_before
             FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run
         ) AS runs
-        WHERE runtime_s >= {long_s}"""
+        WHERE runtime_s >= {long_s} AND NOT begun_before"""

@@ -130,7 +130,7 @@ class FleetReport(Answer):
         if fitted is not None:
             text = f"{fitted.rate_text()}; {self._between_failures(fitted)}."
             text = f"{fitted.rate_text()}." if fitted.blind else text
-        if fitted is not None and fitted.model.failures_:
+        if fitted is not None and fitted.model.failures_ and not fitted.blind:
             text += f" {timeline.drift(analysis.trend)}"
             if new := len(analysis.new_checks):
                 text += (

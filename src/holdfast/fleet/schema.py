@@ -14,6 +14,8 @@ STORE_VERSION = 4
 NOT_OVER = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD")
 # States in which a node ended an attempt: it failed under it, or could not boot for it
 NODE_FAILURES = ("NODE_FAIL", "BOOT_FAIL")
+# How states of a node begin in which it is lost, and with it what runs on it; a drain ends nothing
+NODE_LOST = ("DOWN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "REBOOT")
 
 ATTEMPTS = pa.schema(
     [

@@ -22,6 +22,7 @@ from holdfast.errors import InputError
 DOMAINS = ("user", "system", "hardware")
 T = TypeVar("T")
 UNKNOWN = "unknown check"
+MAINTENANCE = "maintenance"
 GPU_EXCEPTION = "gpu_exception"
 
 # Columns of `Taxonomy.classify`: one row per (check, xid) asked for
