@@ -285,7 +285,7 @@ class FleetLog:
 
     @property
     def _firsts(self) -> str:
-        """Clusters: own (its name or ""), begin_s (of its attempts), first_s (the first end; may be null)."""
+        """Clusters: own (name or ""), begin_s (of its attempts), first_s (its first end, or null)."""
         return self.keep(
             "first_ends",
             f"""SELECT coalesce(cluster, '') AS own, min(start_s) AS begin_s, min(end_s) AS first_s
@@ -352,9 +352,10 @@ class FleetLog:
 
         Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
         `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
-        window, and where the log is `cut_off` after its first end), `gpu_hours` and `node_days` (of the exposed time). `end_s` is null while an attempt runs
-        and where its end cannot be placed in time; else the end, or start + runtime where the log has
-        a final state and no end. What runs and has no elapsed time is taken to run until the log ends.
+        window, and after the first end of a log that is `cut_off`), `gpu_hours` and `node_days` (of the
+        exposed time). `end_s` is null while an attempt runs and where its end cannot be placed in time;
+        else the end, or start + runtime where the log has a final state and no end. What runs and has no
+        elapsed time is taken to run until the log ends.
         """
         exposed = "coalesce(runtime_s, 0)"
         alive = "TRUE"
