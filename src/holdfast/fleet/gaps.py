@@ -68,8 +68,8 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("zone")
     if log.unplaced:
         yield gap("unplaced", attempts=unplaced(log))
-    if log.untimed and _grows(log):
-        yield gap("stale", attempts=counted(log.untimed, "attempt"))
+    if log.untimed:
+        yield gap("untimed", attempts=counted(log.untimed, "running attempt"))
     if log.timeless:
         yield gap("timeless", attempts=counted(log.timeless, "failed attempt"))
     if events := log.strange_checks:
@@ -88,12 +88,6 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield NODES_UNKNOWN
 
 
-def _grows(log: FleetLog) -> bool:
-    """Whether the attempts come from several looks at the scheduler: what one lists may be over since."""
-    logs = [each for each in log.store.facts["sources"] if each.get("facts", {}).get("attempts")]
-    return max(len(logs), log.store.facts.get("commits", 0)) > 1
-
-
 def strangers(events: int, nodes: list[str]) -> Unknown:
     """Failed checks on nodes that the log does not know."""
     return gap("strangers", events=counted(events, "failed check"), nodes=listed(nodes, 3))
@@ -101,8 +95,6 @@ def strangers(events: int, nodes: list[str]) -> Unknown:
 
 def missing_columns(log: FleetLog) -> Iterator[Unknown]:
     """Columns whose absence changes an answer; without any node it is among the doubts."""
-    if log.untimed and not _grows(log):
-        yield gap("untimed", attempts=counted(log.untimed, "running attempt"))
     missing = log.unknown_columns
     ran = missing["ran"]
     for column, (name, consequence) in KNOWABLE.items():

@@ -108,18 +108,6 @@ class Taxonomy:
         """
         return self._judge(check, xid)[0]
 
-    def domains(self, symptom: str) -> tuple[str, ...]:
-        """Who may be at fault for a symptom.
-
-        Raises:
-            KeyError: if the taxonomy has no such symptom.
-        """
-        return self.symptoms[symptom].domains
-
-    def label(self, symptom: str) -> str:
-        """The symptom's name for people."""
-        return self.symptoms[symptom].label
-
     def classify(self, checks: Sequence[str], xids: Sequence[int | None] | None = None) -> pa.Table:
         """Classify many checks at once, to be joined to events on (check, xid).
 
