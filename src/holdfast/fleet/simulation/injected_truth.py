@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS
+from holdfast.fleet.schema import schema
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.hazards import lemon_factors
 from holdfast.fleet.simulation.log_tables import failure_texts, job_ids
@@ -29,19 +30,18 @@ TRUTH_ATTEMPTS = "truth/attempts.parquet"
 # `failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`.
 LARGE_GPUS = 128
 
-_KINDS = {
-    "job_id": pa.string(),
-    "attempt": pa.int32(),
-    "productive_s": pa.float64(),  # progress that the job keeps
-    "lost_s": pa.float64(),  # progress made and lost, and time that it hung
-    "init_s": pa.float64(),
-    "write_s": pa.float64(),  # time for which checkpoint writes stopped the work
-    "failure": pa.int32(),  # place in the `failures` of truth.json; null: none
-    "preemptor": pa.string(),  # job id; null: it was not preempted
-    "signal_s": pa.float64(),  # when the preemption signal came; null: it did not
-    "expected_failures": pa.float64(),  # injected hazard over its nodes and its time
-}
-ATTEMPT_TRUTH = pa.schema(list(_KINDS.items()))
+ATTEMPT_TRUTH = schema(
+    job_id="string",
+    attempt="int32",
+    productive_s="double",  # progress that the job keeps
+    lost_s="double",  # progress made and lost, and time that it hung
+    init_s="double",
+    write_s="double",  # time for which checkpoint writes stopped the work
+    failure="int32",  # place in the `failures` of truth.json; null: none
+    preemptor="string",  # job id; null: it was not preempted
+    signal_s="double",  # when the preemption signal came; null: it did not
+    expected_failures="double",  # injected hazard over its nodes and its time
+)
 
 KINDS = ("productive", "lost", "init", "write")  # What an attempt's time was spent on
 _MS_PER_DAY = 86_400_000.0
