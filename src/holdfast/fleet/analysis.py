@@ -73,7 +73,9 @@ class Analysis:
     def trend(self) -> Trend:
         """Whether the rate drifts."""
         over_time, unit = self.over_time
-        return failure_trend([] if self.mttf is None or self.mttf.blind else over_time, unit)
+        told = self.mttf is not None and not self.mttf.blind
+        told = told and self.log.late_ends == self.log.cut_off
+        return failure_trend(over_time if told else [], unit)
 
     @cached_property
     def introduced(self) -> list[dict[str, Any]]:

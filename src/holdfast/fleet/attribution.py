@@ -487,7 +487,6 @@ def _unplanned_outages(log: FleetLog) -> str:
     reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
     for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
         reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
-    lost = " OR ".join(f"'+' || upper(state) LIKE '%+{state}%'" for state in NODE_LOST)
     return log.keep(
         "unplanned_outages",
         f"""SELECT node, start_s FROM (
@@ -495,7 +494,7 @@ def _unplanned_outages(log: FleetLog) -> str:
                 PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
             FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
         ) AS outages
-        WHERE {lost} OR NOT (why IN {literal(reasons[MAINTENANCE])}
+        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})') OR NOT (why IN {literal(reasons[MAINTENANCE])}
             OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
     )
 

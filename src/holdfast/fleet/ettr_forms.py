@@ -45,7 +45,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -73,28 +73,6 @@ FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far of
 
 Form = Literal["v2", "full", "exact", "exact_finite"]
 FloatArray = npt.NDArray[np.float64]
-
-
-class JobOptions(TypedDict, total=False):
-    """What an ETTR depends on beside nodes, rate and interval; what is left out is as in `EttrParameters`.
-
-    init_s: seconds from a start to the first productive step (300).
-    write_s: seconds for which a write stops the training.
-    queue_s: mean seconds in the queue before each start.
-    productive_s: productive seconds that the run needs; None: without end.
-    recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
-        None: every failure rolls back.
-    overhead: share by which the copies make steps longer.
-    state_lost: share of the failures that take all copies, and roll back.
-    """
-
-    init_s: float
-    write_s: float
-    queue_s: float
-    productive_s: float | None
-    recovery_s: float | None
-    overhead: float
-    state_lost: float
 
 
 @dataclass(frozen=True)
@@ -312,7 +290,14 @@ def ettr(
     nodes: float,
     rate_per_node_day: float,
     checkpoint_interval_s: float,
-    **job: Unpack[JobOptions],
+    *,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> EttrResult:
     """Every form of the expected ETTR, the best checkpoint intervals, and the assumptions.
 
@@ -320,8 +305,14 @@ def ettr(
         nodes: nodes of the job.
         rate_per_node_day: failures per node and day.
         checkpoint_interval_s: productive seconds between two writes.
-        job: keywords of `JobOptions`: init_s, write_s, queue_s, productive_s, recovery_s, overhead,
-            state_lost.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Returns:
         An `EttrResult`; no ratio in it lies outside [0, 1].
@@ -329,7 +320,18 @@ def ettr(
     Raises:
         InputError: a parameter that makes no sense.
     """
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **job)
+    p = EttrParameters(
+        nodes,
+        rate_per_node_day,
+        checkpoint_interval_s,
+        init_s,
+        write_s,
+        queue_s,
+        productive_s,
+        recovery_s,
+        overhead,
+        state_lost,
+    )
     alone, factor = p.with_rollback_alone
     best = optimal_ettr(
         nodes,
@@ -366,7 +368,13 @@ def expected_ettr(
     checkpoint_interval_s: float,
     *,
     form: Form = "exact",
-    **job: Unpack[JobOptions],
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> float:
     """The expected ETTR by one form (the module's docstring has the formulas).
 
@@ -376,13 +384,30 @@ def expected_ettr(
         checkpoint_interval_s: productive seconds between two writes.
         form: "v2", "full", "exact" or "exact_finite"; ``v2`` and ``exact`` are long-run forms,
             ``exact_finite`` needs a productive time.
-        job: keywords of `JobOptions`: init_s, write_s, queue_s, productive_s, recovery_s, overhead,
-            state_lost.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Raises:
         InputError: a parameter that makes no sense, or a first-order form outside its range.
     """
-    p = EttrParameters(nodes, rate_per_node_day, checkpoint_interval_s, **job)
+    p = EttrParameters(
+        nodes,
+        rate_per_node_day,
+        checkpoint_interval_s,
+        init_s,
+        write_s,
+        queue_s,
+        productive_s,
+        recovery_s,
+        overhead,
+        state_lost,
+    )
     if form not in FORMS:
         raise InputError(
             "unknown form", code="unknown-name", found=repr(form), expected=", ".join(FORMS)

@@ -20,6 +20,7 @@ from holdfast.answer import Answer, Section, Table, Value
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
+from holdfast.fleet.schema import schema
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
@@ -27,9 +28,17 @@ from holdfast.tables import literal
 
 FEWEST_RUNS = 3  # Runs from which a mean has an interval
 
-_COUNTS = ("gpus_min", "gpus_max", "runs")
-_MEANS = ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")
-BY_SIZE = pa.schema([(n, pa.int64()) for n in _COUNTS] + [(n, pa.float64()) for n in _MEANS])
+BY_SIZE = schema(
+    gpus_min="int64",
+    gpus_max="int64",
+    runs="int64",
+    gpus="double",
+    ettr="double",
+    lo="double",
+    hi="double",
+    queue_s="double",
+    interruptions="double",
+)
 
 
 @dataclass(frozen=True)

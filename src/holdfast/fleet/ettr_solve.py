@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Unpack
+from typing import Literal
 
 from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_forms import (
-    EttrParameters,
-    JobOptions,
-    best_interval,
-    ettr_of,
-    exact_ettr,
-)
+from holdfast.fleet.ettr_forms import EttrParameters, best_interval, ettr_of, exact_ettr
 from holdfast.numbers import number
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes", "recovery"]
@@ -72,7 +66,13 @@ def solve(
     nodes: float | None = None,
     rate_per_node_day: float | None = None,
     checkpoint_interval_s: float | None = None,
-    **job: Unpack[JobOptions],
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    recovery_s: float | None = None,
+    overhead: float = 0.0,
+    state_lost: float = 0.0,
 ) -> SolveResult:
     """The range of one parameter in which the expected ETTR is at least `target`.
 
@@ -88,8 +88,14 @@ def solve(
         nodes: nodes of the job; needed, unless solved for.
         rate_per_node_day: failures per node and day; needed, unless solved for.
         checkpoint_interval_s: productive seconds between two writes; needed, unless solved for.
-        job: keywords of `JobOptions`: init_s, write_s, queue_s, productive_s, recovery_s, overhead,
-            state_lost.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+        recovery_s: seconds from a failure until work goes on from copies that peers hold, without rollback;
+            None: every failure rolls back.
+        overhead: share by which the copies make steps longer.
+        state_lost: share of the failures that take all copies, and roll back.
 
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
@@ -109,13 +115,23 @@ def solve(
             expected="a number between 0 and 1",
         )
     name, unit = FIELDS[for_]
-    needed = {
+    job = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
     }
-    # (it refuses what is missing)
-    base = EttrParameters(**{**needed, **job, name: 1.0})  # type: ignore[arg-type]
+    if name in job:
+        job[name] = 1.0
+    base = EttrParameters(
+        **job,  # type: ignore[arg-type]  # it refuses what is missing
+        init_s=init_s,
+        write_s=write_s,
+        queue_s=queue_s,
+        productive_s=productive_s,
+        recovery_s=recovery_s,
+        overhead=overhead,
+        state_lost=state_lost,
+    )
     value_of = exact_ettr if for_ == "checkpoint" else ettr_of
 
     def value_at(x: float) -> float:

@@ -20,7 +20,7 @@ from holdfast.fleet.attribution import (
 )
 from holdfast.fleet.log import CHANCE, DAY_S, KNOWABLE, FleetLog, once
 from holdfast.fleet.moments import minute
-from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known, only_outages, outage_failures
+from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_failures
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER
 from holdfast.fleet.wording import listed
 from holdfast.numbers import counted, duration
@@ -51,9 +51,13 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("hidden")
     if log.ended() and (why := one_sided(log)):
         yield gap("filtered", why=why)
-    for row in log.cut_off:
-        running, longest = counted(row["running"], "attempt"), duration(row["longest_s"])
-        yield gap("cut_off", since=minute(row["first_s"]), running=running, longest=longest)
+    for row in log.late_ends:
+        yield gap(
+            "one_start" if row["at_once"] else "cut_off",
+            since=minute(row["first_s"]),
+            running=counted(row["running"], "attempt"),
+            longest=duration(row["longest_s"]),
+        )
     if lag is not None:
         hours = -lag.lag_s / 3600
         yield gap(
@@ -68,24 +72,24 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("zone")
     if log.unplaced:
         yield gap("unplaced", attempts=unplaced(log))
-    if log.untimed:
-        yield gap("untimed", attempts=counted(log.untimed, "running attempt"))
-    if log.timeless:
-        yield gap("timeless", attempts=counted(log.timeless, "failed attempt"))
+    facts = log.store.facts
+    in_gres = sum(each.get("facts", {}).get("gpus_in_gres", 0) for each in facts["sources"])
+    for kind, n, what in (
+        ("untimed", log.untimed, "running attempt"),
+        ("timeless", log.timeless, "failed attempt"),
+        ("gres", in_gres, "attempt"),
+        ("conflicts", facts.get("state_conflicts"), "attempt"),
+    ):
+        if n:
+            yield gap(kind, attempts=counted(n, what))
     if events := log.strange_checks:
         yield strangers(events, log.strangers)
-    if n := sum(
-        each.get("facts", {}).get("gpus_in_gres", 0) for each in log.store.facts["sources"]
-    ):
-        yield gap("gres", attempts=counted(n, "attempt"))
     if n := nameless_failures(log):
         yield gap("nameless", failures=counted(n, "failure"))
-    if conflicts := log.store.facts.get("state_conflicts"):
-        yield gap("conflicts", attempts=counted(conflicts, "attempt"))
     if not log.nodes_known:
         yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
-        yield NODES_UNKNOWN
+        yield gap("no_inventory")
 
 
 def strangers(events: int, nodes: list[str]) -> Unknown:
@@ -106,15 +110,16 @@ def missing_columns(log: FleetLog) -> Iterator[Unknown]:
 @once
 def one_sided(log: FleetLog) -> str:
     """Which states of a fleet's log this one lacks, so that no rate follows from it; "" if none."""
-    ended = f"FROM {log.executions} WHERE state NOT IN {literal(NOT_OVER)}"
-    states = [row["state"] for row in log.rows(f"SELECT DISTINCT state {ended} ORDER BY state")]
+    ended = f"ran AND state NOT IN {literal(NOT_OVER)}"
+    rows = log.rows(f"SELECT DISTINCT state FROM {log.tallies} WHERE {ended} ORDER BY state")
+    states = [row["state"] for row in rows]
     if only_outages(log) or ("COMPLETED" in states and len(states) > 1):
         return ""
     if not states:
         return "no attempt has ended"
     share = MOST_OF_ONE if len(states) == 1 and states != ["COMPLETED"] else MOST_ALIKE
     job = "split_part(split_part(run, '_', 1), '+', 1)"
-    jobs = log.value(f"SELECT count(DISTINCT {job}) {ended}")
+    jobs = log.value(f"SELECT count(DISTINCT {job}) FROM {log.attempts} WHERE {ended}")
     if share**jobs >= CHANCE:
         return ""
     return (

@@ -292,16 +292,22 @@ class FleetLog:
             FROM {self._placed} WHERE ran AND start_s IS NOT NULL GROUP BY 1""",
         )
 
-    @cached_property
+    @property
     def cut_off(self) -> list[dict[str, Any]]:
-        """Clusters of whose log the first part is missing: own (the cluster), first_s, running, longest_s.
+        """Those of `late_ends` of whose log the first part is missing."""
+        return [row for row in self.late_ends if not row["at_once"]]
 
-        `sacct -S` lists what was running at a time with its real, earlier start, but not what had ended.
-        So the attempts that started before the first end (`running` of them, up to `longest_s` before)
-        have none of the ends that attempts of their size have at the same age later on. Of those that
-        reach the age of an end, the share that does so after the first end is the probability that the
-        end falls there too (as in a log-rank test). Where the product over all ends, those close
-        together counted once, is below `CHANCE`, the attempts that ended before are not in the log.
+    @cached_property
+    def late_ends(self) -> list[dict[str, Any]]:
+        """Clusters whose first end is later than chance: own, first_s, running, longest_s, at_once.
+
+        `sacct -S` lists what was running at a time with its real, earlier start, but not what had
+        ended. So the attempts that started before the first end (`running` of them, up to `longest_s`
+        before) have none of the ends that attempts of their size have at the same age later on. Of those
+        that reach the age of an end, the share that does so after the first end is the probability that
+        the end falls there too (as in a log-rank test). Where the product over all ends, those close
+        together counted once, is below `CHANCE`, the attempts that ended before are not in the log; but
+        where the others started `at_once`, the cluster may have done so too, with long jobs.
         """
         together = f"count(*) OVER (PARTITION BY own, {bucket('end_s', TOGETHER_S)}, ended)"
         reached = "OVER (PARTITION BY own, size ORDER BY age_s, kind ROWS UNBOUNDED PRECEDING)"
@@ -326,10 +332,10 @@ class FleetLog:
                 SELECT own, sum(weight * ln(late / (early + late))) AS log_p
                 FROM risks WHERE weight > 0 GROUP BY own
             )
-            SELECT own, max(first_s) AS first_s, max(before_s) AS longest_s,
-                count(CASE WHEN before_s > 0 THEN 1 END) AS running
+            SELECT own, max(first_s) AS first_s, max(before_s) AS longest_s, count(*) AS running,
+                quantile_cont(before_s, 0.25) >= 0.75 * quantile_cont(before_s, 0.75) AS at_once
             FROM lives JOIN chances USING (own)
-            WHERE log_p < {literal(math.log(CHANCE))} GROUP BY own ORDER BY own"""
+            WHERE before_s > 0 AND log_p < {literal(math.log(CHANCE))} GROUP BY own ORDER BY own"""
         )
 
     @cached_property
@@ -360,10 +366,12 @@ class FleetLog:
         exposed = "coalesce(runtime_s, 0)"
         alive = "TRUE"
         since = int(self.since_s or 0)
-        if self.since_s is not None or self.cut_off:
-            begins = {row["own"]: max(row["first_s"] + 1, since) for row in self.cut_off}
-            cases = "".join(f"WHEN cluster = {literal(k)} THEN {v} " for k, v in begins.items())
-            begin = f"CASE {cases}ELSE {since} END" if cases else f"{since}"
+        if since or self.cut_off:
+            cases = "".join(
+                f"WHEN cluster = {literal(row['own'])} THEN {max(row['first_s'] + 1, since)} "
+                for row in self.cut_off
+            )
+            begin = f"CASE WHEN cluster IS NULL THEN {since} {cases}ELSE {since} END"
             exposed = f"least({exposed}, greatest(stop_s - {begin}, 0))"
             # (the first end is when to begin, so it does not count)
             alive = f"stop_s >= CASE WHEN ran THEN {begin} ELSE {since} END"

@@ -87,7 +87,7 @@ class Lemons(Answer):
         every = nameless_failures(self.log, 2)
         if 2 * unsure > every:
             return f"{unsure:,} of {counted(every, 'failure')} do not tell which node failed"
-        if not failures or one_sided(self.log):
+        if not failures:
             return why_blind(self.log)
         # If all failures were those of one node that is in use as much as the others
         if nodes * nodes ** -max(failures, 1.0) >= self.detector.alpha:
