@@ -494,8 +494,9 @@ def _unplanned_outages(log: FleetLog) -> str:
                 PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
             FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
         ) AS outages
-        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})') OR NOT (why IN {literal(reasons[MAINTENANCE])}
-            OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
+        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
+            OR NOT (why IN {literal(reasons[MAINTENANCE])}
+                OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
     )
 
 
