@@ -61,6 +61,7 @@ def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
         "first_s": BASE + first,
         "running": len(running),
         "longest_s": max(running),
+        "at_once": False,
     }
     days = sum(2 * max(each.stop - max(each.start or 0, first + 1), 0) for each in part) / DAY
     failed = sum(each.state == "NODE_FAIL" and each.stop > first for each in part)
@@ -96,6 +97,20 @@ def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
 def test_a_log_that_begins_with_its_fleet(tmp_path: Path, attempts: list[Attempt]) -> None:
     log = Log(attempts).open(tmp_path)
     assert (log.cut_off, log.begin_s) == ([], BASE)
+
+
+def test_jobs_that_all_began_at_once_leave_a_doubt(tmp_path: Path) -> None:
+    """A new cluster with long jobs, or a log from the middle on: what failed may be missing, or not."""
+    work = [Attempt(k, (name,), 0, 40 * DAY) for k, name in enumerate(names(100), 1)]
+    work += [
+        Attempt(1000 + k, (f"n{k:03d}",), (41 + k) * DAY, (42 + k) * DAY - HOUR, "NODE_FAIL")
+        for k in range(8)
+    ]
+    log = Log(work).open(tmp_path)
+    report = fleet.report(log)
+    assert (log.cut_off, len(log.late_ends), log.begin_s) == ([], 1, BASE)
+    assert report.to_dict()["trend"]["verdict"] == "unknown"
+    assert any(each.doubt for each in report.unknowns())
 
 
 def test_each_cluster_of_a_store_begins_for_itself(tmp_path: Path) -> None:
