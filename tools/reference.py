@@ -15,6 +15,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_origin, get_type_hints
 
 from holdfast.cli import program
@@ -289,10 +290,12 @@ def word_picture() -> str:
 def token_picture() -> str:
     """Two texts in the tokens of `examples/canaries`, as SVG."""
     from holdfast.lm import query as q
-    from holdfast.lm.query.planning import picture
 
     tokenizer = q.load_tokenizer(f"gpt2:{DOCS.parent / 'examples' / 'canaries' / 'model'}")
-    return picture(q.Query("The (man|woman)"), tokenizer)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "tokens.svg")
+        q.draw(q.Query("The (man|woman)"), tokenizer, path)
+        return path.read_text(encoding="utf-8")
 
 
 PAGES = {

@@ -88,6 +88,26 @@ def test_streams_hold_what_openfst_reads_and_writes() -> None:
     assert called("print", stdin=to_openfst(f).write_to_string()).stdout == f.to_text()
 
 
+def test_label_0_is_epsilon_whatever_its_name(tmp_path: Path) -> None:
+    text, table = tmp_path / "f.text", tmp_path / "t.text"
+    text.write_text("0 1 a b\n1\n")
+    for symbols, warned in (
+        ("a 0\nb 1\n", True),  # a vocabulary that is numbered from 0
+        ("\ufeffa 0\nb 1\n", True),
+        ("a 1\nb 2\n", False),
+        ("\ufeff<eps> 0\r\na 1\r\nb 2\r\n", False),  # of Windows
+        ("<epsilon> 0\na 1\nb 2\n", False),
+    ):
+        table.write_bytes(symbols.encode())
+        options = ["--isymbols", table, "--osymbols", table, "-o", tmp_path / "f.fst"]
+        assert ("'a'" in called("compile", text, *options).stderr) == warned
+        paths = as_json("shortestpath", tmp_path / "f.fst")["paths"]
+        assert paths[0]["output"] == "b"
+        assert paths[0]["input"] == ("" if warned else "a")
+    text.write_bytes("\ufeff0 1 7 7\n1\n".encode())
+    assert as_json("compile", text)["states"] == 2
+
+
 def test_compile_numbers_states_as_fstcompile_on_request() -> None:
     text = "7 3 1 1\n3 5 2 2\n5\n"
     compiler = pywrapfst.Compiler()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,60 @@ def test_entsoe(written_as: str, behind: str, tmp_path: Path) -> None:
     assert (found.basis, found.scope) == ("production", "lifecycle")
     other = written(tmp_path, "gen.csv", (ENTSOE + rows[0]).replace("Marine", "Fusion"))
     assert refusal(other).code == "unknown-name"
+
+
+def test_entsoe_with_a_row_per_type_is_the_wide_file(tmp_path: Path) -> None:
+    # 2:00 is there twice, for each type; the types are one after another, or of a time together.
+    spans = [f"27/10/2024 0{h}:00:00 - 27/10/2024 0{h}:59:59" for h in (1, 2, 2, 3)]
+    mw = {"Fossil Gas": [300, 310, "n/e", 330], "Wind Onshore": [100, 90, 80, 70]}
+    wide = '"MTU (CET/CEST)","Area",' + ",".join(
+        f'"{name} - Actual Aggregated [MW]"' for name in mw
+    )
+    wide += "".join(
+        f'\n"{span}","DE",{mw["Fossil Gas"][n]},{mw["Wind Onshore"][n]}'
+        for n, span in enumerate(spans)
+    )
+    expected = read_signal(written(tmp_path, "wide.csv", wide + "\n"))
+    header = '"MTU (CET/CEST)","Area","Production Type","Generation (MW)"\n'
+    rows = [
+        (n, f'"{span}","DE","{name}","{mw[name][n]}"\n')
+        for name in mw
+        for n, span in enumerate(spans)
+    ]
+    for order in (rows, sorted(rows, key=lambda row: row[0])):
+        path = written(tmp_path, "long.csv", header + "".join(row for _, row in order))
+        assert recognize(path.read_bytes()) == "ENTSO-E"
+        found = read_signal(path)
+        assert (found.start_s, found.zone, found.basis) == (expected.start_s, "DE", "production")
+        np.testing.assert_array_equal(found.values, expected.values)
+    assert found.hours == 4
+    twice = header + rows[0][1] + rows[0][1]
+    assert refusal(written(tmp_path, "twice.csv", twice)).code == "duplicate"
+    other = written(tmp_path, "other.csv", header + rows[0][1].replace("Gas", "Tide"))
+    assert refusal(other).code == "unknown-name"
+
+
+@pytest.mark.parametrize("period", [300, 3600, 5400, 7200, 86400, None])
+def test_stated_periods_count_in_every_hour_that_they_have(
+    period: int | None, tmp_path: Path
+) -> None:
+    step = period or 3600
+    start = datetime(2024, 3, 1, tzinfo=UTC)
+    values = [1.0 + n for n in range(-(-7200 // step) * 2)]
+    data = [
+        {"point_time": (start + timedelta(seconds=n * step)).isoformat(), "value": value}
+        for n, value in enumerate(values)
+    ]
+    meta = {"signal_type": "co2_aoer", "units": "lb_per_mwh", "data_point_period_seconds": period}
+    found = read_signal(written(tmp_path, "w.json", json.dumps({"data": data, "meta": meta})))
+    seconds = np.repeat(values, step)
+    assert found.values / 0.45359237 == pytest.approx(seconds.reshape(-1, 3600).mean(axis=1))
+    single = {"data": data[:1], "meta": meta}
+    assert read_signal(written(tmp_path, "one.json", json.dumps(single))).hours == -(-step // 3600)
+    for wrong in (0, -300, 0.5, 86401, 1e300):
+        content = {"data": data, "meta": meta | {"data_point_period_seconds": wrong}}
+        error = refusal(written(tmp_path, "wrong.json", json.dumps(content)))
+        assert (error.code, error.place) == ("invalid-value", "meta.data_point_period_seconds")
 
 
 def test_entsoe_prices(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from holdfast.automata.streams import (
     read_machines,
     write_machine,
 )
+from holdfast.automata.symbols import EPSILON
 from holdfast.command import (
     Answer,
     Count,
@@ -68,6 +69,12 @@ class Symbols:
         first, second = (
             None if path is None else read_symbols(path) for path in (self.isymbols, self.osymbols)
         )
+        for table in filter(None, (first, second)):
+            name = table.symbols.get(0, EPSILON)
+            if "eps" not in name.lower():  # such as a vocabulary that is numbered from 0
+                remark(
+                    f"{table.name}: label 0 is epsilon: arcs with {name!r} read or write nothing"
+                )
         return first, second
 
 
@@ -158,14 +165,15 @@ def print_text(
                 "finals": f.finals,
             }
         )
-    isymbols, osymbols = (None, None) if numeric else symbols.tables()
-    if not numeric:
-        isymbols, osymbols = isymbols or f.isymbols, osymbols or f.osymbols
+    isymbols, osymbols = symbols.tables()
+    f = f.with_(isymbols=isymbols or f.isymbols, osymbols=osymbols or f.osymbols)
+    if numeric:
+        f = f.with_(isymbols=None, osymbols=None)
     with about(machine):
         if symbols.form == "k2":
             text = render_k2(f, False if symbols.acceptor else None)
         else:
-            text = render(f.with_(isymbols=isymbols, osymbols=osymbols), symbols.acceptor)
+            text = render(f, symbols.acceptor)
     if out is None or out == STREAM:
         sys.stdout.write(text)
     else:

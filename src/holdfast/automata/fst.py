@@ -262,21 +262,16 @@ class Fst:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = (self.offsets, self.ilabel, self.olabel, self.nextstate, self.weight, self.final)
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, name).nbytes for name in _FIELDS[:6])
 
     def arcs(self, state: int | None = None) -> Iterator[Arc]:
         """The arcs of one state, or all; for looking and for tests, not for speed."""
         states = range(self.num_states) if state is None else (state,)
         for source in states:
-            for at in range(int(self.offsets[source]), int(self.offsets[source + 1])):
-                yield Arc(
-                    source,
-                    int(self.ilabel[at]),
-                    int(self.olabel[at]),
-                    float(self.weight[at]),
-                    int(self.nextstate[at]),
-                )
+            own = slice(*self.offsets[source : source + 2])
+            columns = (self.ilabel, self.olabel, self.weight, self.nextstate)
+            for row in zip(*(column[own].tolist() for column in columns), strict=True):
+                yield Arc(source, *row)
 
     @cached_property
     def source(self) -> I32:
@@ -367,18 +362,22 @@ class Fst:
             expected = f"0 to {highest}" if count else f"{NO_STATE}, as there are no states"
             raise invalid("start state", f"state {self.start}", expected, code=VALUE)
         for name, values, high in (
-            ("ilabel", self.ilabel, None),
-            ("olabel", self.olabel, None),
+            ("ilabel", self.ilabel, np.inf),
+            ("olabel", self.olabel, np.inf),
             ("nextstate", self.nextstate, count - 1),
         ):
             # The extremes first: they take no memory.
-            if not arcs or (values.min() >= 0 and (high is None or values.max() <= high)):
+            if not arcs or (values.min() >= 0 and values.max() <= high):
                 continue
-            at = int(np.argmax((values < 0) | (values > (np.inf if high is None else high))))
+            at = int(np.argmax((values < 0) | (values > high)))
             state = int(np.searchsorted(self.offsets, at, "right")) - 1
-            expected = "0 or more" if high is None else f"0 to {high}"
-            place = f"arc {at} of state {state}"
-            raise invalid(name, int(values[at]), expected, place=place, code=VALUE)
+            raise invalid(
+                name,
+                int(values[at]),
+                "0 or more" if high == np.inf else f"0 to {high}",
+                place=f"arc {at} of state {state}",
+                code=VALUE,
+            )
         check_weights(self.weight, self.semiring, "arc")
         check_weights(self.final, self.semiring, "final weight of state")
         return self
@@ -408,8 +407,13 @@ def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         made: npt.NDArray[Any] = locked(given.astype(dtype))
     if made.dtype.kind == "i" and not np.array_equal(made, given):
         at = int(np.argmax(made != given))
-        expected = f"a whole number of {made.dtype}"
-        raise invalid(name, given[at], expected, place=f"entry {at}", code=VALUE)
+        raise invalid(
+            name,
+            given[at],
+            f"a whole number of {made.dtype}",
+            place=f"entry {at}",
+            code=VALUE,
+        )
     return made
 
 
@@ -445,9 +449,13 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
             wrong = (column != np.floor(column)) | (np.abs(column) > np.iinfo(np.int32).max)
             if wrong.any():
                 at = int(np.argmax(wrong))
-                place = f"arc {at} of those given"
-                expected = "a whole number from 0 to 2147483647"
-                raise invalid(what, arcs[at][k], expected, place=place, code=VALUE)
+                raise invalid(
+                    what,
+                    arcs[at][k],
+                    "a whole number from 0 to 2147483647",
+                    place=f"arc {at} of those given",
+                    code=VALUE,
+                )
             column = column.astype(np.int64)
         columns.append(column)
     return columns

@@ -94,15 +94,7 @@ def about(*sources: str) -> Iterator[None]:
         if error.path:
             raise
         names = ("standard input" if source == STREAM else source for source in sources)
-        raise InputError(
-            error.problem,
-            code=error.code,
-            path=" and ".join(names),
-            place=error.place,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
+        raise error.at(" and ".join(names)) from error
 
 
 def write_machine(f: Fst, out: str | None, remarks: str = "") -> str | None:

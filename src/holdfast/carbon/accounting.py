@@ -141,7 +141,7 @@ class Account(Answer):
         asked = "Who emitted how much, and how did it end?"
         found = [Section("user", asked, sentence, [drawn], whose, how)]
         for key, table in tables.items():
-            rows = [row for row in self.tables[key].to_pylist() if row["kg_co2"] is not None]
+            rows = [row for row in self.tables[key].to_pylist() if row["kg_co2"]]
             most = max(rows, key=lambda row: row["kg_co2"], default=None)
             name = f"{key.capitalize()} with the most CO2"
             sentence = f"{name}: {most[key]}, {brief(most['kg_co2'])} kg." if most else ""

@@ -11,6 +11,7 @@ import io
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from holdfast.carbon.signals import (
 from holdfast.numbers import counted
 from holdfast.opening import open_source
 
+DAY_S = 24 * HOUR_S
 GRAMS_PER_POUND = 453.59237
 # Name of a mass -> grams, name of an energy -> kWh.
 MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
@@ -51,6 +53,8 @@ CLOCKS = {"(utc)": "UTC", "(cet/cest)": "Europe/Brussels"}
 """Time zones, as the column of times or its first cell names them."""
 ZONES = ("balancing authority", "area", "bzn", "zone id", "zone name", "zone", "meta.region")
 """Columns of grid zones, in lower case; the first that a file has counts."""
+LONG = ("MTU.*", "Production Type", r"Generation [(\[]MW[)\]]")
+"""Columns of ENTSO-E's export with one row per time and type."""
 ESTIMATED = "(?i)data estimated|isEstimated"
 NO_VALUE = ("", "N/A", "NA", "n/e", "-")
 
@@ -202,6 +206,26 @@ def read_records(
     return found
 
 
+def _by_type(records: Records) -> Records:
+    """One row per time, as in ENTSO-E's wide export, of its long one: one row per time and type."""
+    long = [_matching(records.columns, name) for name in LONG]
+    if not all(long):
+        return records
+    [[time, *_], [kind, *_], [value, *_]] = long
+    rows: dict[tuple[str, int], tuple[str, dict[str, str]]] = {}
+    again: Counter[tuple[str, str]] = Counter()
+    columns = {time: ""}
+    for place, cells in records.rows:
+        # A time that a type has twice is one of the two hours at the end of summer time.
+        same = cells[time], cells[kind]
+        name = f"{cells[kind]} - Actual Aggregated [MW]"
+        row = rows.setdefault((cells[time], again[same]), (place, {time: cells[time]}))[1]
+        again[same] += 1
+        columns[name] = row[name] = cells[value]
+    filled = [(place, dict.fromkeys(columns, "") | row) for place, row in rows.values()]
+    return Records(records.path, list(columns), filled, records.zone)
+
+
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
     """Place and cells of every row, whatever ends its lines."""
     header = re.sub(r'"[^"]*"', "", text.partition("\n")[0])  # such as "BZN|DE-LU"
@@ -266,7 +290,7 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
     """
     path = Path(path)
-    records = read_records(path, zones=ZONES, zone=zone)
+    records = _by_type(read_records(path, zones=ZONES, zone=zone))
     fitting = _layouts_of(records.columns)
     if not fitting:
         columns = ", ".join(records.columns)[:200]
@@ -294,11 +318,11 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         raise refused("duplicate time", "duplicate", path, place, when)
     step_s = layout.step_s
     if layout.step and layout.step in records.columns:
-        stated = records.numbers(layout.step)[0]
-        if stated <= 0:
-            problem, found = "not a span of time", f"{stated:g}"
-            raise refused(problem, "invalid-value", path, layout.step, found, "seconds, above 0")
-        step_s = int(np.clip(np.nan_to_num(stated, nan=HOUR_S), 1, HOUR_S))
+        stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
+        if not 1 <= stated <= DAY_S:
+            problem, expected = "not a span of time", f"seconds, from 1 to {DAY_S}"
+            raise refused(problem, "invalid-value", path, layout.step, f"{stated:g}", expected)
+        step_s = int(stated)
     if len(unique) > 1:  # samples of five minutes are averaged
         step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
     hourly, start = _hourly(times, values, step_s)
@@ -315,6 +339,10 @@ def _hourly(times: IntArray, values: FloatArray, step_s: int) -> tuple[FloatArra
     """
     start = int(times.min()) // HOUR_S * HOUR_S
     hours = int(times.max() + step_s - 1 - start) // HOUR_S + 1
+    pieces = -(-step_s // HOUR_S)  # of a longer sample, each within two hours
+    step_s //= pieces
+    times = np.add.outer(times, step_s * np.arange(pieces)).ravel()
+    values = np.repeat(values, pieces)
     filled = ~np.isnan(values)
     moments = times[filled] - start
     own = np.minimum(step_s, HOUR_S - moments % HOUR_S)  # seconds in the hour of the start

@@ -98,7 +98,7 @@ def test_bad_input_is_refused() -> None:
         string_fst("a x", LETTERS, semiring="log")
     with pytest.raises(InputError, match="symbols="):
         string_fst(["a"], semiring="log")
-    with pytest.raises(InputError, match="two axes"):
+    with pytest.raises(InputError, match="invalid scores"):
         linear_emissions(np.zeros(3), semiring="log")
     with pytest.raises(InputError, match="time 0, column 1"):
         linear_emissions([[0.0, np.nan]], semiring="log")

@@ -69,7 +69,7 @@ def test_only_what_is_asked_is_made_and_little_is_kept() -> None:
 def test_bad_input_and_limits() -> None:
     b = Fst.build([(s, 1, 1, 0, s + 1) for s in range(9)], [9], semiring="log")
     lazy = ComposedOnDemand(b, b)
-    with pytest.raises(InputError, match="unknown state"):
+    with pytest.raises(InputError, match="invalid state"):
         lazy.final(1)
     with pytest.raises(InputError, match="machine is empty"):
         list(ComposedOnDemand(b, Fst.empty(semiring="log")).arcs(0))

@@ -114,5 +114,5 @@ def test_errors_name_line_and_found(text: str, place: str, found: str) -> None:
 
 
 def test_a_transducer_is_not_written_as_an_acceptor() -> None:
-    with pytest.raises(InputError, match="not an acceptor"):
+    with pytest.raises(InputError, match="is a transducer"):
         render_k2(Fst.build([(0, 1, 2, 0, 0)], [0], semiring="log"), aux_labels=False)

@@ -220,7 +220,7 @@ def test_labels_without_symbols() -> None:
 
 
 def test_a_transducer_is_not_written_as_an_acceptor() -> None:
-    with pytest.raises(InputError, match="not an acceptor"):
+    with pytest.raises(InputError, match="is a transducer"):
         render(Fst.build([(0, 1, 2, 0, 0)], [0], semiring="log"), acceptor=True)
 
 

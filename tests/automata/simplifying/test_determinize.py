@@ -272,7 +272,7 @@ def test_memory_bounds_the_construction() -> None:
     given = Fst.build([*begin, *last], [18], semiring="boolean")
     with pytest.raises(LimitError) as refused:
         determinize(given, memory_bytes=8_000_000)
-    assert refused.value.allowed == "8 MB"
+    assert refused.value.allowed == "8.0 MB"
     assert determinize(given).num_states == 1 << 18
     with pytest.raises(InputError) as invalid:
         determinize(given, delta=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from openfst import to_openfst
 from string_costs import string_costs
 
 from holdfast.automata import SEMIRINGS, Fst
+from holdfast.automata.simplifying.epsilons import removing
 from holdfast.automata.simplifying.epsilons.removing import rmepsilon
 from holdfast.automata.structure.connecting import connect, is_connected
 from holdfast.errors import InputError, LimitError
@@ -165,6 +167,43 @@ def test_large_cycles_and_chains_of_epsilons(ring: str) -> None:
         rmepsilon(Fst.build(chain[:200], [100], semiring=ring), memory_bytes=1 << 19).num_arcs
         == 5050
     )
+
+
+def chained(size: int) -> list[tuple[int, ...]]:
+    return [(s, label, label, 0, s + 1) for s in range(size) for label in (0, 1)]
+
+
+def test_what_will_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+    search = removing.kernels.without_epsilons
+
+    def watched(*given: Any) -> Any:
+        made.append(len(given[-3]))
+        return search(*given)
+
+    monkeypatch.setattr(removing.kernels, "without_epsilons", watched)
+    large = Fst.build(chained(60_000), [60_000])  # 1.8 billion arcs
+    with pytest.raises(LimitError):
+        rmepsilon(large, memory_bytes=20 << 30)
+    assert max(made) <= 2 * max(8 * large.num_arcs, 1 << 20)
+    monkeypatch.setattr(removing, "MANY_ARCS", 0)
+    pairs = [(s, 0, 0, 1, s - s % 2 + (s + 1) % 2) for s in range(400)]  # cycles of two, in a row
+    layers = [(s, 0, 0, 1, t) for s in range(300) for t in range(s - s % 10 + 10, s - s % 10 + 20)]
+    own = [(s, 1 + s % 3, 0, 1, 310 + s) for s in range(310)]
+    back = [(310 + s, 2, 2, 1, s) for s in range(310)]
+    for arcs, last in (
+        (chained(500), 500),
+        (pairs + [(s, *rest) for s, *rest in chained(399)], 399),
+        (layers + own + back, 309),
+    ):
+        machine = Fst.build(arcs, [last])
+        number = rmepsilon(machine).num_arcs
+        assert number > 10 * machine.num_arcs
+        assert rmepsilon(machine, memory_bytes=number * removing.ARC_BYTES).num_arcs == number
+        made.clear()
+        with pytest.raises(LimitError):
+            rmepsilon(machine, memory_bytes=number * removing.ARC_BYTES // 3)
+        assert max(made) <= 2 * 8 * machine.num_arcs
 
 
 def test_slow_sums_and_dense_components() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 
 from holdfast import report
 from holdfast.errors import InputError
@@ -116,8 +119,29 @@ def test_autocast_of_another_device_casts_nothing_and_is_said(device: str, atten
         torch.set_autocast_enabled("cuda", False)
     assert {op.dtype for op in found.ops if op.flops} == {"float32"}
     assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
-    assert any("autocast of another device" in note for note in found.notes)
+    assert any("their autocast" in note for note in found.notes)
     assert not expected.notes
+
+
+@pytest.mark.parametrize("device", ["meta", "fake"])
+@pytest.mark.parametrize("inputs", ["cuda", "meta"])
+def test_autocast_of_the_models_own_device_is_followed(device: str, inputs: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).requires_grad_(False)
+    with torch.autocast("cpu", torch.float16):
+        expected = made(model, DATA, device="fake")
+    with FakeTensorMode():  # a model on a GPU, without one
+        for part in (model[0], model[2]):
+            for name, each in part.named_parameters():
+                setattr(part, name, nn.Parameter(torch.empty(each.shape, device="cuda"), False))
+        data = torch.empty(DATA.shape, device=inputs)
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        found = made(model, data, device=device)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert {op.dtype for op in found.ops if op.flops} == {"float16"}
+    assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
+    assert not any("their autocast" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
@@ -242,6 +266,44 @@ def test_roofline_is_the_largest_of_three_ceilings() -> None:
     assert slow.bound_s == 128 + 256 + 128 + 2 * 128
     assert slow.share("memory") == 1
     assert sum(row["bound_s"] for row in slow.by("op_class")) == slow.bound_s
+
+
+@pytest.mark.parametrize("bandwidth", [1.0, 6.0, 1000.0])
+def test_no_limit_and_no_phase_without_its_number(bandwidth: float) -> None:
+    """The same model reads as prefill or as decoding, by the machine: shares stand there, no name."""
+    machine = Hardware({"float32": 100.0}, bandwidth, 10**9, 10.0, "toy", "test")
+
+    class Attends(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            rows = functional.gelu(super().forward(x))[:, None]
+            return functional.scaled_dot_product_attention(rows, rows, rows)
+
+    model = Attends(8, 8)
+    result = made(model, DATA, machine=machine, training=True)
+    limited = [
+        table for each in result.sections() for table in each.tables if "limit" in table.columns
+    ]
+    assert len(limited) == 3  # by class, by phase of training, by kind of attention
+    for table in limited:
+        assert table.columns["limit_share"].unit == "%"
+        assert [bool(share) for share in table.data["limit_share"].to_pylist()] == [
+            limit is not None for limit in table.data["limit"].to_pylist()
+        ]
+    ops = [row for row in result.roofline().ops if row["bound_s"]]
+    for row in result.roofline().by("phase"):
+        own = [each for each in ops if each["phase"] == row["phase"]]
+        parts = {
+            limit: sum(each["bound_s"] for each in own if each["limit"] == limit)
+            for limit in ("compute", "vector", "memory")
+        }
+        assert parts[row["limit"]] == max(parts.values())
+        assert row["limit_share"] == pytest.approx(parts[row["limit"]] / sum(parts.values()))
+    told = "".join([each.text for each in result.findings()] + [str(result.document())]).lower()
+    assert not re.search("prefill|decod", told)
+    for share in ("compute_share", "memory_share", "products_compute_share"):
+        assert 0 <= result.to_dict()["roofline"][share] <= 1
+    views = made(nn.Flatten(), DATA, machine=machine).roofline().by("op_class")
+    assert [(row["limit"], row["limit_share"]) for row in views] in ([], [(None, 0.0)])
 
 
 def test_caches_have_their_own_bandwidth() -> None:

@@ -8,15 +8,15 @@ import numpy as np
 
 from holdfast.automata.algebra import _kernels as kernels
 from holdfast.automata.algebra.assembling import agreed_tables
-from holdfast.automata.arguments import invalid
+from holdfast.automata.arguments import check_acceptor, invalid
 from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
-from holdfast.automata.composition.memory import available_bytes, readable
+from holdfast.automata.composition.memory import available_bytes, refuse_memory
 from holdfast.automata.fst import EPS, Fst
 from holdfast.automata.simplifying.epsilons.removing import rmepsilon
 from holdfast.automata.simplifying.subsets.determinizing import determinize
 from holdfast.automata.structure.connecting import connect as connected
-from holdfast.errors import InputError, LimitError
+from holdfast.errors import InputError
 
 ARC_BYTES = 16
 
@@ -115,13 +115,10 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     dfa = language(f, "F")
     lost = dfa.num_states
     arcs = (lost + 1) * len(alphabet)
-    if arcs * ARC_BYTES > available_bytes():
-        raise LimitError(
-            "the complement does not fit into memory",
-            needed=f"{readable(arcs * ARC_BYTES)} for {arcs} arcs",
-            allowed=readable(available_bytes()),
-            remedy="a smaller alphabet, or difference(), which does not need the complement",
-        )
+    needed, memory = arcs * ARC_BYTES, available_bytes()
+    if needed > memory:
+        remedy = "a smaller alphabet, or difference(), which does not need the complement"
+        raise refuse_memory("the complement", needed, memory, f"{arcs:,} arcs", remedy)
     target = np.full((lost + 1, len(alphabet)), lost, np.int32)
     place = np.searchsorted(alphabet, dfa.ilabel)
     known = np.isin(dfa.ilabel, alphabet)
@@ -142,24 +139,6 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
         f.isymbols,
         f.osymbols,
     )
-
-
-def check_acceptor(f: Fst, name: str) -> None:
-    """Nothing, if the machine has the same labels on both sides.
-
-    Raises:
-        InputError: if not, naming the first arc.
-    """
-    if not f.is_acceptor:
-        arc = int(np.argmax(f.ilabel != f.olabel))
-        raise InputError(
-            f"{name} is a transducer",
-            code="unsupported",
-            place=f"arc {arc}",
-            found=f"input label {f.ilabel[arc]}, output label {f.olabel[arc]}",
-            expected="an acceptor: both labels of an arc are the same",
-            remedy="project() one side",
-        )
 
 
 def is_deterministic(f: Fst) -> bool:

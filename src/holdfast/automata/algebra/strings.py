@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.fst import I64, Fst, Weights
+from holdfast.automata.arguments import invalid
+from holdfast.automata.fst import I64, VALUE, Fst, Weights
 from holdfast.automata.semirings import LOG, Semiring, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
@@ -74,11 +75,11 @@ def trie(
     given = np.full(len(rows), ring.one) if weights is None else np.asarray(weights, np.float64)
     for what, each in (("outputs", outputs), ("weights", weights)):
         if each is not None and len(each) != len(rows):
-            raise InputError(
-                f"there must be as many {what} as strings",
+            raise invalid(
+                what,
+                f"{len(each)} {what} for {len(rows)} strings",
+                "one per string",
                 code="conflict",
-                found=f"{len(each)} {what} for {len(rows)} strings",
-                expected=f"{len(rows)} {what}",
             )
     source, label, end = _tree(rows)
     states = len(label) + 1
@@ -140,30 +141,22 @@ def linear_emissions(
     ring = semiring_of(semiring)
     score = np.asarray(scores, np.float64)
     if score.ndim != 2:
-        raise InputError(
-            "scores must have two axes, time and label",
-            code="invalid-value",
-            found=f"shape {score.shape}",
-            expected="[T, L]",
-        )
+        raise invalid("scores", f"shape {score.shape}", "[T, L]: time and label", code=VALUE)
     frames, width = score.shape
     columns = np.arange(1, width + 1) if labels is None else _labels(list(labels), None)
     if len(columns) != width:
-        raise InputError(
-            "there must be as many labels as columns of scores",
+        raise invalid(
+            "labels",
+            f"{len(columns)} labels for {width} columns of scores",
+            "one per column",
             code="conflict",
-            found=f"{len(columns)} labels for {width} columns",
-            expected=f"{width} labels",
         )
     wrong = np.isnan(score) | np.isposinf(score)
     if wrong.any():
         time, column = (int(at) for at in np.argwhere(wrong)[0])
-        raise InputError(
-            "invalid score",
-            code="invalid-value",
-            place=f"time {time}, column {column}",
-            found=str(score[time, column]),
-            expected="a logarithm below +inf",
+        place = f"time {time}, column {column}"
+        raise invalid(
+            "score", score[time, column], "a logarithm below +inf", place=place, code=VALUE
         )
     costs = -score if ring.is_negative_log else np.exp(score)
     if ring.name == "boolean":
@@ -212,12 +205,11 @@ def _labels(string: String, symbols: SymbolTable | None) -> I64:
         ) from error
     if len(label) and (label.min() < 1 or label.max() > np.iinfo(np.int32).max):
         at = int(np.argmax((label < 1) | (label > np.iinfo(np.int32).max)))
-        raise InputError(
-            "invalid label",
-            code="out-of-range",
+        raise invalid(
+            "label",
+            label[at],
+            "1 to 2147483647 (0 is epsilon, which no string contains)",
             place=f"position {at}",
-            found=str(int(label[at])),
-            expected="1 to 2147483647 (0 is epsilon, which no string contains)",
         )
     return label
 

@@ -75,8 +75,8 @@ def compose_pruned(
     more than the best of its frontier plus `beam`, or if `max_active` states of its frontier are better.
     What is kept are the arcs of `compose` between states that are not dropped, so no path is better than
     the best path of `compose`; that one is kept if none of its states is worse than the best of its
-    frontier by more than `beam`. With an infinite beam and no `max_active` the result is that of
-    `compose`, bit for bit.
+    frontier by more than `beam`, so a narrow beam may keep another one, or none. With an infinite beam and
+    no `max_active` the result is that of `compose`, bit for bit.
 
     Args:
         a: A; its output labels are matched.

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.errors import InputError
+from holdfast.automata.arguments import invalid
 
 FilterName = Literal["auto", "sequence", "alt_sequence", "match", "trivial", "null"]
 
@@ -84,9 +84,5 @@ def transitions(name: FilterName) -> npt.NDArray[np.int8]:
             table[:, kind, 0, A_ALONE] = a_alone
             table[kind, :, 0, B_ALONE] = b_alone
         return table
-    raise InputError(
-        "unknown filter",
-        code="unknown-name",
-        found=repr(name),
-        expected="auto, sequence, alt_sequence, match, trivial or null",
-    )
+    expected = "auto, sequence, alt_sequence, match, trivial or null"
+    raise invalid("filter", repr(name), expected, code="unknown-name")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from holdfast.errors import LimitError
+from holdfast.numbers import size
 
 LASTS_SECONDS = 0.1
 PLENTY = 1 << 30
@@ -68,13 +69,19 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def refuse_memory(what: str, needed: int, allowed: int, reached: str) -> LimitError:
+def refuse_memory(
+    what: str,
+    needed: int,
+    allowed: int,
+    reached: str,
+    remedy: str = "use smaller machines (prune them), or allow more (memory_bytes; --memory)",
+) -> LimitError:
     """The error for a result that does not fit."""
     return LimitError(
         f"{what} does not fit into memory",
-        needed=f"more than {readable(needed)} ({reached})",
-        allowed=readable(allowed),
-        remedy="use smaller machines (prune them), or allow more (memory_bytes; --memory)",
+        needed=f"more than {size(needed)} ({reached})",
+        allowed=size(allowed),
+        remedy=remedy,
     )
 
 
@@ -86,11 +93,3 @@ def no_memory(what: str, why: MemoryError) -> LimitError:
         allowed="what the system provides",
         remedy="free memory, or use smaller machines (prune them)",
     )
-
-
-def readable(count: int) -> str:
-    """Bytes for people: 1.5 GB."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} bytes"

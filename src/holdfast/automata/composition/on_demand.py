@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition import frontiers
 from holdfast.automata.composition.composing import check_composable, compose
 from holdfast.automata.composition.filters import FilterName
@@ -24,7 +25,7 @@ from holdfast.automata.composition.stepping import (
     without_weights,
 )
 from holdfast.automata.fst import I32, NO_STATE, Arc, Fst
-from holdfast.errors import InputError, LimitError
+from holdfast.errors import LimitError
 
 
 class Expansion(NamedTuple):
@@ -161,11 +162,10 @@ class ComposedOnDemand:
 
     def _key(self, state: int) -> int:
         if not 0 <= state < self.known:
-            raise InputError(
-                "unknown state",
-                code="out-of-range",
-                found=f"state {state}",
-                expected=f"0 to {self.known - 1}" if self.known else "none: a machine is empty",
+            raise invalid(
+                "state",
+                state,
+                f"0 to {self.known - 1}" if self.known else "none: a machine is empty",
             )
         return self._keys[state]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import check_acceptor
 from holdfast.automata.formats.columns import lines_of, text_from, text_of
 from holdfast.automata.formats.tokens import I64, Lines, cut
 from holdfast.automata.fst import Fst, Weights
 from holdfast.automata.semirings import LOG, TROPICAL, Semiring, semiring_of
-from holdfast.errors import InputError
 
 FINAL_LABEL = -1
 
@@ -79,13 +79,9 @@ def render_k2(f: Fst, aux_labels: bool | None = None) -> str:
     """
     if aux_labels is None:
         aux_labels = not f.is_acceptor
-    if not aux_labels and not f.is_acceptor:
-        raise InputError(
-            "the machine is not an acceptor",
-            code="unsupported",
-            found="an arc whose labels differ",
-            expected="one label an arc",
-            remedy="write it with aux_labels, or project it to one side first",
+    if not aux_labels:
+        check_acceptor(
+            f, "the machine", "write it with aux_labels, or project it to one side first"
         )
     if not f.num_states:
         return ""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import check_acceptor
 from holdfast.automata.formats.columns import (
     Strings,
     chosen,
@@ -162,13 +163,9 @@ def render(f: Fst, acceptor: bool | None = None) -> str:
     Raises:
         InputError: if a label has no symbol, or `acceptor` is set and the machine is not an acceptor.
     """
-    if acceptor and not f.is_acceptor:
-        raise InputError(
-            "the machine is not an acceptor",
-            code="unsupported",
-            found="an arc whose labels differ",
-            expected="one label an arc",
-            remedy="write it with both labels, or project it to one side first",
+    if acceptor:
+        check_acceptor(
+            f, "the machine", "write it with both labels, or project it to one side first"
         )
     if not f.num_states:
         return ""

@@ -156,7 +156,7 @@ def as_text(data: bytes, name: str, what: str) -> str:
         InputError: naming the byte that no text has.
     """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # as Windows writes it
         at = text.find("\0")
         if at < 0:
             return text

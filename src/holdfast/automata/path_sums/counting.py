@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.arguments import invalid
+from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import _kernels as sums
 from holdfast.automata.path_sums.distances import NAMED_STATES, useful_states
@@ -16,7 +17,7 @@ from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.automata.semirings import LOG
 from holdfast.automata.structure import _kernels as walks
 from holdfast.automata.structure.reachability import Bools
-from holdfast.errors import InputError, LimitError
+from holdfast.errors import InputError
 
 TABLE_BYTES = 1 << 28
 """Larger tables are not made for a count alone: it is then added up in Python's integers."""
@@ -113,11 +114,12 @@ def count_table(f: Fst, graph: Useful, length: int | None) -> I64:
         layers = length + 1
     needed = layers * f.num_states * limbs * 8
     if needed > KEPT_TABLE_BYTES:
-        raise LimitError(
-            "the exact numbers of paths take too much memory",
-            needed=f"{needed / 2**30:.1f} GiB ({layers} layers, {f.num_states} states, {limbs * 8} bytes)",
-            allowed=f"{KEPT_TABLE_BYTES / 2**30:.1f} GiB",
-            remedy="bound the length of paths with max_length, or draw by weight",
+        raise refuse_memory(
+            "the table of exact numbers of paths",
+            needed,
+            KEPT_TABLE_BYTES,
+            f"{layers} layers, {f.num_states} states, {limbs * 8} bytes",
+            "bound the length of paths with max_length, or draw by weight",
         )
     counts = np.zeros((layers, f.num_states, limbs), np.int64)
     if length is None:

@@ -215,13 +215,9 @@ def divergence(members: I64, code: int) -> InputError:
     named = ", ".join(map(str, members[:NAMED_STATES].tolist()))
     if len(members) > NAMED_STATES:
         named += f", ... ({len(members)} states)"
-    return InputError(
-        f"sum diverges in component {{{named}}}",
-        code="divergent-sum",
-        found="a cycle of negative cost"
-        if code == TROPICAL
-        else "cycles whose weights sum to infinity",
-        expected="cycles of cost 0 or more"
-        if code == TROPICAL
-        else "a matrix of the component's weights with a spectral radius below 1",
-    )
+    found = "cycles whose weights sum to infinity"
+    expected = "a matrix of the component's weights with a spectral radius below 1"
+    if code == TROPICAL:
+        found, expected = "a cycle of negative cost", "cycles of cost 0 or more"
+    problem = f"sum diverges in component {{{named}}}"
+    return InputError(problem, code="divergent-sum", found=found, expected=expected)

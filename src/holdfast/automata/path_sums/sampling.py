@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.automata.arguments import invalid
+from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.counting import (
     KEPT_TABLE_BYTES,
@@ -20,7 +21,7 @@ from holdfast.automata.path_sums.distances import F64, useful_sums
 from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.automata.path_sums.path import Path, paths_of
 from holdfast.automata.semirings import LOG
-from holdfast.errors import InputError, LimitError
+from holdfast.errors import InputError
 
 BLOCK = 1 << 16
 """Random numbers drawn at a time."""
@@ -55,12 +56,7 @@ def random_paths(
     if seed < 0:
         raise invalid("seed", seed, "0 or more")
     if weighting not in ("uniform", "weight"):
-        raise InputError(
-            "unknown weighting",
-            code="unknown-name",
-            found=repr(weighting),
-            expected="uniform or weight",
-        )
+        raise invalid("weighting", repr(weighting), "uniform or weight", code="unknown-name")
     graph = useful_part(f)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
@@ -145,11 +141,12 @@ def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
         raise invalid("max_length", max_length, "0 arcs or more")
     needed = (max_length + 1) * len(final) * 8
     if needed > KEPT_TABLE_BYTES:
-        raise LimitError(
-            "the sums over paths of each length take too much memory",
-            needed=f"{needed / 2**30:.1f} GiB",
-            allowed=f"{KEPT_TABLE_BYTES / 2**30:.1f} GiB",
-            remedy="lower max_length, or leave it out",
+        raise refuse_memory(
+            "the table of sums by length",
+            needed,
+            KEPT_TABLE_BYTES,
+            f"{max_length + 1} lengths",
+            "lower max_length, or leave it out",
         )
     layers = np.empty((max_length + 1, len(final)))
     layers[0] = final

@@ -96,7 +96,7 @@ class Spikes(Answer):
             first = self.events[0]
             sentence = (
                 f"{counted(len(self.events), 'spike')} in {self.steps:,} steps: {', '.join(parts)}; "
-                f"{percent(self.spike_score)} of the steps are outside the noise. The first begins at "
+                f"{percent(self.spike_score)} of the steps are beyond the threshold. The first begins at "
                 f"step {first['step']:,}."
             )
             if "diverged" in states and self.level is not None:

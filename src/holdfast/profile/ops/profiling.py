@@ -107,8 +107,8 @@ def _noted(recorder: Recorder) -> list[str]:
         "are counted in full.": sum(full),
         "attention calls count the pairs inside the window that the model declares; a kernel that only "
         "gets a mask computes the whole square.": sum(a.window > 0 for a in recorder.attention),
-        "calls run under an autocast of another device than their tensors', which casts nothing there: use "
-        "that of the device the model is on.": recorder.uncast,
+        "calls were counted on another device than that of their autocast, which casts nothing there: "
+        "their types are those without it.": recorder.uncast,
     }
     return [f"{count} {note}" for note, count in notes.items() if count]
 

@@ -169,14 +169,13 @@ class Recorder(TorchDispatchMode):
 
     def _append(self, name: str, counted: Cost, args: Any, out: Any) -> OpCall:
         path, module = self._stack[-1]
-        types = [each.dtype for each in tensors([args, out]) if each.is_floating_point()]
-        shapes = [tuple(each.shape) for each in tensors(out)]
+        types = (str(each.dtype) for each in tensors([args, out]) if each.is_floating_point())
         call = OpCall(
             op=name,
             module=path,
             module_type=type(module).__name__,
-            dtype=str(types[0]).removeprefix("torch.") if types else "",
-            shape=shapes[0] if shapes else (),
+            dtype=next(types, "").removeprefix("torch."),
+            shape=next((tuple(each.shape) for each in tensors(out)), ()),
             inputs=tuple(tuple(each.shape) for each in tensors(args) if each.dim()),
             phase=self.phase,
             **asdict(counted),
@@ -380,7 +379,8 @@ class _Attention(TorchFunctionMode):
             devices = {each.device.type for each in tensors(args)}
             if "meta" in devices:
                 raise RuntimeError("autocast does not reach them")
-            self.recorder.uncast += not all(map(torch.is_autocast_enabled, devices))
+            # Cast nowhere: beside tensors of its device, numbers on the CPU do not count.
+            self.recorder.uncast += {*map(torch.is_autocast_enabled, devices)} == {False}
         if func is _sdpa:
             return self.recorder.sdpa(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

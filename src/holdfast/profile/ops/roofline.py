@@ -56,14 +56,16 @@ class Roofline:
         return sum(row["bound_s"] for row in rows if row["limit"] == limit) / (total or 1.0)
 
     def by(self, *columns: str) -> list[dict[str, Any]]:
-        """Sums per group of operators, the largest bound first, with intensity and the main limit."""
+        """Sums per group of operators, the largest bound first; intensity, main limit and its share."""
         rows = grouped(self.ops, columns, (*SUMS, "bound_s", "seconds", *LIMITS))
         unmeasured = {
             tuple(row[name] for name in columns) for row in self.ops if row.get("seconds") is None
         }
         for row in rows:
             parts = {limit: row.pop(limit, 0.0) for limit in LIMITS}
-            row["limit"] = max(parts, key=parts.__getitem__)
+            row["limit_share"] = max(parts.values()) / (row["bound_s"] or 1.0)
+            # Where nothing takes time, such as views, nothing limits.
+            row["limit"] = max(parts, key=parts.__getitem__) if row["limit_share"] else None
             work = row["flops"] + row["vector_flops"]
             row["intensity"] = work / row["bytes"] if row["bytes"] else None
             key = tuple(row[name] for name in columns)

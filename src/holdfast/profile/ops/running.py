@@ -153,8 +153,12 @@ def _on_meta(work: Workload, attention: str) -> Recorder:
 
 
 def _on_fake(work: Workload, attention: str) -> Recorder:
+    # Autocast casts on its own device alone: stand-ins are where the weights are. Meta is nowhere.
+    home = next((each.device for each in work.state().values() if not each.is_meta), "cpu")
+
     def fake(each: Tensor) -> Tensor:
-        return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu")
+        device = home if each.is_meta else each.device
+        return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         state = {name: fake(each) for name, each in work.state().items()}
@@ -219,12 +223,10 @@ def _record(
         for each in module.modules()
     ]
     trained = [
-        state[name]
+        state[name].requires_grad_()
         for name, each in module.named_parameters()
         if state and training and each.requires_grad
     ]
-    for each in trained:
-        each.requires_grad_()
     for each in module.modules() if training else ():
         each.training = True
     try:
@@ -250,12 +252,12 @@ def _check(work: Workload, reasons: Sequence[Exception]) -> None:
         raise refused(problem, "unsupported", "--training", found, expected)
     needed = sum(each.nbytes for each in work.state().values() if each.is_meta)
     if reasons and needed > MOST_BYTES:
-        raise InputError(
+        raise refused(
             "the model needs values to run, and is too large to be filled at random",
-            code="data-dependent",
-            place=work.name or None,
-            found=f"{found}; parameters of {size(needed)}",
-            expected=f"parameters of at most {size(MOST_BYTES)}",
+            "data-dependent",
+            work.name or None,
+            f"{found}; parameters of {size(needed)}",
+            f"parameters of at most {size(MOST_BYTES)}",
             remedy="make a smaller configuration, or remove the operation that depends on values",
         )
 
@@ -267,11 +269,11 @@ def describe(work: Workload) -> str:
 
 
 def _refused(work: Workload, error: Exception) -> InputError:
-    return InputError(
+    return refused(
         "the model does not run on these inputs",
-        code="invalid-value",
-        place=work.name or None,
-        found=f"{type(error).__name__}: {_short(error)}; inputs {describe(work) or 'none'}",
+        "invalid-value",
+        work.name or None,
+        f"{type(error).__name__}: {_short(error)}; inputs {describe(work) or 'none'}",
         remedy="call the model on such inputs in Python; where that works, report the operator",
     )
 

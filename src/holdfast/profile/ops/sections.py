@@ -50,6 +50,7 @@ _COLUMNS: dict[str, tuple[str, str, int | None, float]] = {
     "intensity": ("Intensity", "FLOP/byte", 1, 1),
     "efficiency": ("Of the bound", "%", 1, 1),
     "share": ("Share", "%", 1, 1),
+    "limit_share": ("Of the bound by it", "%", 1, 1),
     "op_class": ("Class", "", None, 1),
     "agreement": ("Agrees with fp32", "%", 1, 1),
     "changed": ("Changed", "%", 1, 1),
@@ -196,11 +197,10 @@ def _roofline(result: OpProfile) -> Section:
         {"intensity": x, "rate": min(peak, x * machine.bandwidth) / 1e9}
         for x in (min(intensities), ridge, max(intensities))
     ]
-    arithmetic = roof.share("compute", products=True)
     shares = [f"{percent(roof.share(limit))} limited by {limit}" for limit in ("compute", "memory")]
     sentence = (
         f"On {machine.name} the pass takes at least {duration(bound)}: {', '.join(shares)}; its products "
-        f"are {percent(arithmetic)} limited by compute."
+        f"are {percent(roof.share('compute', products=True))} limited by compute."
     )
     if result.seconds:
         sentence += f" Operators reach {percent(bound / result.seconds)} of the bound."
@@ -224,7 +224,7 @@ def _roofline(result: OpProfile) -> Section:
         "What limits it?",
         sentence,
         roof.by("op_class"),
-        "op_class intensity bound_s limit seconds efficiency",
+        "op_class intensity bound_s limit limit_share seconds efficiency",
         [figure],
         formula="per operator: max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
         parameters={
@@ -250,10 +250,9 @@ def _attention(result: OpProfile) -> Section:
     times = f", a factor of {brief(high / low)}" if low else ""
     varies = f"is {low:,} throughout" if low == high else f"varies from {low:,} to {high:,}{times}"
     listing = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    share = percent(flops / (result.flops or 1))
     sentence = (
-        f"{counted(len(calls), 'attention call')} ({listing}) take {share} of the matrix FLOPs; the query "
-        f"length {varies}."
+        f"{counted(len(calls), 'attention call')} ({listing}) take "
+        f"{percent(flops / (result.flops or 1))} of the matrix FLOPs; the query length {varies}."
     )
     by_kind = result.attention_kinds()
     sides = {row["kind"]: row for row in by_kind}
@@ -279,7 +278,11 @@ def _attention(result: OpProfile) -> Section:
     )
     by = ("kind", "query_length", "key_length", "heads", "head_dim", "batch")
     kinds = section(
-        "attention-kinds", "", "", by_kind, "kind calls flops bytes bound_s limit intensity seconds"
+        "attention-kinds",
+        "",
+        "",
+        by_kind,
+        "kind calls flops bytes bound_s limit limit_share intensity seconds",
     )
     shown = section(
         "attention",
@@ -303,11 +306,11 @@ def _modules(result: OpProfile) -> Section:
     for row in rows:
         row["module"] = row["module"] or "(model)"
     largest = max(rows, key=lambda row: row["flops"])
-    share = percent(largest["flops"] / (result.flops or 1))
     return section(
         "modules",
         "Where in the model?",
-        f"The operators of {largest['module']} take most: {share} of the matrix FLOPs.",
+        f"The operators of {largest['module']} take most: "
+        f"{percent(largest['flops'] / (result.flops or 1))} of the matrix FLOPs.",
         rows[:20_000],
         "module type total_flops flops bytes seconds",
         caption="Own operators of each module; 'with children' includes those below it.",
@@ -326,7 +329,7 @@ def _training(result: OpProfile) -> Section:
         "What does a training step take?",
         f"A step peaks at {size(result.peak_bytes)}: {listed}, the rest activations.",
         result.roofline().by("phase"),
-        "phase calls flops vector_flops bytes bound_s limit",
+        "phase calls flops vector_flops bytes bound_s limit limit_share",
         formula="backward: gradients of every output for every trained parameter; fused attention: five "
         "products where the forward pass has two; optimizer: a fused step of AdamW, moments as the weights",
     )
@@ -360,7 +363,7 @@ def _trace(result: OpProfile) -> Section:
         "Where did the time of the trace go?",
         sentence,
         rows,
-        "op kind calls seconds flops bytes bound_s limit efficiency",
+        "op kind calls seconds flops bytes bound_s limit limit_share efficiency",
         caption="Seconds per pass. Unknown: kernels or operators that no counted operator explains.",
         formula="an operator of the trace is the counted one with the same name (or family, such as mm and "
         "addmm) and shapes of inputs; it has the time of all that ran inside it",

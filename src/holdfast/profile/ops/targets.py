@@ -32,12 +32,12 @@ def choice(value: str, allowed: Iterable[str], what: str, place: str | None = No
     if value in names:
         return value
     near = get_close_matches(value, names, n=1)
-    raise InputError(
+    raise refused(
         f"unknown {what}",
-        code="unknown-name",
-        place=place or what,
-        found=value,
-        expected=f"one of {', '.join(names)}",
+        "unknown-name",
+        place or what,
+        value,
+        f"one of {', '.join(names)}",
         remedy=f"did you mean {near[0]}?" if near else None,
     )
 

@@ -125,8 +125,8 @@ def join(path: str | Path, ops: Sequence[OpCall]) -> TraceJoin:
         total,
         joined,
         passes,
-        unknown=rest,
-        missing=[{"op": op, "calls": calls} for op, calls in missing.items()],
+        rest,
+        [{"op": op, "calls": calls} for op, calls in missing.items()],
     )
 
 
@@ -139,9 +139,13 @@ def _read(path: Path) -> tuple[list[_Event], str]:
             spans = [row for row in rows if row.get("ph") == "X"]
             return _nested(spans)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            problem, expected = "not a Chrome trace", "the file of export_chrome_trace"
             raise refused(
-                problem, "invalid-syntax", found=str(error), expected=expected, path=path
+                "not a Chrome trace",
+                "invalid-syntax",
+                None,
+                str(error),
+                "the file of export_chrome_trace",
+                path=path,
             ) from error
 
 

@@ -103,8 +103,10 @@ def _call(factory: Any, settings: Mapping[str, Any], target: str, notes: list[st
 
 def _needs_inputs(module: nn.Module) -> bool:
     parameters = inspect.signature(module.forward).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(each.default is each.empty and each.kind in kinds for each in parameters)
+    # Kinds are ordered: below *args are those that can be positional.
+    return any(
+        each.default is each.empty and each.kind < each.VAR_POSITIONAL for each in parameters
+    )
 
 
 Device = Literal["meta", "fake", "cpu"]
@@ -143,8 +145,13 @@ def ops(
         strict: Exit with 1 if an operator has no formula.
     """
     settings = read_settings(set)
-    options: dict[str, Any] = {"device": device, "attention": attention, "machine": hw}
-    options |= {"runs": runs, "training": training}
+    options: dict[str, Any] = {
+        "device": device,
+        "attention": attention,
+        "machine": hw,
+        "runs": runs,
+        "training": training,
+    }
     parts = suite.PIPELINES.get(target.removeprefix("suite:")) if ":" in target else None
     if trace and (parts is not None or steps > 1):
         raise refused("a trace is of one model", "conflict", "--trace", target)
@@ -190,12 +197,13 @@ def sweep(
     """
     name, values = read_values(over)
     settings = read_settings(set)
-    kinds = tuple(dict.fromkeys(attention.split(",")))
-    options = {"device": device, "machine": hw, "runs": runs, "name": target}
     return sweeps.sweep(
         lambda value: resolve(target, input, {**settings, name: value}),
         name,
         values,
-        attention=kinds,
-        **options,
+        device=device,
+        attention=tuple(dict.fromkeys(attention.split(","))),
+        machine=hw,
+        runs=runs,
+        name=target,
     )
