@@ -110,12 +110,12 @@ def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
         about, notes, line = "", {}, statement.lineno
-        for field in getattr(statement.value.args[0], "elts", []):
+        for field in statement.value.keywords:
             before = [comments[n] for n in range(line, field.lineno) if n in comments]
             if not notes:
                 about, before = " ".join(before), []
             behind = [comments[n] for n in (field.end_lineno,) if n in comments]
-            notes[field.args[0].value] = " ".join(behind or before)
+            notes[field.arg or ""] = " ".join(behind or before)
             line = (field.end_lineno or field.lineno) + 1
         found[ast.unparse(statement.targets[0])] = (about, notes)
     return found
