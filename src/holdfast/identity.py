@@ -67,7 +67,8 @@ def _inside(part: Any) -> Iterable[Any]:
     """What an object consists of."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(part, torch.Tensor):
-        numbers = part.detach().cpu().contiguous().reshape(-1)
+        # Anew: those of no or one number may have strides that `view` refuses.
+        numbers = torch.empty(part.numel(), dtype=part.dtype).copy_(part.detach().flatten())
         return [str(part.dtype), tuple(part.shape), numbers.view(torch.uint8).numpy()]
     match part:
         case list() | tuple():

@@ -579,6 +579,13 @@ def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) ->
         zeros = torch.zeros(2, 3, dtype=dtype)
         assert fingerprint(zeros) == fingerprint(torch.zeros(3, 2, dtype=dtype).T)
         assert len({fingerprint(each) for each in (zeros, zeros + 1, zeros.T, zeros[0, 0])}) == 4
+    for one, other in (
+        (torch.zeros(0, 3), torch.zeros(0, 4)),
+        (torch.zeros(1).expand(1, 5), torch.ones(1).expand(1, 5)),
+        (torch.zeros(3)[:0], torch.zeros(3)[1:2]),
+        (torch.from_numpy(np.zeros((0, 1))), torch.as_strided(torch.ones(3), (1,), (0,))),
+    ):
+        assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(other)
     # A cycle, and what cannot be copied.
     cycle: list[Any] = [1, threading.Lock()]
     cycle.append(cycle)
