@@ -105,6 +105,8 @@ def test_a_reset_begins_a_new_stream(service: Service) -> None:
         '{"config": 1}',
         '{"config": {"sample_rate": "fast"}}',
         '{"config": {"sample_rate": 1}}',
+        '{"config": {"sample_rate": 1e999}}',
+        '{"config": {"sample_rate": 44101}}',
         '{"config": {"phrase_list": ["a"]}}',
         '{"config": {"max_alternatives": 3}}',
         b"\0",
@@ -200,6 +202,25 @@ def test_clients_that_die_change_no_other_text(
             assert found[number] == together(recognized(service.model, samples, 10**6)[0]).text
     # What waits when a batch ends is the next batch.
     assert max(sizes) > 30
+
+
+def test_a_fault_in_a_batch_ends_its_streams_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise MemoryError
+
+    data = [pcm(sound(0.5)), '{"eof": 1}']
+    with TestClient(service.app(), raise_server_exceptions=False) as client:
+        before = talk(client, data)
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, "advance", broken)
+            answer = client.post(
+                "/v1/audio/transcriptions", files={"file": ("a.wav", wav(sound(0.5)))}
+            )
+        assert answer.status_code == 500
+        assert talk(client, data) == before
+    assert not service.busy
 
 
 def test_what_cannot_be_served(tmp_path: Path) -> None:

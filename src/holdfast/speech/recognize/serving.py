@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ LARGEST_FILE = 25_000_000
 """Bytes of a request with a file, as OpenAI has it."""
 LARGEST_MESSAGE = 1_000_000
 """Bytes of a message of a stream."""
+LARGEST_RATIO = 1000
+"""Largest term of the ratio of a stream's sample rate and the model's; 441 : 80 is common."""
 _FILE_CHUNK_S = 1.0
 """Files take part in batches in chunks, so that streams do not wait for them."""
 
@@ -55,21 +58,14 @@ class Service:
     Args:
         model: recognizes.
         endpoint_s: pause after which a segment ends.
-        batch: most streams per batch.
         settings: fields of `Decoder`.
 
     Raises:
         InputError: ``unsupported`` for a bidirectional model; what `Decoder` refuses.
     """
 
-    def __init__(
-        self,
-        model: SpeechModel,
-        endpoint_s: float = ENDPOINT_S,
-        batch: int = LARGEST_BATCH,
-        **settings: Any,
-    ) -> None:
-        self.model, self.endpoint_s, self.batch = model, endpoint_s, batch
+    def __init__(self, model: SpeechModel, endpoint_s: float = ENDPOINT_S, **settings: Any) -> None:
+        self.model, self.endpoint_s = model, endpoint_s
         self.decoder = model.decoder(**settings)
         advance([self.stream()], [np.zeros(1, np.float32)], [False])  # compile, or refuse, now
         self.waiting: asyncio.Queue[tuple[Stream, Array, bool, asyncio.Future[list[Segment]]]]
@@ -99,15 +95,22 @@ class Service:
         """Batches, until cancelled."""
         while True:
             jobs = [await self.waiting.get()]
-            while len(jobs) < self.batch and not self.waiting.empty():
+            while len(jobs) < LARGEST_BATCH and not self.waiting.empty():
                 jobs.append(self.waiting.get_nowait())
             streams, chunks, ends, waiters = zip(*jobs, strict=True)
             self.sizes.observe(len(jobs))
             begin = time.process_time()
-            answers = await asyncio.to_thread(advance, streams, chunks, ends)
+            try:
+                answers = await asyncio.to_thread(advance, streams, chunks, ends)
+            except Exception as error:  # a fault in one batch must not end the others
+                answers = [error] * len(jobs)
             self.cpu.inc(time.process_time() - begin)
             for waiter, answer in zip(waiters, answers, strict=True):
-                if not waiter.done():  # its client may have gone
+                if waiter.done():  # its client has gone
+                    continue
+                if isinstance(answer, Exception):
+                    waiter.set_exception(answer)
+                else:
                     waiter.set_result(answer)
 
     @property
@@ -125,7 +128,7 @@ class Service:
                 await self._converse(websocket)
             except WebSocketDisconnect:
                 return  # the stream and its state end with the client
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 # Reasons have at most 123 bytes.
                 await websocket.close(1003, str(error)[:100])
 
@@ -141,7 +144,10 @@ class Service:
                 config = dict(given["config"])
                 rate = round(float(config.pop("sample_rate", rate)))
                 words = bool(config.pop("words", words))
-                if config or not SLOWEST <= rate <= FASTEST:
+                # The filter that resamples has a length of this ratio's terms.
+                ratio = Fraction(rate, self.model.features.rate)
+                steep = max(ratio.numerator, ratio.denominator) > LARGEST_RATIO
+                if config or steep or not SLOWEST <= rate <= FASTEST:
                     raise ValueError(f"not supported: {config or rate}")
                 continue
             if len(data) % 2:
