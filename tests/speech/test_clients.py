@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,31 @@ def test_the_clients_of_vosk_and_openai(
         found = json.loads(printed)
         assert found["openai"] == expected
         assert " ".join(found["vosk"].split()) == expected
+
+
+def test_forty_clients_of_which_five_vanish(server: tuple[subprocess.Popen[str], str]) -> None:
+    expected = [each.text for each in recognize(MODEL, STRINGS).transcripts]
+    data = [(read_audio(path, 8000).samples * 32768).astype("<i2").tobytes() for path in STRINGS]
+    vanish = {2: 1, 9: 4, 17: 7, 30: 10, 38: 13}  # client -> messages that it sends
+
+    def speak(number: int) -> str:
+        own, texts = data[number % len(data)], []
+        with connect(f"ws://{server[1]}") as client:
+            client.send(json.dumps({"config": {"sample_rate": 8000}}))
+            for sent, begin in enumerate(range(0, len(own), 1600)):
+                client.send(own[begin : begin + 1600])
+                if sent == vanish.get(number):
+                    client.socket.shutdown(socket.SHUT_RDWR)  # without a word
+                    return ""
+                texts.append(json.loads(client.recv()).get("text", ""))
+            client.send('{"eof": 1}')
+            texts.append(json.loads(client.recv())["text"])
+        return " ".join(" ".join(texts).split())
+
+    with ThreadPoolExecutor(40) as pool:
+        found = list(pool.map(speak, range(40)))
+    for number, text in enumerate(found):
+        assert text == ("" if number in vanish else expected[number % len(expected)])
 
 
 def test_clients_finish_when_the_server_ends(server: tuple[subprocess.Popen[str], str]) -> None:

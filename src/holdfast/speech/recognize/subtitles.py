@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.speech.recognize.hypotheses import Word
+if TYPE_CHECKING:
+    from holdfast.speech.recognize.hypotheses import Word
 
 Format = Literal["srt", "vtt", "ctm"]
 _CUE_WORDS, _CUE_GAP_S = 12, 1.0
