@@ -182,7 +182,6 @@ def verdicts(log: Any) -> tuple[Any, ...]:
     [
         (80, ["COMPLETED"]),
         (20, ["NODE_FAIL"]),
-        (20, ["FAILED"]),
         (80, ["NODE_FAIL", "FAILED", "CANCELLED"]),
     ],
 )
@@ -194,9 +193,13 @@ def test_states_that_no_fleet_lacks(tmp_path: Path, count: int, states: list[str
     assert all(each.value is None for each in fleet.goodput(log).values()[1:])
 
 
+def told(log: Any) -> tuple[str, str]:
+    return fleet.goodput(log).verdict, fleet.mttf(log).to_dict()["verdict"]
+
+
 def test_nothing_has_ended(tmp_path: Path) -> None:
     going = [Attempt(k, (f"n{k}",), 0, None, "RUNNING", runtime_s=9 * DAY) for k in range(20)]
-    assert verdicts(Log(going).open(tmp_path))[:4] == ("unknown",) * 4
+    assert told(Log(going).open(tmp_path)) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +214,7 @@ def test_nothing_has_ended(tmp_path: Path) -> None:
 def test_states_of_a_fleet(
     tmp_path: Path, count: int, states: list[str], expected: tuple[str, str]
 ) -> None:
-    assert verdicts(Log(of_states(count, *states)).open(tmp_path))[:2] == expected
+    assert told(Log(of_states(count, *states)).open(tmp_path)) == expected
 
 
 def test_requeues_of_one_job_are_one_witness(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_requeues_of_one_job_are_one_witness(tmp_path: Path) -> None:
         Attempt(7, names(2), k * HOUR, k * HOUR + 600, "NODE_FAIL", submit=k * HOUR - 1)
         for k in range(1, 30)
     ]
-    assert verdicts(Log(again).open(tmp_path))[:2] == ("failures", "measured")
+    assert told(Log(again).open(tmp_path)) == ("failures", "measured")
 
 
 def test_no_ettr_of_a_store_without_a_rate(tmp_path: Path) -> None:
@@ -286,7 +289,7 @@ def test_nodes_that_are_never_free_hide_no_attempt(tmp_path: Path, state: str) -
     assert fleet.mttf(log).to_dict()["verdict"] == "measured"
     kept = [each for each in work if each.job % 3]  # as if others had completed
     assert one_sided(Log(kept).open(tmp_path / "part"))
-    shared = [each for each in one_after_the_other(state, -3 * HOUR) if each.job % 2]
+    shared = one_after_the_other(state, -3 * HOUR)  # on shared nodes a gap would not show
     assert one_sided(Log(shared).open(tmp_path / "shared"))
 
 
