@@ -39,24 +39,21 @@ def report(
     run_id: RunId = None,
     fleet: Annotated[Path | None, option(metavar="STORE")] = None,
     rate_per_node_day: float | None = None,
-    window: Duration | None = None,
 ) -> Answer:
-    """Report where a run's wall time went, its ETTR, the expected ETTR and the best checkpoint interval.
+    """Report where a run's wall time went, what interrupted it, and the best checkpoint interval.
 
-    The failure rate of the expected ETTR is the one given, else that of the fleet's log, else the run's
-    own interruptions.
+    The failure rate behind the interval is the one given, else that of the fleet's log, else the run's own;
+    a run of less than an hour or with fewer than two failures gets no advice from its own.
 
     Args:
         folder: Folder that was passed to RunRecorder.
         run_id: Run id, if the folder contains several runs.
         fleet: Fleet store to take the failure rate from.
         rate_per_node_day: Failures per node and day (default: from --fleet, else from the run itself).
-        window: Length of the rolling window (default: a tenth of the run).
     """
-    from holdfast.runs.goodput.page import report as run
+    from holdfast.runs.goodput.report import report as run
 
-    made = run(folder, run_id, rate_per_node_day=rate_per_node_day, fleet=fleet, window_s=window)
-    return Printed(made, page=made.page)
+    return run(folder, run_id, rate_per_node_day=rate_per_node_day, fleet=fleet)
 
 
 @app.command
