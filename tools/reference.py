@@ -15,6 +15,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_origin, get_type_hints
 
 from holdfast.cli import program
@@ -109,12 +110,12 @@ def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
         about, notes, line = "", {}, statement.lineno
-        for field in getattr(statement.value.args[0], "elts", []):
+        for field in statement.value.keywords:
             before = [comments[n] for n in range(line, field.lineno) if n in comments]
             if not notes:
                 about, before = " ".join(before), []
             behind = [comments[n] for n in (field.end_lineno,) if n in comments]
-            notes[field.args[0].value] = " ".join(behind or before)
+            notes[field.arg or ""] = " ".join(behind or before)
             line = (field.end_lineno or field.lineno) + 1
         found[ast.unparse(statement.targets[0])] = (about, notes)
     return found
@@ -289,10 +290,12 @@ def word_picture() -> str:
 def token_picture() -> str:
     """Two texts in the tokens of `examples/canaries`, as SVG."""
     from holdfast.lm import query as q
-    from holdfast.lm.query.planning import picture
 
     tokenizer = q.load_tokenizer(f"gpt2:{DOCS.parent / 'examples' / 'canaries' / 'model'}")
-    return picture(q.Query("The (man|woman)"), tokenizer)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "tokens.svg")
+        q.draw(q.Query("The (man|woman)"), tokenizer, path)
+        return path.read_text(encoding="utf-8")
 
 
 PAGES = {

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from holdfast import federated
 from holdfast.cli import main
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import combine
+from holdfast.federated.aggregation import combine, rule_named
 from holdfast.federated.updates import screen
 
 HERE = Path(__file__).parent
@@ -97,18 +97,24 @@ def test_fedadam_without_tau_leaves_what_no_update_has_moved() -> None:
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean", "multi-krum", "bulyan", "scaffold"])
-@pytest.mark.parametrize("scale", [1.7e308, 1e30, 1.0, 5e-324])
+@pytest.mark.parametrize("scale", [1e307, 1e30, 1.0, 5e-324])
 def test_means_of_the_largest_and_smallest_numbers(rule: str, scale: float) -> None:
     given = [
         federated.Update({"w": np.array([scale, -scale, -0.0])}, 1, control=np.zeros(3))
         for _ in range(8)
     ]
-    parameters = {"clients": 8} if rule == "scaffold" else {"f": 1}
+    parameters = {"population": 8} if rule == "scaffold" else {"f": 1}
     after = aggregated(rule, [0, 0, 0], given, **parameters)
     assert after == pytest.approx([scale, -scale, 0.0], rel=1e-15, abs=0)
-    # Ends of both signs: the mean of the middle two.
-    ends = updates(*[[scale]] * 2, *[[-scale]] * 2)
-    assert aggregated("median", [0], ends, f=1) == [0.0]
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "multi-krum", "bulyan"])
+def test_sums_beyond_float64_are_refused_and_those_of_liars_do_not_count(rule: str) -> None:
+    with pytest.raises(InputError) as caught:
+        aggregated(rule, [0], updates(*[[1.7e308]] * 8), f=1)
+    assert caught.value.code == "not-finite"
+    liar = updates(*[[1.0]] * 7, [1.7e308])
+    assert aggregated(rule, [0], liar, f=1) == [1.0]
 
 
 def test_a_result_beyond_its_type_is_refused() -> None:
@@ -117,7 +123,7 @@ def test_a_result_beyond_its_type_is_refused() -> None:
         for _ in range(2)
     ]
     with pytest.raises(InputError) as caught:
-        federated.aggregate("scaffold", GOOD, given, server_rate=2.0, clients=2)
+        federated.aggregate("scaffold", GOOD, given, server_rate=2.0, population=2)
     assert caught.value.code == "not-finite"
 
 
@@ -144,7 +150,7 @@ def test_scaffold_moves_by_the_mean_step_and_sums_control_variates() -> None:
         for w, c in ((2.0, 1.0), (4.0, 5.0))
     ]
     weights, state, _ = federated.aggregate(
-        "scaffold", {"w": np.array([1.0])}, given, server_rate=0.5, clients=10
+        "scaffold", {"w": np.array([1.0])}, given, server_rate=0.5, population=10
     )
     assert weights["w"].tolist() == [2.0]  # 1 + 0.5 (3 - 1)
     assert state["control"].tolist() == [0.6]  # (1 + 5) / 10
@@ -238,15 +244,16 @@ def test_odd_updates_are_named(code: str, update: federated.Update) -> None:
         ("q-fedavg", {}, {"learning_rate": 0.1}),
         ("q-fedavg", {"loss_before": -1.0}, {"learning_rate": 0.1}),
         ("heteroswitch", {"loss_before": 1.0}, {}),
-        ("scaffold", {"loss": 1.0}, {"clients": 2}),
+        ("scaffold", {"loss": 1.0}, {"population": 2}),
     ],
 )
-def test_what_a_rule_computes_with_is_named(
+def test_an_update_without_what_the_rule_computes_with_is_named(
     rule: str, metrics: dict[str, float], parameters: dict[str, Any]
 ) -> None:
-    with pytest.raises(InputError) as caught:
-        federated.aggregate(rule, GOOD, [federated.Update(GOOD, 1, metrics, "eve")], **parameters)
-    assert (caught.value.code, str(caught.value.place)[:14]) == ("invalid-value", "update of eve:")
+    whole = federated.Update(GOOD, 1, {"loss": 1.0, "loss_before": 1.0}, "a", np.zeros(2))
+    given = [whole, federated.Update(GOOD, 1, metrics, "eve")]
+    _, _, failures = federated.aggregate(rule, GOOD, given, **parameters)
+    assert [(each.client, each.code) for each in failures] == [("eve", "no-metric")]
 
 
 @pytest.mark.parametrize("code", BAD)
@@ -308,16 +315,16 @@ def test_a_loss_that_is_not_finite_excludes_an_update() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "code", "place"),
     [
-        ("fedmax", {}, "unknown-name", "rule"),
-        ("fedavg", {"f": 1}, "unknown-key", "rule.f"),
-        ("krum", {"f": -1}, "invalid-value", "rule.f"),
-        ("krum", {"f": 1.5}, "invalid-value", "rule.f"),
-        ("fedprox", {"mu": float("nan")}, "invalid-value", "rule.mu"),
-        ("heteroswitch", {"switch": "sometimes"}, "invalid-value", "rule.switch"),
-        ("q-fedavg", {}, "missing-key", "rule.learning_rate"),
-        ("q-fedavg", {"learning_rate": 0.0}, "invalid-value", "rule.learning_rate"),
-        ("fedadam", {"beta2": 2.0}, "invalid-value", "rule.beta2"),
-        ("heteroswitch", {"gamma": 1.5}, "invalid-value", "rule.gamma"),
+        ("fedmax", {}, "unknown-key", "rule.fedmax"),
+        ("fedavg", {"f": 1}, "unknown-key", "f"),
+        ("krum", {"f": -1}, "invalid-value", "f"),
+        ("krum", {"f": 1.5}, "invalid-value", "f"),
+        ("fedprox", {"mu": float("nan")}, "invalid-value", "mu"),
+        ("heteroswitch", {"switch": "sometimes"}, "unknown-name", "switch"),
+        ("q-fedavg", {}, "missing-key", "learning_rate"),
+        ("q-fedavg", {"learning_rate": 0.0}, "invalid-value", "learning_rate"),
+        ("fedadam", {"beta2": 2.0}, "invalid-value", "beta2"),
+        ("heteroswitch", {"gamma": 1.5}, "invalid-value", "gamma"),
     ],
 )
 def test_parameters_of_rules_are_checked(
@@ -331,7 +338,7 @@ def test_parameters_of_rules_are_checked(
 def test_inputs_are_not_changed() -> None:
     current, given = {"w": np.zeros(2)}, updates(*np.ones((9, 2)), loss=[1.0] * 9)
     for rule in ("fedavg", "krum", "bulyan", "heteroswitch", "fedadam"):
-        values = federated.RULES[rule].parameters
+        _, values = rule_named(rule, {})
         combine(rule, current, given, {}, values)
     assert current["w"].tolist() == [0, 0]
     assert all(each.weights["w"].tolist() == [1, 1] for each in given)
@@ -355,19 +362,18 @@ def run(*words: Any) -> int:
 
 def test_updates_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = files(tmp_path, 5)
-    save_file(
-        {"w": np.full(4, np.nan, np.float32)}, tmp_path / "sick.safetensors", {"examples": "1"}
-    )
+    liar, sick = str(paths[-1]), str(tmp_path / "sick.safetensors")
+    save_file({"w": np.full(4, np.nan, np.float32)}, sick, {"examples": "1"})
     out = tmp_path / "out.safetensors"
-    words = ("federated", "aggregate", *paths, tmp_path / "sick.safetensors", "-o", out, "--json")
+    words = ("federated", "aggregate", *paths, sick, "-o", out, "--json")
     assert run(*words, "--rule", "krum", "--f", 1) == 0
     answer = json.loads(capsys.readouterr().out)
     assert abs(load_file(out)["w"]).max() < 10
-    assert [row["update"] for row in answer["updates"] if row["excluded"]] == ["sick"]
+    assert [row["update"] for row in answer["updates"] if row["excluded"]] == [sick]
     # With the bound around the median the liar is named too.
     assert run(*words, "--largest-norm", 100) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert [row["update"] for row in answer["updates"] if row["excluded"]] == ["u4", "sick"]
+    assert [row["update"] for row in answer["updates"] if row["excluded"]] == [liar, sick]
     assert run(*words, "--rule", "krum", "--f", 2) == 2
     assert json.loads(capsys.readouterr().err)["error"]["code"] == "too-few-updates"
 
@@ -385,7 +391,7 @@ def test_files_of_one_stem_are_clients_of_their_own(
     save_file({"w": np.ones(2, np.float32)}, "alone.safetensors", {"examples": "5"})
     result = federated.aggregate_files([*paths, "alone.safetensors"], "out")
     names = [row["update"] for row in result.updates]
-    assert names == [*map(str, paths), "alone"]
+    assert names == [*map(str, paths), "alone.safetensors"]
     assert [row["update"] for row in result.updates if row["excluded"]] == [str(paths[1])]
     with safe_open("out", framework="np") as file:
         assert file.metadata() == {"examples": "25"}
@@ -424,15 +430,40 @@ def test_files_of_several_types_are_averaged_in_the_widest(tmp_path: Path) -> No
         assert load_file(tmp_path / "out")["w"][0] == pytest.approx(1.00007, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "count", ["-1", "nan", "1e3", "20.0", " 20 ", "0", "9" * 5000, "\u0b66", None]
+)
+def test_a_file_with_a_bad_number_of_examples_is_named(tmp_path: Path, count: str | None) -> None:
+    paths = files(tmp_path, 3)
+    bad = str(tmp_path / "bad.safetensors")
+    noted = None if count is None else {"examples": count}
+    save_file({"w": np.ones(4, np.float32)}, bad, noted)
+    result = federated.aggregate_files([*paths, bad], tmp_path / "out")
+    excluded = {row["update"]: row["excluded"] for row in result.updates if row["excluded"]}
+    assert list(excluded) == [bad]
+    assert excluded[bad].startswith("no-examples")
+
+
+def test_an_output_is_none_of_the_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = files(tmp_path, 3)
+    whole = paths[1].read_bytes()
+    monkeypatch.chdir(tmp_path)
+    for output in (paths[1], Path(paths[1].name)):
+        with pytest.raises(InputError) as caught:
+            federated.aggregate_files(paths, output)
+        assert (caught.value.code, caught.value.path) == ("conflict", str(paths[1]))
+    assert paths[1].read_bytes() == whole
+
+
 def test_files_that_are_no_updates(tmp_path: Path) -> None:
     save_file({"w": np.zeros(2)}, tmp_path / "silent.safetensors")
     save_file({"w": np.zeros(2)}, tmp_path / "many.safetensors", {"examples": "lots"})
     save_file({"w": np.zeros(2)}, tmp_path / "more.safetensors", {"examples": "9" * 5000})
     (tmp_path / "torn.safetensors").write_bytes((tmp_path / "silent.safetensors").read_bytes()[:-3])
     expected = {
-        "silent": "missing-key",
-        "many": "invalid-value",
-        "more": "invalid-value",
+        "silent": "too-few-updates",
+        "many": "too-few-updates",
+        "more": "too-few-updates",
         "torn": "damaged",
         "no": "not-found",
     }

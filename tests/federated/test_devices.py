@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from demosaic_vectors import INSIDE, PATTERNS, photos
+from PIL import Image
 
 from holdfast import federated
 from holdfast.errors import InputError
@@ -94,7 +95,9 @@ def test_ramps_are_exact_inside(method: Any, pattern: Any) -> None:
     # All colors rise alike, from different levels.
     image = (0.02 * columns + 0.01 * rows)[..., None] + np.array([0.1, 0.2, 0.15])
     mosaic = np.take_along_axis(image, sites[..., None], axis=2)[None, ..., 0]
-    assert method(mosaic, pattern)[0, 4:-4, 4:-4] == pytest.approx(image[4:-4, 4:-4])
+    assert method(mosaic, replace(PLAIN, pattern=pattern))[0, 4:-4, 4:-4] == pytest.approx(
+        image[4:-4, 4:-4]
+    )
 
 
 def test_ppg_and_ahd_are_close_to_the_best_linear_and_directional_methods(oracle: Any) -> None:
@@ -102,7 +105,7 @@ def test_ppg_and_ahd_are_close_to_the_best_linear_and_directional_methods(oracle
     sites = sensor.color_sites("RGGB", 100, 100)
     mosaic = np.take_along_axis(images, sites[None, ..., None], axis=3)[..., 0]
     errors = {
-        method: np.mean((method(mosaic, "RGGB") - images)[:, *INSIDE] ** 2, axis=(1, 2, 3))
+        method: np.mean((method(mosaic, PLAIN) - images)[:, *INSIDE] ** 2, axis=(1, 2, 3))
         for method in (demosaic.ppg, demosaic.ahd, demosaic.binning)
     }
     assert errors[demosaic.ppg].mean() < oracle["error/bilinear"].mean()
@@ -117,13 +120,14 @@ def test_an_edge_is_followed_and_not_crossed() -> None:
     sites = sensor.color_sites("RGGB", 16, 16)
     mosaic = np.take_along_axis(image, sites[None, ..., None], axis=3)[..., 0]
     for method in (demosaic.ppg, demosaic.ahd):
-        assert method(mosaic, "RGGB")[0, 4:-4, :, 1] == pytest.approx(image[0, 4:-4, :, 1])
+        assert method(mosaic, PLAIN)[0, 4:-4, :, 1] == pytest.approx(image[0, 4:-4, :, 1])
 
 
 def test_binning_is_the_mean_of_four_pixels() -> None:
     raw = np.array([[[0.1, 0.2], [0.4, 0.8]]])
     for pattern, color in {"RGGB": (0.1, 0.3, 0.8), "GBRG": (0.4, 0.45, 0.2)}.items():
-        assert demosaic.binning(raw, pattern)[0] == pytest.approx(np.full((2, 2, 3), color))  # type: ignore[arg-type]
+        profile = replace(PLAIN, pattern=pattern)  # type: ignore[arg-type]
+        assert demosaic.binning(raw, profile)[0] == pytest.approx(np.full((2, 2, 3), color))
 
 
 # --- The other stages ----------------------------------------------------------------------------
@@ -244,9 +248,9 @@ def test_only_color_photos_can_be_taken(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "place"),
     [
-        ("bits = 40", "out-of-range", "device.x.bits"),
-        ("gains = [0.5, 1.0]", "out-of-range", "device.x.gains"),
-        ("matrix = [[1, 0, 0], [0, 1, 0], [0, 1, 1]]", "out-of-range", "device.x.matrix"),
+        ("bits = 40", "invalid-value", "device.x.bits"),
+        ("gains = [0.5, 1.0]", "invalid-value", "device.x.gains[0]"),
+        ("matrix = [[1, 0, 0], [0, 1, 0], [0, 1, 1]]", "invalid-value", "device.x.matrix"),
         ('stages = { tone = "sepia" }', "unknown-name", "device.x.stages.tone"),
         ('stages = { sharpen = "yes" }', "unknown-key", "device.x.stages.sharpen"),
     ],
@@ -284,6 +288,8 @@ def test_characterization(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS))
     found = federated.characterize(tmp_path / "c.toml")
     assert found.devices == ["maker-a-high", "maker-b-low"]
+    assert {"devices", "accuracy", "stages"} <= found.to_dict().keys()
+    assert {"stage", "loss"} <= found.to_dict()["stages"][0].keys()
     assert np.shape(found.accuracy) == (2, 2)
     assert len(found.stages) == 12
     losses = [row["loss"] for row in found.stages]
@@ -293,7 +299,8 @@ def test_characterization(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "code"), [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "out-of-range")]
+    ("shares", "code"),
+    [("{ phone = 1 }", "unknown-key"), ("{ maker-a-high = 0 }", "invalid-value")],
 )
 def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     text = CONFIG.format(photos=SIGNS).replace("{ maker-a-high = 3, maker-b-low = 1 }", shares)
@@ -303,10 +310,39 @@ def test_mistakes_in_shares(tmp_path: Path, shares: str, code: str) -> None:
     assert caught.value.code == code
 
 
+def test_photos_of_a_folder(tmp_path: Path) -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:4] = 255  # white above black; turned by 180 degrees in the file
+    folder = tmp_path / "a"
+    folder.mkdir()
+    turned = Image.Exif()
+    turned[0x0112] = 3
+    Image.fromarray(image[::-1, ::-1]).save(folder / "turned.png", exif=turned)
+    (folder / "._turned.png").write_bytes(b"of macOS")
+    x, y = federated.read_examples(tmp_path, size=8)
+    assert x[0].transpose(1, 2, 0) * 255 == pytest.approx(image)
+    assert y.tolist() == [0]
+    Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(folder / "x-ray.png")
+    with pytest.raises(InputError) as caught:
+        federated.read_examples(tmp_path)
+    assert (caught.value.code, caught.value.path) == ("invalid-value", str(folder / "x-ray.png"))
+
+
+def test_labels_are_whole_numbers_or_names(tmp_path: Path) -> None:
+    for labels, valid in (([0.0, 2.0], True), (["a", "b"], True), ([0.5, 2.0], False)):
+        np.savez(tmp_path / "d.npz", x=np.zeros((2, 3)), y=np.array(labels))
+        if valid:
+            assert federated.read_examples(tmp_path / "d.npz")[1].tolist() == [0, 1]
+            continue
+        with pytest.raises(InputError) as caught:
+            federated.read_examples(tmp_path / "d.npz")
+        assert caught.value.code == "invalid-value"
+
+
 @pytest.mark.parametrize("value", [1.5, -0.1, np.nan])
 def test_photos_of_other_values_are_refused(value: float) -> None:
     images = np.full((2, 3, 8, 8), 0.5)
     images[1, 2, 7, 7] = value
     with pytest.raises(InputError) as refused:
         federated.capture(images, PLAIN, 0)
-    assert (refused.value.code, refused.value.place) == ("out-of-range", "photos")
+    assert (refused.value.code, refused.value.place) == ("invalid-value", "photos")

@@ -141,8 +141,41 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     net = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
     net[0].weight.requires_grad_(False)
     found = federated.dif_maml(net, [sines(0)], np.ones((1, 1)), steps=2, spread=1.0, loss=squared)
-    assert "0.weight" not in found.weights[0]
+    assert (found.weights[0]["0.weight"] == net[0].weight.detach().numpy()).all()
     assert (found.weights[0]["1.weight"] != net[1].weight.detach().numpy()).all()
+
+
+class Odd(nn.Module):
+    """A frozen weight, a tied one, a buffer, dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(1, 1)
+        self.second = nn.Linear(1, 1)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(1, 1).requires_grad_(False)
+        self.register_buffer("scale", torch.ones(()))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.second(self.frozen(self.first(x)))) * self.scale
+
+
+def test_weights_load_and_dropout_follows_the_seed() -> None:
+    torch.manual_seed(0)
+    net, graph = Odd(), np.full((2, 2), 0.5)
+    tasks, state = [sines(0), sines(1)], torch.get_rng_state()
+    found = [
+        federated.dif_maml(net, tasks, graph, steps=3, seed=seed, loss=squared)
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert found[0].loss == found[1].loss != found[2].loss
+    weights = {name: torch.from_numpy(array) for name, array in found[0].weights[0].items()}
+    net.load_state_dict(weights)
+    assert (
+        weights["first.weight"] == weights["second.weight"] != found[2].weights[0]["first.weight"]
+    )
 
 
 def test_layers_that_keep_statistics_are_refused() -> None:

@@ -21,8 +21,9 @@ from torch import nn
 from holdfast import federated
 from holdfast.errors import InputError
 from holdfast.federated.datasets import as_tensors, split_examples
-from holdfast.federated.identity import fingerprint
+from holdfast.federated.deepsa import reliable, train_classifier
 from holdfast.federated.training import FlatModel, Task, train_client
+from holdfast.identity import fingerprint
 
 Settings = federated.Settings
 
@@ -89,7 +90,7 @@ def test_the_second_switch_needs_the_training_loss_too() -> None:
     flat = FlatModel(Weight())
     settings = Settings(batch=1, learning_rate=1.0, epochs=2)
     local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
-    task = Task(settings, (0,), local, needs_loss=True, loss_ema=1.5, loss=squared)
+    task = Task(settings, (0,), local, loss_ema=1.5, loss=squared)
     update = train_client(flat, data, task)
     assert update.metrics["loss_before"] == 1.0
     assert update.metrics["loss"] > 1.5
@@ -106,9 +107,7 @@ def test_swad_is_the_mean_of_the_weights_after_every_batch() -> None:
         return squared(output, target)
 
     local = {"switch": "averaging", "gain": 0.0, "gamma": 0.0}
-    task = Task(
-        Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, needs_loss=True, loss=logged
-    )
+    task = Task(Settings(batch=2, epochs=2), (1,), local, loss_ema=1e9, loss=logged)
     update = train_client(flat, (x, y), task)
     middle = seen[2:]  # the first evaluates, the second starts
     flat.reset()
@@ -236,6 +235,26 @@ def test_deepsa_learns_which_updates_are_reliable() -> None:
     assert deepsa.mean_accuracy > mean.mean_accuracy + 0.1
 
 
+def test_deepsa_takes_no_step_that_is_far_out_of_its_training_for_reliable() -> None:
+    """Its features are not bounded: a step a million times too long, or of 1e30, is left out."""
+    settings = Settings(rounds=2, per_round=8, faults={"huge": 0.2})
+    proxy = digits(100, 50)
+    result = federated.run(model(), CLIENTS, rule="deepsa", settings=settings, proxy=proxy)
+    assert max(abs(array).max() for array in result.weights.values()) < 10
+    net = FlatModel(model())
+    start, honest = net.weights(), []
+    server = as_tensors(proxy, net.vector, "proxy")
+    classifier = train_classifier(net, server, Task(settings, (0,)))
+    net.load(start)
+    for k, data in enumerate(CLIENTS):
+        net.reset()
+        honest.append(train_client(net, as_tensors(data, net.vector, "a"), Task(settings, (1, k))))
+    for size in (1e6, 1e30, 3e38):
+        far = {name: np.full_like(array, size) for name, array in start.items()}
+        given = [*honest, federated.Update(far, 1)]
+        assert not reliable(start, given, classifier)[-1]
+
+
 def test_deepsa_needs_data_of_the_server() -> None:
     for proxy, code in ((None, "missing-key"), (digits(19), "no-data")):
         with pytest.raises(InputError) as caught:
@@ -278,6 +297,59 @@ def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
     assert [section.id for section in result.sections()] == ["failures"]
 
 
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (2, TEST["car"][1][:, None]),  # [n, 1]: all would be compared with all
+        (1, TEST["car"][1]),
+        (3, np.eye(3, dtype=np.float32)[TEST["car"][1]]),
+        (3, TEST["car"][1].astype(np.float32)),
+    ],
+)
+def test_targets_that_have_no_accuracy_are_refused(outputs: int, targets: Any) -> None:
+    net = nn.Linear(6, max(outputs, 3) if outputs > 1 else 1)
+    test, settings = (TEST["car"][0], targets), Settings(rounds=1)
+    loss = (lambda out, y: out.square().mean()) if outputs == 1 else nn.functional.cross_entropy
+    with pytest.raises(InputError) as caught:
+        federated.run(net, CLIENTS, test=test, settings=settings, loss=loss)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "test")
+    own = federated.run(
+        net, CLIENTS, test=test, settings=settings, loss=loss, metric=lambda out, y: out.mean()
+    )
+    assert own.mean_accuracy is not None
+
+
+@pytest.mark.parametrize("x", [np.ones((4, 6), np.uint8), np.ones((4, 5), np.float32)])
+def test_test_data_that_the_model_cannot_take_are_an_error(x: Any) -> None:
+    test = {"phone": TEST["phone"], "car": (x, np.zeros(4, int))}
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, test=test, settings=Settings(rounds=1))
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "test data of car")
+
+
+def test_a_ledger_without_a_folder_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        federated.run(model(), CLIENTS, settings=Settings(rounds=1), ledger=True)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "folder")
+
+
+def test_the_json_of_a_run_has_the_keys_of_the_contract() -> None:
+    rng = np.random.default_rng(0)
+    images = [(rng.random((12, 3, 4, 4), np.float32), rng.integers(0, 2, 12)) for _ in range(3)]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    settings = Settings(rounds=2, faults={"drop": 0.3})
+    found = federated.run(net, images, rule="heteroswitch", settings=settings, test=images[0])
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["rounds"] == 2
+    assert data["mean_accuracy"] == data["worst_device"]["accuracy"] == data["accuracy"]["all"]
+    assert data["worst_device"]["device"] == "all"
+    assert data["variance_over_devices"] == 0
+    assert data["bytes_down"] == 2 * 3 * 98 * 4
+    assert data["bytes_up"] == (6 - len(data["failed_clients"])) * 98 * 4
+    assert {"round", "client", "code", "reason"} == data["failed_clients"][0].keys()
+    assert [row["round"] for row in data["switch_rates"]] == [1, 2]
+
+
 def test_evaluation_of_some_rounds() -> None:
     settings = Settings(rounds=5, evaluate_every=2)
     result = federated.run(model(), CLIENTS, test=TEST, settings=settings)
@@ -300,7 +372,7 @@ def test_evaluation_of_some_rounds() -> None:
 def test_settings_outside_their_domain(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, settings=Settings(**setting))
-    assert (caught.value.code, caught.value.place) == ("out-of-range", next(iter(setting)))
+    assert (caught.value.code, caught.value.place) == ("invalid-value", next(iter(setting)))
 
 
 def test_rounds_without_enough_updates_change_nothing_and_are_reported() -> None:
@@ -493,6 +565,27 @@ def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) ->
     before = fingerprint(scaled)
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     assert fingerprint(scaled) != before
+    # What a class, and a class above it, define.
+    classes = [
+        lambda s: type("A", (nn.Module,), {"scale": s}),
+        lambda s: type("B", (type("A", (nn.Module,), {"forward": lambda self, x: x * s}),), {}),
+        lambda s: type("A", (), {"of": staticmethod(functools.partial(scaled, scale=s))}),
+        lambda s: type("A", (), {"of": classmethod(closed_over(s))}),
+        lambda s: type("A", (), {"of": property(by_default(s))}),
+    ]
+    for make in classes:
+        assert fingerprint(make(1.0)()) == fingerprint(make(1.0)()) != fingerprint(make(2.0)())
+    for dtype in (torch.bfloat16, torch.float64, torch.bool, torch.complex64):
+        zeros = torch.zeros(2, 3, dtype=dtype)
+        assert fingerprint(zeros) == fingerprint(torch.zeros(3, 2, dtype=dtype).T)
+        assert len({fingerprint(each) for each in (zeros, zeros + 1, zeros.T, zeros[0, 0])}) == 4
+    for one, other in (
+        (torch.zeros(0, 3), torch.zeros(0, 4)),
+        (torch.zeros(1).expand(1, 5), torch.ones(1).expand(1, 5)),
+        (torch.zeros(3)[:0], torch.zeros(3)[1:2]),
+        (torch.from_numpy(np.zeros((0, 1))), torch.as_strided(torch.ones(3), (1,), (0,))),
+    ):
+        assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(other)
     # A cycle, and what cannot be copied.
     cycle: list[Any] = [1, threading.Lock()]
     cycle.append(cycle)
@@ -502,7 +595,7 @@ def test_what_functions_and_modules_refer_to(monkeypatch: pytest.MonkeyPatch) ->
 IDENTITY = """
 import functools, torch
 from torch import nn
-from holdfast.federated.identity import fingerprint
+from holdfast.identity import fingerprint
 names = {"weight", "bias", "scale"}
 def loss(out, y, options, kinds=frozenset({"a", "b", "c"})):
     return options[0] * nn.functional.mse_loss(out, y) if len(names) in {"x", "y", 3} else 0
@@ -577,8 +670,19 @@ def test_statistics_have_no_part_in_the_distance_of_a_run() -> None:
 def test_an_aggregate_that_is_too_large_changes_nothing() -> None:
     settings = Settings(rounds=2, per_round=8)
     with pytest.raises(InputError) as caught:
-        federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e300)
+        federated.run(model(), CLIENTS, settings=settings, rule="scaffold", server_rate=1e299)
     assert caught.value.code == "no-data"
+
+
+def test_control_variates_of_another_size_are_named() -> None:
+    def train(module: nn.Module, data: Any, task: Task) -> Any:
+        update = train_client(FlatModel(module), data, task)
+        return update if len(data[0]) == 30 else replace(update, control=np.zeros(3))
+
+    clients = {"a": CLIENTS[0], "eve": digits(20), "b": CLIENTS[1]}
+    settings = Settings(rounds=2)
+    result = federated.run(model(), clients, rule="scaffold", settings=settings, train=train)
+    assert [(row["client"], row["code"]) for row in result.failures] == 2 * [("eve", "shape")]
 
 
 def test_updates_of_tensors_are_named() -> None:
@@ -685,14 +789,20 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
     [
         ('data = { path = "no.npz" }', "not-found", None),
         ('data = { path = "digits.npz", client = 3 }', "unknown-key", "data.client"),
-        ('data = { path = "digits.npz", clients = 0 }', "out-of-range", "data.clients"),
+        ('data = { path = "digits.npz", clients = 0 }', "invalid-value", "data.clients"),
         ('model = "cnn"\ndata = { path = "digits.npz" }', "unsupported", "model"),
         ('model = "gpt"\ndata = { path = "digits.npz" }', "unknown-name", "model"),
         ('rule = { f = 1 }\nmodel = "mlp"\ndata.path = "digits.npz"', "missing-key", "rule.name"),
         (
+            'model = "mlp"\nrule = { name = "scaffold", test = 1 }\ndata.path = "digits.npz"',
+            "unknown-key",
+            "test",
+        ),
+        ('training.seed = -4\ndata.path = "digits.npz"', "invalid-value", "training.seed"),
+        (
             'model = "mlp"\ntraining.rounds = 0\ndata.path = "digits.npz"',
-            "out-of-range",
-            "rounds",
+            "invalid-value",
+            "training.rounds",
         ),
         (
             'model = "mlp"\ntraining.faults.dorp = 0.1\ndata.path = "digits.npz"',
@@ -701,7 +811,7 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         ),
         (
             'model = "mlp"\nprivacy = { noise = 1e12 }\ndata.path = "digits.npz"',
-            "out-of-range",
+            "invalid-value",
             "privacy.clip",
         ),
     ],
@@ -728,13 +838,47 @@ def test_a_class_that_is_not_in_the_test_data_has_an_output(tmp_path: Path, spli
         assert not [each for each in result.failures if each["code"] == "error"]
 
 
-@pytest.mark.parametrize(
-    ("clients", "alpha", "place"), [(0, 1.0, "data.clients"), (3, 0.0, "data.alpha")]
-)
+@pytest.mark.parametrize(("clients", "alpha", "place"), [(0, 1.0, "clients"), (3, 0.0, "alpha")])
 def test_impossible_splits(clients: int, alpha: float, place: str) -> None:
     with pytest.raises(InputError) as caught:
         split_examples(np.zeros(9), clients, "dirichlet", alpha, np.random.default_rng(0))
-    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", place)
+
+
+def test_a_split_that_is_not_known_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        split_examples(np.zeros(9), 3, "evn", 1.0, np.random.default_rng(0))  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.place) == ("unknown-name", "split")
+
+
+NET = """
+from torch import nn
+def make(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [("own_net:make", ""), ("own_net:other", "not-found"), ("own_nets:make", "not-found")],
+)
+def test_a_model_of_the_users_own(tmp_path: Path, model: str, code: str) -> None:
+    np.savez(tmp_path / "digits.npz", **dict(zip("xy", digits(60), strict=True)))
+    (tmp_path / "own_net.py").write_text(NET)
+    text = f'model = "{model}"\ndata = {{ path = "digits.npz" }}\ntraining = {{ rounds = 1 }}'
+    (tmp_path / "c.toml").write_text(text)
+    if not code:
+        assert len(federated.run_config(tmp_path / "c.toml").weights["1.bias"]) == 3
+        return
+    with pytest.raises(InputError) as caught:
+        federated.run_config(tmp_path / "c.toml")
+    assert (caught.value.code, caught.value.place) == (code, "model")
+
+
+@pytest.mark.parametrize("setting", [np.float64(0.1), np.float32(0.25), 1])
+def test_settings_may_be_numbers_of_numpy(setting: Any) -> None:
+    settings = Settings(rounds=1, learning_rate=setting)
+    assert federated.run(model(), CLIENTS, settings=settings, rule="fedprox", mu=setting).history
 
 
 def test_splits_use_every_example_once() -> None:

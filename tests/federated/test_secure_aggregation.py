@@ -41,7 +41,8 @@ def test_what_is_sent_is_never_longer_than_the_clip() -> None:
 
 
 def test_clients_that_drop_out_are_left_out_by_all_servers() -> None:
-    delivered: dict[str, Any] = {"c1": [], "c3": [0, 2]}
+    delivered = np.ones((3, 5))
+    delivered[:, 1] = delivered[1, 3] = 0
     mean, failures = secure_mean(STEPS, Privacy(1.0), [0], delivered=delivered)
     assert [(each.client, each.code) for each in failures] == [
         ("c1", "no-answer"),
@@ -52,7 +53,8 @@ def test_clients_that_drop_out_are_left_out_by_all_servers() -> None:
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_the_sum_of_one_client_is_not_opened(left: int) -> None:
-    delivered: dict[str, Any] = {name: [0] for name in list(STEPS)[left:]}
+    delivered = np.ones((3, 5))
+    delivered[1:, left:] = 0
     with pytest.raises(InputError) as caught:
         secure_mean(STEPS, Privacy(), [0], delivered=delivered)
     assert caught.value.code == "too-few-updates"
@@ -330,7 +332,7 @@ def test_what_multi_krum_on_shares_cannot_do(privacy: Privacy, clients: int, pla
     given = [CLIENTS[0]] * clients
     with pytest.raises(InputError) as caught:
         federated.run(model(), given, settings=settings, rule="multi-krum", f=2, privacy=privacy)
-    assert (caught.value.code, caught.value.place) == ("out-of-range", place)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", place)
 
 
 @pytest.mark.parametrize(
@@ -354,11 +356,11 @@ def test_buffers_are_not_private(layer: torch.nn.Module) -> None:
 def test_settings_that_are_not_private_are_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         federated.run(model(), CLIENTS, privacy=Privacy(**setting))
-    assert caught.value.place == f"privacy.{next(iter(setting))}"
+    assert caught.value.place == next(iter(setting))
 
 
 def test_sums_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         secure_mean(STEPS, Privacy(clip=2.0**40), [0])
-    assert caught.value.code == "out-of-range"
+    assert caught.value.code == "invalid-value"
     assert secure_aggregation.LEAST == 2

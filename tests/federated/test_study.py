@@ -98,6 +98,16 @@ def test_a_best_baseline_may_be_chance(differences: list[Any], sure: bool) -> No
     assert ("chance" in section.sentence) is not sure
 
 
+@pytest.mark.parametrize("devices", ["", "devices = { shares = { maker-a-high = 1 } }"])
+def test_one_device_cannot_be_left_out(tmp_path: Path, devices: str) -> None:
+    text = CONFIG.format(photos=SIGNS, compare=RULES).splitlines()
+    text[2] = devices
+    (tmp_path / "c.toml").write_text("\n".join(text))
+    with pytest.raises(InputError) as caught:
+        federated.study(tmp_path / "c.toml", seeds=1, leave_out=True)
+    assert (caught.value.code, caught.value.place) == ("invalid-value", "devices")
+
+
 def test_nothing_to_compare(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(CONFIG.format(photos=SIGNS, compare='[{ name = "fedavg" }]'))
     with pytest.raises(InputError) as caught:

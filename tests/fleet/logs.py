@@ -145,6 +145,7 @@ class Outage:
     start: int
     end: int | None
     state: str = "DOWN*"
+    reason: str = "why"
 
 
 @dataclass
@@ -186,7 +187,7 @@ class Log:
             )
         if self.outages:
             rows = "".join(
-                f"c|{each.node}|{stamp(each.start)}|{stamp(each.end)}|{each.state}|why|root(0)\n"
+                f"c|{each.node}|{stamp(each.start)}|{stamp(each.end)}|{each.state}|{each.reason}|root(0)\n"
                 for each in self.outages
             )
             texts["events.txt"] = f"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n{rows}"

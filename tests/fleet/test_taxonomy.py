@@ -125,7 +125,7 @@ def test_xid(xid: int, symptom: str, severity: str, domains: tuple[str, ...]) ->
     ],
 )
 def test_domains_of_the_paper(symptom: str, domains: set[str]) -> None:
-    assert set(load().domains(symptom)) == domains
+    assert set(load().symptoms[symptom].domains) == domains
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_users_file_is_laid_over_the_shipped_one(tmp_path: Path) -> None:
     assert mine.symptom("pcie aer errors") == "pcie"
     assert mine.symptom("xid errors", 79) == "coolant"
     assert mine.symptoms["coolant"].permanent is True
-    assert mine.label("coolant") == "Coolant loop"
+    assert mine.symptoms["coolant"].label == "Coolant loop"
     assert load().symptom("check iblink") == "ib_link"
 
 

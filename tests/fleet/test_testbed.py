@@ -197,7 +197,7 @@ def test_causes_of_the_injected_failures(
             assert failure["node"] in attempt["failed_nodes"]
             assert set(failure["checks"]) <= {c["check"] for c in on_node}, failure
             first = attempt["causes"][0]
-            known = testbed_log.taxonomy.label(SYMPTOMS.get(failure["cause"], "unknown"))
+            known = testbed_log.taxonomy.symptoms[SYMPTOMS.get(failure["cause"], "unknown")].label
             right += first["node"] == failure["node"] and first["symptom"] == known
     print(f"\nlikeliest cause is the injected one in {right} of {explained} attempts")
     assert explained >= 20

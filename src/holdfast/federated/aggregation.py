@@ -7,37 +7,59 @@ the updates and applies one. FedAvg computes as Flower does, to the last bit; al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
-from holdfast.config import unknown_key
+from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.federated import robust
-from holdfast.federated.updates import Array, Failure, Update, Weights, distance, screen
+from holdfast.federated.limits import Above, Count, Natural, NotNegative, Share
+from holdfast.federated.updates import (
+    Array,
+    Arrays,
+    Failure,
+    Update,
+    Weights,
+    flat,
+    screen,
+    trained,
+    unflat,
+)
+from holdfast.plain import plain
 
-State = dict[str, Array]
+State = Arrays
 """What a rule remembers between rounds, name -> array."""
 Result = tuple[Weights, State]
 
 # --- Means ---------------------------------------------------------------------------------------
 
 
-def fedavg(current: Weights, updates: Sequence[Update], state: State) -> Result:
+def steps_of(current: Weights, updates: Sequence[Update]) -> Array:
+    """What each client adds to the global weights, [updates, n] in float64; see `flat`."""
+    return np.stack([flat(update.weights) for update in updates]) - flat(current)
+
+
+def stepped(current: Weights, step: Array) -> Arrays:
+    """Global weights after a step [n]."""
+    return unflat(flat(current) + step, current)
+
+
+def fedavg(current: Weights, updates: Sequence[Update], state: State, **local: Any) -> Result:
     """Mean weighted by examples: w = sum n_k / n w_k (McMahan et al., arXiv 1602.05629).
 
     Added in the order of the updates and in their own precision (float32 at least), as Flower adds them.
     """
     shares = [float(update.examples) for update in updates]
     total = sum(shares)
-    mean: dict[str, Array] = {}
+    mean: Arrays = {}
     for update, share in zip(updates, shares, strict=True):
         for name in current:
             array = update.weights[name]
-            if array.dtype == np.float16:
-                array = array.astype(np.float32)
-            part = array * (share / total)
+            # float16 as float32.
+            part = np.multiply(array, share / total, dtype=np.result_type(array, np.float32))
             mean[name] = mean[name] + part if name in mean else part
     return mean, state
 
@@ -52,27 +74,28 @@ def q_fedavg(
     """
     scale = 1.0 / learning_rate
     loss = np.array([update.metrics["loss_before"] + 1e-10 for update in updates])
-    squares = np.array([distance(current, update.weights) ** 2 for update in updates])
+    steps = steps_of(current, updates)
+    squares = np.array([np.linalg.norm(step) ** 2 for step in steps])
     curvature = np.sum(q * loss ** (q - 1) * scale**2 * squares + scale * loss**q)
-    shares = loss**q * scale / curvature
-    return {
-        name: array - np.tensordot(shares, array - robust.stacked(updates, name), axes=1)
-        for name, array in current.items()
-    }, state
+    return stepped(current, (loss**q * scale / curvature) @ steps), state
 
 
 def scaffold(
-    current: Weights, updates: Sequence[Update], state: State, *, server_rate: float, clients: int
+    current: Weights,
+    updates: Sequence[Update],
+    state: State,
+    *,
+    server_rate: float,
+    population: int,
 ) -> Result:
     """Mean of the steps, with control variates against client drift (Karimireddy et al., arXiv 1910.06378).
 
-    w <- w + server_rate mean(w_k - w); c <- c + |updates| / clients mean(change of c_k).
+    w <- w + server_rate mean(w_k - w); c <- c + |updates| / population mean(change of c_k).
     """
     changes = np.stack([update.control for update in updates if update.control is not None])
-    mean = {name: robust.mean_of(robust.stacked(updates, name)) for name in current}
-    weights = {name: array + server_rate * (mean[name] - array) for name, array in current.items()}
     control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
-    return weights, {**state, "control": control + changes.sum(axis=0) / clients}
+    state = {**state, "control": control + changes.sum(axis=0) / population}
+    return stepped(current, server_rate * steps_of(current, updates).mean(axis=0)), state
 
 
 def fedadam(
@@ -90,22 +113,16 @@ def fedadam(
     m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; w <- w + server_rate m / (sqrt(v) + tau).
     With tau = 0 a weight that no update has moved stays as it is.
     """
-    total = sum(update.examples for update in updates)
-    weights, after = {}, dict(state)
-    for name, array in current.items():
-        values = robust.stacked(updates, name)
-        shares = np.array([update.examples / total for update in updates])
-        step = np.tensordot(shares, values, axes=1) - array
-        m = beta1 * state.get(f"m.{name}", np.zeros(array.shape)) + (1 - beta1) * step
-        v = beta2 * state.get(f"v.{name}", np.full(array.shape, tau**2)) + (1 - beta2) * step**2
-        after[f"m.{name}"], after[f"v.{name}"] = m, v
-        scale = np.sqrt(v) + tau
-        weights[name] = array + server_rate * m / np.where(scale > 0, scale, 1.0)
-    return weights, after
+    step = np.average(steps_of(current, updates), axis=0, weights=[u.examples for u in updates])
+    m = beta1 * state.get("m", np.zeros(len(step))) + (1 - beta1) * step
+    v = beta2 * state.get("v", np.full(len(step), tau**2)) + (1 - beta2) * step**2
+    # With tau = 0 both are 0 where nothing has moved.
+    step = server_rate * m / np.maximum(np.sqrt(v) + tau, 1e-300)
+    return stepped(current, step), {**state, "m": m, "v": v}
 
 
 def heteroswitch(
-    current: Weights, updates: Sequence[Update], state: State, *, ema: float
+    current: Weights, updates: Sequence[Update], state: State, *, ema: float, **local: Any
 ) -> Result:
     """FedAvg, and the moving average of the training loss that switches clients (arXiv 2403.04207).
 
@@ -115,7 +132,7 @@ def heteroswitch(
     weights, state = fedavg(current, updates, state)
     examples = sum(update.examples for update in updates)
     loss = sum(update.metrics["loss"] * update.examples for update in updates) / examples
-    before = float(state["loss_ema"]) if "loss_ema" in state else loss
+    before = float(state.get("loss_ema", loss))
     return weights, {**state, "loss_ema": np.array(ema * loss + (1 - ema) * before)}
 
 
@@ -125,12 +142,12 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
     Raises:
         InputError: ``missing-key`` without a classifier in the state; ``too-few-updates`` if none is left.
     """
-    from holdfast.federated.deepsa import features, reliable
+    from holdfast.federated.deepsa import reliable
 
-    if "deepsa.0.weight" not in state:
-        problem, remedy = "deepsa needs the server's own data", "pass proxy="
+    if "deepsa" not in state:
+        problem, remedy = "deepsa needs the server's own data", "set data.proxy_share, or proxy="
         raise InputError(problem, code="missing-key", place="proxy", remedy=remedy)
-    good = reliable(features(current, updates), state)
+    good = reliable(current, updates, state["deepsa"])
     left = [update for update, kept in zip(updates, good, strict=True) if kept]
     check_enough("deepsa", len(left), 0)
     return fedavg(current, left, state)
@@ -140,16 +157,83 @@ def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
 
 
 @dataclass(frozen=True)
+class NoParameters:
+    """Of a rule that has none."""
+
+
+@dataclass(frozen=True)
+class Robust:
+    """Parameters of the rules that withstand liars."""
+
+    f: Natural = 1
+    """Number of lying clients to withstand."""
+
+
+@dataclass(frozen=True)
+class FedProx:
+    """Parameters of FedProx."""
+
+    mu: NotNegative = 0.01
+    """Pull towards the global weights, on the clients."""
+
+
+@dataclass(frozen=True)
+class QFedAvg:
+    """Parameters of q-FedAvg."""
+
+    learning_rate: Above
+    """Of the clients; the engine knows it."""
+    q: NotNegative = 0.2
+    """Fairness; 0 is the plain mean."""
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Parameters of SCAFFOLD."""
+
+    population: Count
+    """Number of all clients; the engine knows it."""
+    server_rate: NotNegative = 1.0
+    """Factor of the mean step."""
+
+
+@dataclass(frozen=True)
+class FedAdam:
+    """Parameters of FedAdam."""
+
+    server_rate: NotNegative = 0.01
+    """Size of a step."""
+    beta1: Share = 0.9
+    """Share that the mean step keeps of the past."""
+    beta2: Share = 0.99
+    """Share that the mean squared step keeps of the past."""
+    tau: NotNegative = 1e-3
+    """Added to the root of the mean squared step."""
+
+
+@dataclass(frozen=True)
+class HeteroSwitch:
+    """Parameters of HeteroSwitch."""
+
+    ema: Share = 0.9
+    """Share of a round in the moving average of the training loss."""
+    switch: Literal["measured", "transform", "averaging", "always", "never"] = "measured"
+    """Both switches as measured, one of them alone, both always, none."""
+    gain: Share = 0.001
+    """Range of the random white balance."""
+    gamma: Share = 0.9
+    """Range of the random exponent of tone."""
+
+
+@dataclass(frozen=True)
 class Rule:
     """One way to aggregate."""
 
     function: Callable[..., Result]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Of the function, with defaults; None: the engine knows it."""
-    local: Mapping[str, Any] = field(default_factory=dict)
-    """What clients do beside plain SGD, with defaults; see `training.Task`."""
-    least: Callable[[int], int] = lambda f: 1
-    """The least number of updates that withstand f liars."""
+    parameters: type[Any] = NoParameters
+    """Dataclass of its parameters, those of its clients among them; see `training.Task`."""
+    least: tuple[int, int] = (0, 1)
+    """(a, b): a f + b updates, or more, withstand f liars."""
     needs: str = ""
     """The metric of every update that it computes with, or ``control``."""
     untrained: str = ""
@@ -158,107 +242,53 @@ class Rule:
 
 
 def _robust(
-    function: Callable[..., Weights], least: Callable[[int], int], untrained: str = ""
-) -> Rule:
-    def apply(current: Weights, updates: Sequence[Update], state: State, *, f: int) -> Result:
-        return function(updates, f), state
-
-    return Rule(apply, {"f": 1}, least=least, untrained=untrained)
+    function: Callable[[Array, int], Array],
+    current: Weights,
+    updates: Sequence[Update],
+    state: State,
+    *,
+    f: int,
+) -> Result:
+    return unflat(function(np.stack([flat(u.weights) for u in updates]), f), current), state
 
 
 RULES: dict[str, Rule] = {
     "fedavg": Rule(fedavg),
-    "fedprox": Rule(fedavg, local={"mu": 0.01}),
-    "q-fedavg": Rule(
-        q_fedavg, {"q": 0.2, "learning_rate": None}, needs="loss_before", untrained="fedavg"
-    ),
-    "scaffold": Rule(
-        scaffold, {"server_rate": 1.0, "clients": None}, {"control": True}, needs="control"
-    ),
-    "fedadam": Rule(
-        fedadam,
-        {"server_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
-        untrained="fedavg",
-    ),
-    "heteroswitch": Rule(
-        heteroswitch,
-        {"ema": 0.9},
-        {"switch": "measured", "gain": 0.001, "gamma": 0.9},
-        needs="loss",
-    ),
+    "fedprox": Rule(fedavg, FedProx),
+    "q-fedavg": Rule(q_fedavg, QFedAvg, needs="loss_before", untrained="fedavg"),
+    "scaffold": Rule(scaffold, Scaffold, needs="control"),
+    "fedadam": Rule(fedadam, FedAdam, untrained="fedavg"),
+    "heteroswitch": Rule(heteroswitch, HeteroSwitch, needs="loss"),
     "deepsa": Rule(deepsa),
-    "median": _robust(robust.median, lambda f: 2 * f + 1),
-    "trimmed-mean": _robust(robust.trimmed_mean, lambda f: 2 * f + 1),
-    "krum": _robust(robust.krum, lambda f: 2 * f + 3, "median"),
-    "multi-krum": _robust(robust.multi_krum, lambda f: 2 * f + 3, "median"),
-    "bulyan": _robust(robust.bulyan, lambda f: 4 * f + 3, "median"),
+    "median": Rule(partial(_robust, robust.median), Robust, (2, 1)),
+    "trimmed-mean": Rule(partial(_robust, robust.trimmed_mean), Robust, (2, 1)),
+    "krum": Rule(partial(_robust, robust.krum), Robust, (2, 3), untrained="median"),
+    "multi-krum": Rule(partial(_robust, robust.multi_krum), Robust, (2, 3), untrained="median"),
+    "bulyan": Rule(partial(_robust, robust.bulyan), Robust, (4, 3), untrained="median"),
 }
 """Name -> rule."""
 
 
 def rule_named(
     name: str, given: Mapping[str, Any], known: Mapping[str, Any] | None = None
-) -> tuple[Rule, dict[str, Any], dict[str, Any]]:
-    """A rule, the parameters of its function, and those of its clients.
+) -> tuple[Rule, dict[str, Any]]:
+    """A rule and all its parameters.
 
     Args:
         name: of the rule.
-        given: parameters that the user set, of either kind.
-        known: what the engine knows: ``learning_rate``, ``clients``.
+        given: parameters that the user set.
+        known: what the engine knows: ``learning_rate``, ``population``.
 
     Raises:
-        InputError: ``unknown-name``, ``unknown-key``, ``invalid-value`` or ``out-of-range``.
+        InputError: ``unknown-key``, ``missing-key``, ``invalid-value`` or ``unknown-name``.
     """
     if name not in RULES:
-        raise InputError(
-            "unknown aggregation rule",
-            code="unknown-name",
-            place="rule",
-            found=str(name),
-            expected=f"one of {', '.join(RULES)}",
-        )
+        raise unknown_key(name, RULES, "rule")
     rule = RULES[name]
-    engine = {key: value for key, value in (known or {}).items() if key in rule.parameters}
-    defaults = {**rule.parameters, **engine, **rule.local}
-    for key, value in given.items():
-        if key not in defaults:
-            raise unknown_key(key, defaults, "rule")
-        _check(key, value, defaults[key])
-    values = {**defaults, **given}
-    missing = [key for key, value in values.items() if value is None]
-    if missing:
-        raise InputError("missing parameter", code="missing-key", place=f"rule.{missing[0]}")
-    local = {key: values.pop(key) for key in rule.local}
-    return rule, values, local
-
-
-SWITCHES = ("measured", "transform", "averaging", "always", "never")
-"""What HeteroSwitch's clients do: both switches as measured, one of them alone, both always, none."""
-
-
-_SHARES = ("beta1", "beta2", "ema", "gain", "gamma")
-
-
-def _check(key: str, value: Any, default: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key == "switch":
-        valid, expected = value in SWITCHES, f"one of {', '.join(SWITCHES)}"
-    elif isinstance(default, int):
-        valid, expected = isinstance(value, int) and value >= 0, "a whole number of 0 or more"
-    elif default is None:
-        valid, expected = number and 0 < value < np.inf, "a number above 0"
-    elif key in _SHARES:
-        valid, expected = number and 0 <= value <= 1, "a number from 0 to 1"
-    else:
-        valid, expected = number and 0 <= value < np.inf, "a number of 0 or more"
-    if not valid:
-        raise InputError(
-            "invalid parameter of the rule",
-            code="invalid-value",
-            place=f"rule.{key}",
-            found=repr(value),
-            expected=expected,
-        )
+    names = [each.name for each in fields(rule.parameters)]
+    engine = {key: value for key, value in (known or {}).items() if key in names}
+    values = plain({**engine, **given})
+    return rule, asdict(read_config(values, rule.parameters, f"the rule {name}"))
 
 
 def check_enough(name: str, updates: int, f: int) -> None:
@@ -267,7 +297,8 @@ def check_enough(name: str, updates: int, f: int) -> None:
     Raises:
         InputError: ``too-few-updates``.
     """
-    least = RULES[name].least(f)
+    factor, more = RULES[name].least
+    least = factor * f + more
     if updates < least:
         raise InputError(
             f"{name} needs more updates to withstand {f} lying clients",
@@ -306,8 +337,12 @@ def aggregate(
     Raises:
         InputError: ``too-few-updates``; ``not-finite`` if the result is; unknown or invalid parameters.
     """
-    usable, failures = screen(current, updates, largest_norm, buffers)
-    _, values, _ = rule_named(rule, parameters)
+    known, values = rule_named(rule, parameters)
+    usable, failures = screen(current, updates, largest_norm, buffers, known.needs)
+    if failures and not usable:
+        first = failures[0]
+        found = f"{first.client}: {first.code}, {first.reason}"
+        raise InputError("no update can be used", code="too-few-updates", found=found)
     return *combine(rule, current, usable, state or {}, values, buffers), failures
 
 
@@ -318,31 +353,18 @@ def combine(
     state: State,
     values: Mapping[str, Any],
     buffers: Collection[str] = (),
-) -> tuple[dict[str, Array], State]:
+) -> tuple[Arrays, State]:
     """`aggregate` for updates that `screen` has passed and parameters that `rule_named` has checked."""
     check_enough(rule, len(usable), values.get("f", 0))
-    needs = RULES[rule].needs
-    for update in usable:
-        known = {**update.metrics, "control": update.control}
-        value = known.get(needs) if needs else 0.0
-        # Of losses q-FedAvg takes powers.
-        if value is None or (needs == "loss_before" and value < 0):
-            raise InputError(
-                f"an update does not have what {rule} computes with",
-                code="invalid-value",
-                place=f"update of {update.client}: {needs}",
-                found=str(value),
-                expected="a loss of 0 or more" if needs == "loss_before" else f"a {needs}",
-                remedy="return it: Update(..., metrics={...}, control=...)",
-            )
     other = RULES[rule].untrained
-    apart = [n for n, a in current.items() if other and (n in buffers or a.dtype.kind != "f")]
-    trained = [name for name in current if name not in apart]
-    weights, after = RULES[rule].function(*_parts(current, usable, trained), state, **values)
-    if apart:
-        given = RULES[other].parameters
-        found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
-        weights = {**weights, **found}
+    own = trained(current, buffers) if other else current
+    apart = [name for name in current if name not in own]
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights, after = RULES[rule].function(*_parts(current, usable, own), state, **values)
+        if apart:
+            _, given = rule_named(other, {})
+            found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
+            weights = {**weights, **found}
     result = {name: like(weights[name], array) for name, array in current.items()}
     for name, array in result.items():
         if not np.isfinite(array).all():
@@ -353,7 +375,7 @@ def combine(
 
 
 def _parts(
-    current: Weights, updates: Sequence[Update], names: Sequence[str]
+    current: Weights, updates: Sequence[Update], names: Collection[str]
 ) -> tuple[Weights, Sequence[Update]]:
     """Some tensors of the global weights and of the updates."""
     if len(names) == len(current):

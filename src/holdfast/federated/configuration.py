@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from holdfast.config import read_config, unknown_key
+from holdfast.config import invalid_value, read_config, unknown_key
 from holdfast.errors import InputError
-from holdfast.federated.datasets import Split, chosen, held_out, read_examples, split_examples
+from holdfast.federated.aggregation import rule_named
+from holdfast.federated.datasets import (
+    DataSettings,
+    Examples,
+    chosen,
+    held_out,
+    read_examples,
+    split_examples,
+)
 from holdfast.federated.engine import run
-from holdfast.federated.limits import check_limits
 from holdfast.federated.models import model_named
 from holdfast.federated.processing import capture
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.secure_aggregation import Privacy
 from holdfast.federated.sensor import PROFILES, Profile, read_profiles
 from holdfast.federated.training import Settings
-from holdfast.federated.updates import Array, write_weights
+from holdfast.federated.updates import write_weights
 
-Examples = tuple[Array, Array]
 ByName = dict[str, Examples]
 _TEST, _CLIENTS, _NOISE, _HELD_OUT_NOISE = range(4)
 """What random numbers are for."""
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Where examples come from, and how clients share them."""
-
-    path: str
-    """An ``.npz`` file with x and y, or a folder with one folder of images per class."""
-    clients: int = 10
-    """Number of clients."""
-    split: Split = "even"
-    """``even``, or ``dirichlet``: clients have different classes."""
-    alpha: float = 0.5
-    """Of the Dirichlet distribution; smaller: clients differ more."""
-    test_share: float = 0.2
-    """Share of the examples held out to measure accuracy."""
-    proxy_share: float = 0.0
-    """Share of the other examples that the server itself has (rule deepsa)."""
-    size: int = 32
-    """Pixels to which images of a folder are resized."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +122,15 @@ def rule_settings(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and parameters of the rule.
 
     Raises:
-        InputError: ``missing-key``.
+        InputError: ``missing-key``, or what `rule_named` refuses.
     """
     parameters = dict(table)
     if "name" not in parameters:
         raise InputError("missing key", code="missing-key", place="rule.name")
-    return str(parameters.pop("name")), parameters
+    name = str(parameters.pop("name"))
+    # Other keys would be taken for arguments of `run`.
+    rule_named(name, parameters, {"learning_rate": 1.0, "population": 1})
+    return name, parameters
 
 
 def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Examples | None]:
@@ -154,74 +143,49 @@ def client_data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Exampl
     rng = np.random.default_rng([seed, _CLIENTS])
     proxy = None
     if settings.proxy_share:
-        left, own = held_out(len(learned[0]), settings.proxy_share, rng)
-        learned, proxy = chosen(learned, left), chosen(learned, own)
+        learned, proxy = held_out(learned, settings.proxy_share, rng)
     parts = split_examples(learned[1], settings.clients, settings.split, settings.alpha, rng)
-    clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
     if config.devices is None:
+        clients = {f"client-{n}": chosen(learned, places) for n, places in enumerate(parts)}
         return clients, {"all": test}, proxy
     profiles = device_profiles(config.devices, folder)
-    shares = config.devices.shares or dict.fromkeys(profiles, 1.0)
     # Client k of n has the device in whose part of the shares (k + 1/2) / n lies.
-    ends = np.cumsum(list(shares.values())) / sum(shares.values())
-    owned = np.searchsorted(ends, (np.arange(len(clients)) + 0.5) / len(clients))
-    names = list(shares)
-    taken = {}
-    for number, (place, (client, data)) in enumerate(zip(owned, clients.items(), strict=True)):
-        name = names[place]
-        photos = capture(data[0], profiles[name], [seed, _NOISE, number])
-        taken[f"{name}/{client}"] = photos, data[1]
-    tests = {n: photographed(test, profiles[n], seed, k) for k, n in enumerate(names)}
-    return taken, tests, proxy
+    shares = [config.devices.shares.get(name, 1.0) for name in profiles]
+    ends = np.cumsum(shares) / sum(shares)
+    owned = np.searchsorted(ends, (np.arange(len(parts)) + 0.5) / len(parts))
+    clients = {}
+    for number, places in enumerate(parts):
+        photos, labels = chosen(learned, places)
+        device = list(profiles)[owned[number]]
+        taken = capture(photos, profiles[device], [seed, _NOISE, number])
+        clients[f"{device}/client-{number}"] = taken, labels
+    tests = {n: photographed(test, p, seed, k) for k, (n, p) in enumerate(profiles.items())}
+    return clients, tests, proxy
 
 
 def train_and_test(config: RunConfig, folder: Path) -> tuple[Examples, Examples]:
     """The examples of the file, and those that are held out."""
-    check_data(config.data)
     examples = read_examples(folder / config.data.path, config.data.size)
     rng = np.random.default_rng([config.training.seed, _TEST])
-    train, test = held_out(len(examples[0]), config.data.test_share, rng)
-    return chosen(examples, train), chosen(examples, test)
+    return held_out(examples, config.data.test_share, rng)
 
 
 def device_profiles(settings: DeviceSettings, folder: Path) -> dict[str, Profile]:
     """Devices of the configuration, in the order of their shares.
 
     Raises:
-        InputError: a mistake in the file of profiles or the shares.
+        InputError: a mistake in the file of profiles; ``unknown-key`` or ``invalid-value`` of a share.
     """
     profiles = read_profiles(folder / settings.profiles if settings.profiles else PROFILES)
-    check_shares(settings.shares, profiles)
+    for name, share in settings.shares.items():
+        if name not in profiles:
+            raise unknown_key(name, profiles, "devices.shares")
+        if not 0 < share < np.inf:
+            place = f"devices.shares.{name}"
+            raise invalid_value("invalid share", None, place, share, "above 0")
     return {name: profiles[name] for name in settings.shares or profiles}
 
 
 def photographed(data: Examples, profile: Profile, seed: int, number: int) -> Examples:
     """Held-out examples as a device would have taken them."""
     return capture(data[0], profile, [seed, _HELD_OUT_NOISE, number]), data[1]
-
-
-def check_shares(shares: Mapping[str, float], profiles: Mapping[str, Profile]) -> None:
-    """Refuse shares of unknown devices, and those that are not above 0.
-
-    Raises:
-        InputError: ``unknown-key`` or ``out-of-range``.
-    """
-    for name in shares:
-        if name not in profiles:
-            raise unknown_key(name, profiles, "devices.shares")
-    limits = {name: (0 < share < np.inf, "above 0") for name, share in shares.items()}
-    check_limits(shares, limits, "devices.shares.")
-
-
-def check_data(settings: DataSettings) -> None:
-    """Refuse impossible splits.
-
-    Raises:
-        InputError: ``out-of-range``.
-    """
-    limits = {
-        "test_share": (0 < settings.test_share < 1, "above 0 and below 1"),
-        "proxy_share": (0 <= settings.proxy_share < 1, "0 or more and below 1"),
-        "size": (settings.size >= 8, "8 or more"),
-    }
-    check_limits(asdict(settings), limits, "data.")

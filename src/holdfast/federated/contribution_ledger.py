@@ -4,8 +4,10 @@ After arXiv 2209.05017, without a blockchain: each line is JSON, with the SHA-25
 the Ed25519 signature of whom it binds. Every client puts down a deposit before it trains. The server
 refunds it where the update was used, and takes it where it was not. Each round ends with a seal.
 
-    server: open, join (a client and its key), refund, take, seal
+    server: open (its key), join (a client and its key), refund, take, seal
     client: deposit, update (the SHA-256 of what it uploaded, and its number of examples)
+
+The digest of an entry is that key or SHA-256; the kind and client of an entry say whose key signs it.
 
 ``LEDGER.head`` has number and hash of the last line: without it a ledger that was cut would look whole.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.federated.updates import Update, digest
+from holdfast.federated.updates import Record, Update, digest
 from holdfast.files import Journal, read_whole, write_whole
 from holdfast.numbers import counted
 
@@ -36,7 +38,7 @@ FIRST = "0" * 64
 DEPOSIT = 1.0
 _SERVER = ("open", "join", "refund", "take", "seal")
 _CLIENT = ("deposit", "update")
-_KEYS = {"number", "previous", "round", "client", "kind", "amount", "digest", "signer", "signature"}
+_KEYS = {"previous", "round", "client", "kind", "amount", "digest", "signature"}
 
 
 def simulated_key(seed: int, name: str) -> Ed25519PrivateKey:
@@ -71,9 +73,10 @@ class Ledger:
         self._server, self._clients = server, clients
         self._lines = self._journal.lines()
         self._next = 0
-        if after:
-            seals = [n for n, line in enumerate(self._lines) if _seals(line, after)]
-            self._next = seals[0] + 1 if seals else 0
+        for place, line in enumerate(self._lines if after else ()):
+            entry = json.loads(line)
+            if (entry["kind"], entry["round"]) == ("seal", after):
+                self._next = place + 1
         if not self._next:
             joins = [("join", name, 0.0, public(key)) for name, key in clients.items()]
             self._write(0, [("open", "", 0.0, public(server)), *joins])
@@ -101,15 +104,13 @@ class Ledger:
         for kind, client, amount, content in rows:
             key = self._clients[client] if kind in _CLIENT else self._server
             before = self._lines[self._next - 1] if self._next else b""
-            entry: dict[str, Any] = {
-                "number": self._next,
+            entry: Record = {
                 "previous": hashlib.sha256(before).hexdigest() if before else FIRST,
                 "round": number,
                 "client": client,
                 "kind": kind,
                 "amount": amount,
                 "digest": content,
-                "signer": public(key),
             }
             line = canonical({**entry, "signature": key.sign(canonical(entry)).hex()})
             if self._next == len(self._lines):
@@ -117,10 +118,9 @@ class Ledger:
                 new.append(line + b"\n")
             elif self._lines[self._next] != line:
                 raise InputError(
-                    "the ledger is of another run",
+                    f"entry {self._next} of the ledger is of another run",
                     code="conflict",
                     path=self._journal.path,
-                    place=f"entry {self._next}",
                     remedy="name another output folder",
                 )
             self._next += 1
@@ -149,11 +149,6 @@ def head_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.head")
 
 
-def _seals(line: bytes, number: int) -> bool:
-    entry = json.loads(line)
-    return bool(entry["kind"] == "seal" and entry["round"] == number)
-
-
 # --- Audit ---------------------------------------------------------------------------------------
 
 
@@ -171,13 +166,10 @@ class Audit(Answer):
     """Public key that the server's entries are signed with."""
     key_given: bool
     """Whether the caller named that key."""
-    clients: list[dict[str, Any]] = field(default_factory=list)
+    clients: list[Record] = field(default_factory=list)
     """Rows ``{"client", "updates", "examples", "refunded", "taken", "held"}``."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Contribution ledger"
+    title = "Contribution ledger"
 
     @property
     def exit_code(self) -> int:
@@ -219,8 +211,8 @@ def verify_ledger(path: str | Path, key: str | None = None, head: str | None = N
     book = _Book(key)
     hashes: list[str] = [FIRST]
     reason = ""
-    for number, line in enumerate(lines[:-1]):
-        reason = book.check(number, line, hashes[-1])
+    for line in lines[:-1]:
+        reason = book.check(line, hashes[-1])
         if reason:
             break
         hashes.append(hashlib.sha256(line).hexdigest())
@@ -264,38 +256,35 @@ class _Book:
         self.server = server
         self.keys: dict[str, str] = {}
         self.held: Counter[str] = Counter()
-        self.sums: dict[str, Counter[str]] = {}
+        self.sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.sealed = False
 
-    def check(self, number: int, line: bytes, previous: str) -> str:
+    def check(self, line: bytes, previous: str) -> str:
         """Why a line is bad; empty if it is good."""
         try:
             entry = json.loads(line)
-            if entry.keys() != _KEYS or canonical(entry) != line:
+            known = entry.keys() == _KEYS and isinstance(entry["client"], str)
+            if not known or canonical(entry) != line:
                 return "not an entry"
             signature = bytes.fromhex(entry.pop("signature"))
-            signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry["signer"]))
         except (ValueError, AttributeError, TypeError, RecursionError):
             return "not an entry"
-        if entry["number"] != number:
-            return f"numbered {entry['number']}, removed or out of order"
+        kind, client = entry["kind"], entry["client"]
         if entry["previous"] != previous:
             return "does not follow the line before it: edited, removed or out of order"
-        try:
-            signer.verify(signature, canonical(entry))
-        except InvalidSignature:
-            return "the signature is not that of its signer: edited"
-        return self._account(entry)
-
-    def _account(self, entry: dict[str, Any]) -> str:
-        kind, client, signer = entry["kind"], entry["client"], entry["signer"]
-        if entry["number"] == 0:
-            self.server = self.server or signer
-        owner = self.keys.get(client) if kind in _CLIENT else self.server
-        if kind not in (*_SERVER, *_CLIENT) or (kind == "open") != (entry["number"] == 0):
+        if kind not in (*_SERVER, *_CLIENT) or (kind == "open") != (previous == FIRST):
             return f"{kind} is not allowed here"
-        if signer != owner:
+        if kind == "open":
+            self.server = self.server or entry["digest"]
+        owner = self.keys.get(client) if kind in _CLIENT else self.server
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(owner or ""))
+            key.verify(signature, canonical(entry))
+        except (InvalidSignature, ValueError, TypeError):
             return f"{kind} is not signed by {'its client' if kind in _CLIENT else 'the server'}"
+        return self._account(kind, client, entry)
+
+    def _account(self, kind: str, client: str, entry: Record) -> str:
         amount = entry["amount"]
         if not isinstance(amount, float) or not 0 <= amount < float("inf"):
             return f"invalid amount {amount}"
@@ -309,11 +298,11 @@ class _Book:
             self.held[client] -= amount  # type: ignore[assignment]
         elif kind == "update" and not self.held[client]:
             return f"update of {client}, which has no deposit"
-        self.sums.setdefault(client, Counter()).update({kind: amount, f"{kind} count": 1})
+        self.sums[client].update({kind: amount, f"{kind} count": 1})
         self.sealed = kind == "seal"
         return ""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Record]:
         """Balance of every client."""
         return [
             {

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from msgspec import Meta
 
 from holdfast.arrays import read_arrays
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
-from holdfast.federated.limits import check_limits
+from holdfast.federated.limits import Above, Count, Part, check
 from holdfast.federated.training import Data
 from holdfast.federated.updates import Array
 
+Examples = tuple[Array, Array]
 Split = Literal["even", "dirichlet"]
 IMAGES = (".jpg", ".jpeg", ".png")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where examples come from, and how clients share them."""
+
+    path: str
+    """An ``.npz`` file with x and y, or a folder with one folder of images per class."""
+    clients: Count = 10
+    """Number of clients."""
+    split: Split = "even"
+    """``even``, or ``dirichlet``: clients have different classes."""
+    alpha: Above = 0.5
+    """Of the Dirichlet distribution; smaller: clients differ more."""
+    test_share: Part = 0.2
+    """Share of the examples held out to measure accuracy."""
+    proxy_share: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Share of the other examples that the server itself has (rule deepsa)."""
+    size: Annotated[int, Meta(ge=8)] = 32
+    """Pixels to which images of a folder are resized."""
 
 
 def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
@@ -35,22 +59,14 @@ def as_tensors(data: Any, like: torch.Tensor, name: str) -> Data:
         if not _is_pair(data):
             data = list(zip(*(data[place] for place in range(len(data))), strict=True))
         x, y = map(_tensor, data or ((), ()))
-        lengths = len(x), len(y)
+        differ = len(x) != len(y)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            "data of a client cannot be read",
-            code="invalid-value",
-            place=f"client {name}",
-            found=f"{type(error).__name__}: {error}",
-            expected="(inputs, targets) of numbers in one shape, or a sequence of such examples",
-        ) from error
-    if lengths[0] != lengths[1]:
-        raise InputError(
-            "inputs and targets differ in length",
-            code="invalid-value",
-            place=f"client {name}",
-            found=f"{lengths[0]} inputs, {lengths[1]} targets",
-        )
+        problem, found = "data of a client cannot be read", f"{type(error).__name__}: {error}"
+        expected = "(inputs, targets) of numbers in one shape, or a sequence of such examples"
+        raise invalid_value(problem, None, f"client {name}", found, expected) from error
+    if differ:
+        problem, found = "inputs and targets differ in length", f"{len(x)}, {len(y)}"
+        raise invalid_value(problem, None, f"client {name}", found, "one target per input")
     inputs = x.to(like.device, like.dtype if x.is_floating_point() else x.dtype)
     return inputs, y.to(like.device, like.dtype if y.is_floating_point() else torch.int64)
 
@@ -75,19 +91,20 @@ def _tensor(part: Any) -> torch.Tensor:
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
-def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:
+def read_examples(path: str | Path, size: int = 32) -> Examples:
     """Inputs and labels from a file or folder.
 
     Args:
         path: an ``.npz`` archive with ``x`` [n, ...] and ``y`` [n], or a folder with one folder of JPEG
             or PNG images per class.
-        size: images of a folder are cropped to a square and resized to this many pixels.
+        size: images of a folder are turned upright, cropped to a square and resized to this many pixels.
 
     Returns:
         Inputs, float32: images as [n, channels, height, width] in [0, 1]; labels [n] as numbers from 0.
 
     Raises:
-        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data`` or ``invalid-value``.
+        InputError: ``not-found``, ``unknown-format``, ``missing-key``, ``no-data``, ``invalid-value``
+            or ``damaged``.
     """
     path = Path(path)
     x, y = _read_folder(path, size) if path.is_dir() else _read_archive(path)
@@ -102,33 +119,36 @@ def read_examples(path: str | Path, size: int = 32) -> tuple[Array, Array]:
     return np.ascontiguousarray(x, np.float32), np.unique(y, return_inverse=True)[1]
 
 
-def _read_archive(path: Path) -> tuple[Array, Array]:
+def _read_archive(path: Path) -> Examples:
     arrays = read_arrays(path, ["x", "y"], "x [n, ...], y [n]")
     x, y = arrays["x"], arrays["y"]
-    if y.ndim != 1 or len(x) != len(y) or not np.isfinite(x).all():
-        raise InputError(
-            "inputs and labels do not fit",
-            code="invalid-value",
-            path=path,
-            found=f"x {list(x.shape)}, y {list(y.shape)}",
-            expected="x [n, ...] of finite numbers and y [n]",
-        )
+    broken = y.dtype.kind == "f" and (y % 1).any()
+    if y.ndim != 1 or len(x) != len(y) or not np.isfinite(x).all() or broken:
+        found = f"x {list(x.shape)}, y {list(y.shape)} of {y.dtype}"
+        expected = "x [n, ...] of finite numbers and y [n] of classes"
+        raise invalid_value("inputs and labels do not fit", path, "x, y", found, expected)
     return x, y
 
 
-def _read_folder(path: Path, size: int) -> tuple[Array, Array]:
+def _read_folder(path: Path, size: int) -> Examples:
     from PIL import Image, ImageOps
 
-    files = sorted(each for each in path.glob("*/*") if each.suffix.lower() in IMAGES)
+    found = path.glob("[!.]*/[!.]*")  # hidden ones are not the user's
+    files = sorted(each for each in found if each.suffix.lower() in IMAGES)
     images = []
     for file in files:
         try:
             with Image.open(file) as image:
-                images.append(np.asarray(ImageOps.fit(image.convert("RGB"), (size, size))))
+                deep = image.mode.startswith(("I", "F"))
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+                images.append(np.asarray(ImageOps.fit(upright, (size, size))))
         except OSError as error:
             raise InputError(
                 "image cannot be read", code="damaged", path=file, found=str(error)
             ) from error
+        if deep:
+            expected = "8 bits per color; pass others as arrays in an .npz file"
+            raise invalid_value("image cannot be read", file, "mode", image.mode, expected)
     return np.array(images), np.array([file.parent.name for file in files])
 
 
@@ -147,13 +167,9 @@ def split_examples(
         rng: random numbers.
 
     Raises:
-        InputError: ``out-of-range``.
+        InputError: ``invalid-value`` or ``unknown-name``.
     """
-    limits = {
-        "clients": (clients >= 1, "1 or more"),
-        "alpha": (0 < alpha < np.inf, "above 0"),
-    }
-    check_limits({"clients": clients, "alpha": alpha}, limits, "data.")
+    check(DataSettings("", clients, split, alpha))
     order = rng.permutation(len(labels))
     if split == "even":
         return np.array_split(order, clients)
@@ -166,14 +182,14 @@ def split_examples(
     return [np.concatenate(part) for part in parts]
 
 
-def held_out(n: int, share: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Places of training and of test examples, at random."""
-    order = rng.permutation(n)
-    cut = n - round(share * n)
-    return order[:cut], order[cut:]
+def held_out(data: Examples, share: float, rng: np.random.Generator) -> tuple[Examples, Examples]:
+    """Examples to train on, and to test on, at random."""
+    order = rng.permutation(len(data[0]))
+    cut = len(order) - round(share * len(order))
+    return chosen(data, order[:cut]), chosen(data, order[cut:])
 
 
-def chosen(data: tuple[Array, Array], places: Array | Sequence[int]) -> tuple[Array, Array]:
+def chosen(data: Examples, places: Array | Sequence[int]) -> Examples:
     """Examples at these places."""
     x, y = data
     return x[places], y[places]

@@ -13,16 +13,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import combine
-from holdfast.federated.faults import moved
 from holdfast.federated.training import Data, FlatModel, Task, train_client
-from holdfast.federated.updates import Array, Update, Weights
+from holdfast.federated.updates import Array, Update, Weights, flat, trained, unflat
 
 ROUNDS, CLIENTS, HIDDEN, FIT_STEPS = 10, 10, 16, 300
-Classifier = dict[str, Array]
-"""Arrays ``deepsa.0.weight`` ... of the network, beside the other state of a rule."""
 
 
 def features(current: Weights, updates: Sequence[Update]) -> Array:
@@ -32,34 +30,33 @@ def features(current: Weights, updates: Sequence[Update]) -> Array:
     the median step.
     """
     columns = []
-    for name, array in current.items():
-        if array.dtype.kind != "f":
-            continue  # a counter
-        steps = np.stack([np.subtract(u.weights[name], array, dtype=float) for u in updates])
-        steps = steps.reshape(len(updates), -1)
+    for name, array in sorted(trained(current, ()).items()):
+        steps = np.stack([np.ravel(u.weights[name] - array.astype(float)) for u in updates])
         norms = np.linalg.norm(steps, axis=1) + 1e-12
         middle = np.median(steps, axis=0)
         cosines = steps @ middle / (norms * (np.linalg.norm(middle) + 1e-12))
-        columns += [np.log(norms / np.median(norms)).clip(-5, 5), cosines]
+        columns += [np.log(norms / np.median(norms)), cosines]
     return np.stack(columns, axis=1)
 
 
-def reliable(seen: Array, classifier: Classifier) -> Array:
-    """Which updates the classifier takes for reliable, [updates] of bool."""
-    first, second = (
-        (classifier[f"deepsa.{n}.weight"], classifier[f"deepsa.{n}.bias"]) for n in (0, 2)
-    )
-    hidden = np.tanh(seen @ first[0].T + first[1])
-    return np.asarray((hidden @ second[0].T + second[1])[:, 0] > 0)
+def reliable(current: Weights, updates: Sequence[Update], classifier: Array) -> Array:
+    """Which updates a classifier takes for reliable, [updates] of bool."""
+    seen = features(current, updates)
+    network = _network(seen.shape[1])
+    vector_to_parameters(torch.from_numpy(classifier), network.parameters())
+    return np.asarray(network(torch.from_numpy(seen))[:, 0] > 0)
 
 
-def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Classifier:
+def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Array:
     """Learn to tell spoiled updates from others, on the server's own data.
 
     Args:
-        model: with the global weights loaded.
+        model: with the global weights; it is left with others.
         proxy: the server's data.
         task: how clients train.
+
+    Returns:
+        The parameters of the classifier [n], which a rule has in its state.
 
     Raises:
         InputError: ``no-data`` if the data is less than two examples per simulated client.
@@ -74,8 +71,7 @@ def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Classifier:
             expected=f"{2 * CLIENTS} or more",
         )
     rng = np.random.default_rng(task.seed)
-    first = model.weights()
-    current, seen, labels = first, [], []
+    current, seen, labels = model.weights(), [], []
     for number in range(ROUNDS):
         # 1. Honest updates of simulated clients.
         model.load(current)
@@ -90,26 +86,25 @@ def train_classifier(model: FlatModel, proxy: Data, task: Task) -> Classifier:
         seen.append(features(current, mixed))
         labels.append(~bad)
         current, _ = combine("fedavg", current, updates, {}, {})
-    model.load(first)
     return _fitted(np.concatenate(seen), np.concatenate(labels))
 
 
 def _spoiled(update: Update, current: Weights, rng: np.random.Generator) -> Update:
-    """An update with noise of its own size or more, or with its step turned around."""
+    """An update with its step turned around, or with noise of its own size or more."""
+    vector = flat(update.weights)
+    step = vector - flat(current)
+    change = -rng.uniform(1.5, 4.0) * step
     if rng.random() < 0.5:
-        return moved(update, current, -rng.uniform(0.5, 3.0))
-    scale = rng.uniform(1.0, 10.0)
-    weights = {
-        name: array
-        + (scale * np.std(array - current[name]) * rng.normal(size=array.shape)).astype(array.dtype)
-        for name, array in update.weights.items()
-    }
-    return replace(update, weights=weights)
+        change = rng.normal(scale=rng.uniform(1.0, 10.0) * step.std(), size=len(step))
+    return replace(update, weights=unflat(vector + change, current))
 
 
-def _fitted(seen: Array, labels: Array) -> Classifier:
-    network = nn.Sequential(nn.Linear(seen.shape[1], HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
-    network = network.double()
+def _network(inputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1)).double()
+
+
+def _fitted(seen: Array, labels: Array) -> Array:
+    network = _network(seen.shape[1])
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02, weight_decay=1e-3)
     inputs, targets = torch.from_numpy(seen), torch.from_numpy(labels.astype(float))
     for _ in range(FIT_STEPS):
@@ -117,4 +112,4 @@ def _fitted(seen: Array, labels: Array) -> Classifier:
         loss = nn.functional.binary_cross_entropy_with_logits(network(inputs)[:, 0], targets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return {f"deepsa.{name}": part.detach().numpy() for name, part in network.named_parameters()}
+    return parameters_to_vector(network.parameters()).detach().numpy()

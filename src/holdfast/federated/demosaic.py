@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.federated.sensor import Pattern, color_sites
+from holdfast.federated.sensor import Profile, color_sites
 from holdfast.federated.updates import Array
 
 _TO_XYZ = np.array(
@@ -18,62 +18,56 @@ _TO_XYZ = np.array(
 """Linear sRGB to XYZ, relative to white."""
 
 
-def binning(raw: Array, pattern: Pattern) -> Array:
+def binning(raw: Array, profile: Profile) -> Array:
     """One color per two by two pixels, at the size of the mosaic.
 
     Args:
         raw: [n, height, width] of even height and width.
-        pattern: of the mosaic.
+        profile: of the device, which has the pattern of the mosaic.
 
     Returns:
         [n, height, width, 3].
     """
-    sites = color_sites(pattern, 2, 2)
-    cells = np.zeros((*np.array(raw.shape) // (1, 2, 2), 3))
-    for color in range(3):
-        rows, columns = np.nonzero(sites == color)
-        planes = [raw[:, r::2, c::2] for r, c in zip(rows, columns, strict=True)]
-        cells[..., color] = np.mean(planes, axis=0)
-    return cells.repeat(2, axis=1).repeat(2, axis=2)
+    sites = color_sites(profile.pattern, 2, 2)
+    shares = (sites[..., None] == np.arange(3)) / np.array([1, 2, 1])  # [2, 2, 3]
+    n, height, width = raw.shape
+    blocks = raw.reshape(n, height // 2, 2, width // 2, 2)
+    cells = np.einsum("nhawb,abc->nhwc", blocks, shares)
+    return np.repeat(np.repeat(cells, 2, axis=1), 2, axis=2)
 
 
-def ppg(raw: Array, pattern: Pattern) -> Array:
+def ppg(raw: Array, profile: Profile) -> Array:
     """Green along the direction in which the mosaic changes least; arguments as for `binning`."""
-    sites = color_sites(pattern, *raw.shape[1:])
+    sites = color_sites(profile.pattern, *raw.shape[1:])
     changes = []
     for axis in (1, 2):
-        far = [np.abs(shifted(raw, axis, step) - raw) for step in (-2, 2)]
-        near = np.abs(shifted(raw, axis, 1) - shifted(raw, axis, -1))
-        green = [
-            np.abs(shifted(raw, axis, 3 * side) - shifted(raw, axis, side)) for side in (-1, 1)
-        ]
-        changes.append(3 * (far[0] + far[1] + near) + 2 * (green[0] + green[1]))
+        near = {step: shifted(raw, axis, step) for step in (-3, -2, -1, 1, 2, 3)}
+        own = np.abs(near[-2] - raw) + np.abs(near[2] - raw) + np.abs(near[1] - near[-1])
+        green = np.abs(near[-3] - near[-1]) + np.abs(near[3] - near[1])
+        changes.append(3 * own + 2 * green)
     down, across = (_green(raw, sites, axis) for axis in (1, 2))
     return _with_chroma(raw, sites, np.where(changes[0] < changes[1], down, across))
 
 
-def ahd(raw: Array, pattern: Pattern) -> Array:
+def ahd(raw: Array, profile: Profile) -> Array:
     """Of both directions the one whose colors are more homogeneous; arguments as for `binning`."""
-    sites = color_sites(pattern, *raw.shape[1:])
-    # 1. The whole image, interpolated along columns and along rows.
-    images = [_with_chroma(raw, sites, _green(raw, sites, axis)) for axis in (1, 2)]
-    # 2. Differences of lightness and of color to the four neighbors: [2 images, 4, n, height, width].
-    steps = [(1, -1), (1, 1), (2, -1), (2, 1)]
-    labs = [_lab(image) for image in images]
-    gaps = [[shifted(lab, axis, step) - lab for axis, step in steps] for lab in labs]
-    light = np.array([[np.abs(gap[..., 0]) for gap in each] for each in gaps])
-    color = np.array([[np.sum(gap[..., 1:] ** 2, axis=-1) for gap in each] for each in gaps])
+    sites = color_sites(profile.pattern, *raw.shape[1:])
+    # 1. The whole image, interpolated along columns and along rows: [2, n, height, width, 3].
+    images = np.stack([_with_chroma(raw, sites, _green(raw, sites, axis)) for axis in (1, 2)])
+    # 2. Differences of lightness and of color to the four neighbors: [2, 4, n, height, width].
+    labs = _lab(images)
+    neighbors = [shifted(labs, axis, step) for axis in (2, 3) for step in (-1, 1)]
+    gaps = np.stack(neighbors, axis=1) - labs[:, None]
     # 3. What counts as homogeneous: no more than the differences along the direction of interpolation.
-    alike = np.ones(light.shape, bool)
-    for kind in (light, color):
-        limit = np.minimum(kind[0, :2].max(axis=0), kind[1, 2:].max(axis=0))
-        alike &= kind <= limit
+    alike = np.ones(gaps.shape[:-1], bool)
+    for kind in (np.abs(gaps[..., 0]), np.sum(gaps[..., 1:] ** 2, axis=-1)):
+        alike &= kind <= np.minimum(kind[0, :2].max(axis=0), kind[1, 2:].max(axis=0))
     # 4. Votes of the three by three pixels around each pixel.
     votes = alike.sum(axis=1).astype(float)
     for axis in (2, 3):
         votes = votes + shifted(votes, axis, 1) + shifted(votes, axis, -1)
-    share = 0.5 + 0.5 * np.sign(votes[0] - votes[1])
-    return np.asarray(share[..., None] * images[0] + (1 - share[..., None]) * images[1])
+    share = (0.5 + 0.5 * np.sign(votes[0] - votes[1]))[..., None]
+    return np.asarray(share * images[0] + (1 - share) * images[1])
 
 
 def shifted(values: Array, axis: int, step: int) -> Array:

@@ -25,6 +25,7 @@ from holdfast.federated.configuration import (
 from holdfast.federated.engine import run
 from holdfast.federated.processing import STAGES
 from holdfast.federated.sensor import Profile, Stages
+from holdfast.federated.updates import Record
 from holdfast.numbers import percent
 from holdfast.report import figures
 from holdfast.stats import NORMAL_95
@@ -38,56 +39,39 @@ class Characterization(Answer):
     """Names, in the order of the rows and columns of `accuracy`."""
     accuracy: list[list[float]]
     """[trained on, tested on] share of correct answers."""
-    stages: list[dict[str, Any]]
+    stages: list[Record]
     """Rows ``{"stage", "alternative", "loss", "ci95"}``, largest loss first: accuracy lost on photos of
     the reference device where this stage alone is another."""
-    train_photos: int
-    """Photos that each model was trained on."""
-    test_photos: int
-    """Photos that it was tested on."""
-
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Devices that differ"
+    title = "Devices that differ"
 
     @property
     def gap(self) -> float:
         """Mean accuracy on the device that a model was trained on less that on other devices."""
         table = np.array(self.accuracy)
-        n = len(table)
-        own = np.trace(table) / n
-        return float(own - (table.sum() - np.trace(table)) / max(n * n - n, 1))
+        own = np.eye(len(table), dtype=bool)
+        others = table[~own] if len(table) > 1 else table
+        return float(table[own].mean() - others.mean())
 
     def values(self) -> Sequence[Value]:
         """The gap between devices."""
         return [Value("gap", self.gap, better="lower")]
 
-    def inputs(self) -> Sequence[tuple[str, str]]:
-        """Photos."""
-        return [
-            ("Photos", f"{self.train_photos:,} to train, {self.test_photos:,} to test, per device")
-        ]
-
     def sections(self) -> Sequence[Section]:
         """The heat map and the stages."""
         pairs = [
-            {"trained": trained, "tested": tested, "accuracy": self.accuracy[i][j]}
+            {"trained on": trained, "tested on": tested, "accuracy": self.accuracy[i][j]}
             for i, trained in enumerate(self.devices)
             for j, tested in enumerate(self.devices)
         ]
-        others = [row for row in pairs if row["trained"] != row["tested"]]
+        others = [row for row in pairs if row["trained on"] != row["tested on"]]
         worst = min(others or pairs, key=lambda row: row["accuracy"])
         sentence = (
             f"A model loses {100 * self.gap:.1f} points of accuracy on devices that it was not trained "
-            f"on; worst is {worst['trained']} tested on {worst['tested']}, {percent(worst['accuracy'])}."
+            f"on; worst is {worst['trained on']} tested on {worst['tested on']}, "
+            f"{percent(worst['accuracy'])}."
         )
-        columns = {
-            "trained": ColumnFormat("Trained on"),
-            "tested": ColumnFormat("Tested on"),
-            "accuracy": ColumnFormat("Accuracy", "%", digits=1),
-        }
-        drawn = figures.heat_map(pairs, "tested", "trained", "accuracy", "Accuracy")
+        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=1)}
+        drawn = figures.heat_map(pairs, "tested on", "trained on", "accuracy", "Accuracy")
         table = Table(pa.Table.from_pylist(pairs), columns, detail=True)
         asked = "How much does a model lose on another device?"
         return [Section("devices", asked, sentence, [drawn], [table]), self._stages()]
@@ -108,7 +92,6 @@ class Characterization(Answer):
             for row in self.stages
         ]
         columns = {
-            "stage": ColumnFormat("Stage and alternative"),
             "loss": ColumnFormat("Accuracy lost", "%", digits=1, interval=("low", "high")),
         }
         drawn = figures.intervals(
@@ -153,9 +136,8 @@ def characterize(path: str | Path) -> Characterization:
         variants = {("", ""): reference}
         for stage, alternatives in STAGES.items():
             for alternative in [*alternatives][1:]:
-                choice: dict[str, Any] = {stage: alternative}
-                stages = replace(Stages(), **choice)
-                variants[stage, alternative] = replace(reference, stages=stages)
+                choice: Record = {stage: alternative}
+                variants[stage, alternative] = replace(reference, stages=Stages(**choice))
         tests = {key: photographed(held_out, each, seed, 0) for key, each in variants.items()}
         row = _trained(config, folder, photos, reference, tests)
         bar.advance(1)
@@ -163,7 +145,7 @@ def characterize(path: str | Path) -> Characterization:
     n = len(held_out[0])
     losses = [_loss(stage, other, before, after, n) for (stage, other), after in row.items()]
     losses.sort(key=lambda each: -each["loss"])
-    return Characterization(list(profiles), accuracy, losses, len(photos[0]), len(held_out[0]))
+    return Characterization(list(profiles), accuracy, losses)
 
 
 def _trained(
@@ -181,7 +163,7 @@ def _trained(
     return run(model, [taken], test=tests, settings=settings).accuracy
 
 
-def _loss(stage: str, alternative: str, before: float, after: float, n: int) -> dict[str, Any]:
+def _loss(stage: str, alternative: str, before: float, after: float, n: int) -> Record:
     """A row of `Characterization.stages`."""
     error = NORMAL_95 * ((before * (1 - before) + after * (1 - after)) / n) ** 0.5
     loss = before - after

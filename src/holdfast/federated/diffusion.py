@@ -13,7 +13,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
+from holdfast.fanout import fan_out
 from holdfast.federated.datasets import as_tensors
-from holdfast.federated.training import Data, Loss
-from holdfast.federated.updates import Array
+from holdfast.federated.training import Data, FlatModel, Loss
+from holdfast.federated.updates import Array, Arrays
 
 
 @dataclass(frozen=True)
 class Diffusion:
     """Agents after their last step."""
 
-    weights: list[dict[str, Array]]
-    """Trained parameters of each agent."""
+    weights: list[Arrays]
+    """State of each agent's model, for `load_state_dict`."""
     disagreement: list[float]
     """Root mean squared distance of the agents from their mean, at first and after each step."""
     loss: list[float]
@@ -46,6 +47,7 @@ class _Plan:
     """What every process knows."""
 
     model: nn.Module
+    first: Tensor
     agents: list[list[Data]]
     graph: Array
     steps: int
@@ -81,7 +83,7 @@ def dif_maml(
         spread: standard deviation of what is added to each agent's first weights.
         seed: of tasks, their halves and the spread.
         processes: run each agent in a process of its own, which sends its weights by torch.distributed; the
-            result is the same.
+            result is the same. Model and loss are then of a module: no lambda, nothing inside a function.
         loss: mean loss of a batch.
 
     Raises:
@@ -98,19 +100,23 @@ def dif_maml(
             found=", ".join(keeping),
             remedy="use GroupNorm or LayerNorm, or track_running_stats=False",
         )
+    graph = np.asarray(graph, dtype=float)
     eigenvalue = check_graph(graph, len(agents))
-    like = next(model.parameters())
-    tasks = [[as_tensors(task, like, f"{k}") for task in own] for k, own in enumerate(agents)]
+    flat = FlatModel(model)
+    first = flat.vector.clone()
+    tasks = [[as_tensors(task, first, f"{k}") for task in own] for k, own in enumerate(agents)]
     for k, own in enumerate(tasks):
         if min((len(x) for x, _ in own), default=0) < 2:
-            raise InputError(
-                "an agent without tasks, or a task with fewer than two examples",
-                code="no-data",
-                place=f"agents[{k}]",
-            )
-    plan = _Plan(model, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
-    vectors, disagreement, losses = _by_processes(plan) if processes else _here(plan)
-    weights = [{n: part.numpy() for n, part in _named(model, row).items()} for row in vectors]
+            problem = "an agent without tasks, or a task with fewer than two examples"
+            raise InputError(problem, code="no-data", place=f"agents[{k}]")
+    plan = _Plan(model, first, tasks, graph, steps, inner_rate, outer_rate, spread, seed, loss)
+    compute = _by_processes if processes and len(agents) > 1 else _here
+    with torch.random.fork_rng(devices=[]):
+        vectors, disagreement, losses = compute(plan)
+    weights = []
+    for vector in vectors:
+        flat.vector.copy_(vector)
+        weights.append(flat.weights())
     return Diffusion(weights, disagreement, losses, eigenvalue)
 
 
@@ -120,20 +126,17 @@ def check_graph(graph: Array, agents: int) -> float:
     Raises:
         InputError: ``invalid-value``.
     """
-    graph = np.asarray(graph, dtype=float)
     square = graph.shape == (agents, agents) and bool((graph >= 0).all())
-    rows = square and all(np.allclose(graph.sum(axis=axis), 1) for axis in (0, 1))
-    moduli = np.sort(np.abs(np.linalg.eigvals(graph)))[::-1] if rows else np.ones(2)
-    second = float(moduli[1]) if len(moduli) > 1 else 0.0
-    if not rows or second > 1 - 1e-9:
-        raise InputError(
-            "the graph is not connected" if rows else "the graph is not doubly stochastic",
-            code="invalid-value",
-            place="graph",
-            found=f"second eigenvalue {second:.3g}" if rows else f"shape {graph.shape}",
-            expected=f"[{agents}, {agents}], 0 or more, rows and columns that add up to 1, one component "
-            "with weights of agents on themselves",
-        )
+    if not square or not np.allclose([graph.sum(axis=0), graph.sum(axis=1)], 1):
+        problem = "the graph is not doubly stochastic"
+        expected = f"[{agents}, {agents}], 0 or more, rows and columns that add up to 1"
+        raise invalid_value(problem, None, "graph", f"shape {graph.shape}", expected)
+    # The largest is 1; the 0 stands for the second of a single agent.
+    second = float(np.sort([0.0, *np.abs(np.linalg.eigvals(graph))])[-2])
+    if second > 1 - 1e-9:
+        problem, found = "the graph is not connected", f"second eigenvalue {second:.3g}"
+        expected = "one component, with weights of agents on themselves"
+        raise invalid_value(problem, None, "graph", found, expected)
     return second
 
 
@@ -146,11 +149,9 @@ def _named(model: nn.Module, vector: Tensor) -> dict[str, Tensor]:
 
 def _start(plan: _Plan) -> Tensor:
     """First weights of all agents, [agents, parameters]."""
-    trained = [each for each in plan.model.parameters() if each.requires_grad]
-    first = nn.utils.parameters_to_vector(trained).detach()
     rng = np.random.default_rng([plan.seed, 0])
-    noise = plan.spread * rng.normal(size=(len(plan.agents), len(first)))
-    return first + torch.from_numpy(noise).to(first)
+    noise = plan.spread * rng.normal(size=(len(plan.agents), len(plan.first)))
+    return plan.first + torch.from_numpy(noise).to(plan.first)
 
 
 def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, float]:
@@ -161,6 +162,7 @@ def _adapt(plan: _Plan, agent: int, step: int, vector: Tensor) -> tuple[Tensor, 
     rng = np.random.default_rng([plan.seed, 1, agent, step])
     x, y = plan.agents[agent][rng.integers(len(plan.agents[agent]))]
     inner, outer = np.array_split(rng.permutation(len(x)), 2)
+    torch.default_generator.manual_seed(int(rng.integers(2**62)))  # of the model's dropout
 
     def loss_on(vector: Tensor, places: Array) -> Tensor:
         outputs = functional_call(plan.model, _named(plan.model, vector), (x[places],))
@@ -189,51 +191,49 @@ def _here(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
 
 def _by_processes(plan: _Plan) -> tuple[Tensor, list[float], list[float]]:
     """Each agent in a process of its own."""
-    from torch import multiprocessing
-
+    agents = len(plan.agents)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_process, (plan, folder), nprocs=len(plan.agents))
-        results = [
-            torch.load(Path(folder) / f"{k}.pt", weights_only=True) for k in range(len(plan.agents))
-        ]
-    history = torch.stack(
-        [result["vectors"] for result in results]
-    )  # [agents, steps + 1, parameters]
-    losses = torch.tensor([result["losses"] for result in results], dtype=torch.float64)
-    disagreement = [_spread(history[:, step]) for step in range(plan.steps + 1)]
-    return history[:, -1], disagreement, losses.mean(dim=0).tolist()
+        tasks = [(rank, plan, f"{folder}/store") for rank in range(agents)]
+        found = dict(fan_out(tasks, _process, processes=agents))
+    history = torch.stack([torch.from_numpy(found[k][0]) for k in range(agents)])
+    losses = np.mean([found[k][1] for k in range(agents)], axis=0)
+    disagreement = [_spread(vectors) for vectors in history.swapaxes(0, 1)]
+    return history[:, -1], disagreement, losses.tolist()
 
 
-def _process(rank: int, plan: _Plan, folder: str) -> None:
-    """One agent: adapt, send to the neighbors and receive from them, combine."""
+def _process(task: tuple[int, _Plan, str]) -> tuple[Array, list[float]]:
+    """One agent: adapt, send to the neighbors and receive from them, combine.
+
+    Returns:
+        Its weights at first and after each step, [steps + 1, n], and the loss of each step.
+    """
     from torch import distributed
 
+    rank, plan, path = task
+    agents = len(plan.agents)
     torch.set_num_threads(1)
-    store = distributed.FileStore(f"{folder}/store", len(plan.agents))
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=len(plan.agents))
-    vector, column, losses = _start(plan)[rank], _combination(plan)[rank], []
-    vectors = [vector]
-    received = torch.zeros(len(plan.agents), len(vector), dtype=vector.dtype)
+    store = distributed.FileStore(path, agents)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=agents)
+    vectors, column, losses = [_start(plan)[rank]], _combination(plan)[rank], []
+    received = torch.zeros(agents, len(vectors[0]), dtype=vectors[0].dtype)
+    others = [k for k in range(agents) if k != rank]
     for step in range(plan.steps):
-        received[rank], value = _adapt(plan, rank, step, vector)
-        sent = received[rank].clone()
-        neighbors = [int(k) for k in np.flatnonzero(plan.graph[rank]) if k != rank]
-        transfers = [distributed.P2POp(distributed.isend, sent, k) for k in neighbors]
-        neighbors = [int(k) for k in np.flatnonzero(plan.graph[:, rank]) if k != rank]
-        transfers += [distributed.P2POp(distributed.irecv, received[k], k) for k in neighbors]
+        received[rank], value = _adapt(plan, rank, step, vectors[-1])
+        sent = [k for k in others if plan.graph[rank, k]]
+        transfers = [distributed.P2POp(distributed.isend, received[rank], k) for k in sent]
+        heard = [k for k in others if plan.graph[k, rank]]
+        transfers += [distributed.P2POp(distributed.irecv, received[k], k) for k in heard]
         for transfer in distributed.batch_isend_irecv(transfers):
             transfer.wait()
-        vector = column @ received
-        vectors.append(vector)
+        vectors.append(column @ received)
         losses.append(value)
-    torch.save({"vectors": torch.stack(vectors), "losses": losses}, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
+    return torch.stack(vectors).numpy(), losses
 
 
 def _combination(plan: _Plan) -> Tensor:
     """Row k has the weights a_lk with which agent k combines."""
-    like = next(plan.model.parameters())
-    return torch.from_numpy(np.array(plan.graph, dtype=float).T.copy()).to(like.dtype)
+    return torch.from_numpy(plan.graph.T.copy()).to(plan.first)
 
 
 def _spread(vectors: Tensor) -> float:

@@ -19,12 +19,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from holdfast import progress
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import check_enough, combine, rule_named
 from holdfast.federated.datasets import as_tensors
 from holdfast.federated.faults import KINDS, check_faults, drawn_fault
-from holdfast.federated.identity import fingerprint
-from holdfast.federated.limits import check_limits
+from holdfast.federated.limits import check
 from holdfast.federated.results import FederatedRun
 from holdfast.federated.state import Round, RunState
 from holdfast.federated.training import (
@@ -38,7 +38,8 @@ from holdfast.federated.training import (
     mean_over,
     train_client,
 )
-from holdfast.federated.updates import Array, Failure, Update, Weights, screen
+from holdfast.federated.updates import Array, Arrays, Failure, Update, Weights, screen
+from holdfast.identity import fingerprint
 
 if TYPE_CHECKING:
     from holdfast.federated.contribution_ledger import Ledger
@@ -48,10 +49,6 @@ STATE, LEDGER = "state.safetensors", "ledger.jsonl"
 """Names of the files in a run's folder."""
 # What random numbers are for; the first part of a seed behind that of the run.
 _SAMPLING, _TRAINING, _FAULTS, _PRIVACY = range(4)
-# Settings that count something, and their least values.
-_COUNTS = dict.fromkeys(("rounds", "per_round", "epochs", "batch", "threads", "evaluate_every"), 1)
-_COUNTS["seed"] = 0
-
 Train = Callable[[nn.Module, Data, Task], Update | Failure]
 
 
@@ -141,25 +138,22 @@ class Engine:
         named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
         self.clients = {str(n): as_tensors(data, vector, str(n)) for n, data in named.items()}
         if len(self.clients) < len(named):
-            raise InputError(
-                "two clients have the same name as text",
-                code="invalid-value",
-                place="clients",
-                found=", ".join(map(repr, named)),
-                expected="names that differ",
-            )
+            problem, expected = "two clients have the same name as text", "names that differ"
+            raise invalid_value(problem, None, "clients", list(named), expected)
         devices = test if isinstance(test, Mapping) else {} if test is None else {"all": test}
         tests = {name: as_tensors(data, vector, name) for name, data in devices.items()}
         self.test = {name: data for name, data in tests.items() if len(data[0])}
         self.untested = [name for name in tests if name not in self.test]
-        known = {"learning_rate": settings.learning_rate, "clients": len(self.clients)}
-        _, self.parameters, self.local = rule_named(rule, parameters, known)
+        known = {"learning_rate": settings.learning_rate, "population": len(self.clients)}
+        found, self.parameters = rule_named(rule, parameters, known)
+        self.needs = found.needs
         self.rule, self.settings, self.train, self.given = rule, settings, train, parameters
         self.loss, self.metric = loss, metric
         self.ledger: Ledger | None = None
         self.privacy = privacy
         self.proxy = None if proxy is None else as_tensors(proxy, vector, "proxy")
-        check_settings(settings)
+        check(settings)
+        check_faults(settings.faults)
         self.asked = min(settings.per_round, len(self.clients))
         check_enough(rule, self.asked, self.parameters.get("f", 0))
         if privacy is not None:
@@ -174,14 +168,6 @@ class Engine:
                     expected="a model without buffers",
                     remedy="use GroupNorm or LayerNorm; register constants with persistent=False",
                 )
-
-    def spent(self, rounds: int) -> dict[str, Any] | None:
-        """Privacy settings, and the loss after some rounds."""
-        if self.privacy is None:
-            return None
-        from holdfast.federated.secure_aggregation import privacy_loss
-
-        return {**asdict(self.privacy), "epsilon": privacy_loss(self.privacy, rounds)}
 
     def run(self, folder: Path | None, resume: bool, ledger: bool) -> FederatedRun:
         """All rounds that the folder does not have yet."""
@@ -202,15 +188,27 @@ class Engine:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self.plan = self._plan(ledger)
-            if (folder / STATE).exists():
-                state = self._resumed(folder / STATE, self.plan, resume)
-            if ledger:
-                self._open_ledger(folder / LEDGER, len(state.history))
+            path = folder / STATE
+            if path.exists() and not resume:
+                problem, remedy = "a run is in this folder", "resume it, or name another folder"
+                raise InputError(problem, code="output-exists", path=path, remedy=remedy)
+            if path.exists():
+                state = RunState.load(path, self.plan)
+        if ledger:
+            from holdfast.federated.contribution_ledger import Ledger, simulated_key
+
+            if folder is None:
+                problem, expected = "a ledger needs a folder", "the folder of the run"
+                raise invalid_value(problem, None, "folder", folder, expected)
+            seed = self.settings.seed
+            keys = {name: simulated_key(seed, name) for name in self.clients}
+            after = len(state.history)
+            self.ledger = Ledger(folder / LEDGER, simulated_key(seed, ""), keys, after)
         if self.rule == "deepsa" and self.proxy is not None and not state.rule:
             from holdfast.federated.deepsa import train_classifier
 
             task = self.task(state, 0, 0, "")
-            state.rule = {**train_classifier(self.model, self.proxy, task)}
+            state.rule = {"deepsa": train_classifier(self.model, self.proxy, task)}
         return state
 
     def result(self, state: RunState) -> FederatedRun:
@@ -227,6 +225,12 @@ class Engine:
                 found=state.history[-1].skipped,
                 remedy=f"look at client {failed[0]}" if failed else None,
             )
+        privacy = None
+        if self.privacy is not None:
+            from holdfast.federated.secure_aggregation import privacy_loss
+
+            epsilon = privacy_loss(self.privacy, len(state.history))
+            privacy = {**asdict(self.privacy), "epsilon": epsilon}
         return FederatedRun(
             rule=self.rule,
             parameters=self.given,
@@ -236,28 +240,8 @@ class Engine:
             failures=state.failures,
             weights=state.weights,
             folder=self.folder,
-            privacy=self.spent(len(state.history)),
+            privacy=privacy,
         )
-
-    def _resumed(self, path: Path, plan: Mapping[str, str], resume: bool) -> RunState:
-        if not resume:
-            raise InputError(
-                "a run is in this folder",
-                code="output-exists",
-                path=path,
-                remedy="resume it, or name another folder",
-            )
-        state = RunState.load(path, plan)
-        # The file sorts names; sums over tensors follow the order of the module.
-        state.weights = {name: state.weights[name] for name in self.model.weights()}
-        return state
-
-    def _open_ledger(self, path: Path, after: int) -> None:
-        from holdfast.federated.contribution_ledger import Ledger, simulated_key
-
-        seed = self.settings.seed
-        keys = {name: simulated_key(seed, name) for name in self.clients}
-        self.ledger = Ledger(path, simulated_key(seed, ""), keys, after)
 
     def _plan(self, ledger: bool) -> dict[str, str]:
         """Hashes of all that determines a run; only the number of rounds may change."""
@@ -265,7 +249,7 @@ class Engine:
             "settings": asdict(replace(self.settings, rounds=0)),
             "privacy": self.privacy and asdict(self.privacy),
             "ledger": ledger,
-            "rule": [self.rule, self.parameters, self.local],
+            "rule": [self.rule, self.parameters],
             "clients": self.clients,
             "test data": self.test,
             "proxy data": self.proxy,
@@ -294,7 +278,7 @@ class Engine:
             (updates if isinstance(answer, Update) else failures).append(answer)
         # 2. Aggregate what can be used; too few updates leave the weights as they are.
         usable, excluded = screen(
-            state.weights, updates, self.settings.largest_norm, self.model.others
+            state.weights, updates, self.settings.largest_norm, self.model.others, self.needs
         )
         before, skipped = state.weights, ""
         try:
@@ -324,12 +308,15 @@ class Engine:
         last = number == self.settings.rounds
         due = number % self.settings.evaluate_every == 0
         sent = sum(array.nbytes for array in before.values())
-        sent += self.model.vector.nbytes if "control" in self.local else 0
+        sent += self.model.vector.nbytes if self.needs == "control" else 0
+        up = sum(update.nbytes for update in updates)
+        if self.privacy is not None:  # a share of 64-bit integers to each server
+            up = 8 * self.privacy.servers * len(self.model.vector) * len(updates)
         row = Round(
             number=number,
             loss=_mean(usable, "loss"),
             used=0 if skipped else len(usable),
-            bytes_up=sum(self._bytes_up(update) for update in updates),
+            bytes_up=up,
             bytes_down=sent * len(asked),
             transform=_mean(usable, "transform", weighted=False),
             averaging=_mean(usable, "averaging", weighted=False),
@@ -340,15 +327,9 @@ class Engine:
         if self.folder is not None:
             state.save(self.folder / STATE, self.plan)
 
-    def _bytes_up(self, update: Update) -> int:
-        """Bytes that a client sends: its arrays, or a share of 64-bit integers to each server."""
-        if self.privacy is None:
-            return update.nbytes
-        return 8 * self.privacy.servers * len(self.model.vector)
-
     def _secure(
-        self, privacy: Privacy, before: dict[str, Array], usable: Sequence[Update], number: int
-    ) -> tuple[dict[str, Array], list[Failure]]:
+        self, privacy: Privacy, before: Arrays, usable: Sequence[Update], number: int
+    ) -> tuple[Arrays, list[Failure]]:
         """The global weights moved by the mean step, of which servers see nothing but the sum."""
         from holdfast.federated.secure_aggregation import secure_mean
 
@@ -387,21 +368,23 @@ class Engine:
             return replace(update, client=name)
         if not isinstance(update, Update):
             return Failure(name, "error", f"train returned {type(update).__name__}, not an Update")
+        shape = getattr(update.control, "shape", None)
+        if shape and task.control is not None and shape != task.control[0].shape:
+            return Failure(name, "shape", f"control is not {list(task.control[0].shape)}")
         changed = update if fault is None else KINDS[fault](update, state.weights)
         return replace(changed, client=name)
 
     def task(self, state: RunState, number: int, place: int, name: str) -> Task:
         """What one client is asked to do in a round."""
         control = None
-        if "control" in self.local:
+        if self.needs == "control":
             zeros = np.zeros(len(self.model.vector), np.float32)
             control = state.rule.get("control", zeros), state.controls.get(name, zeros)
         loss_ema = state.rule.get("loss_ema")
         return Task(
             settings=self.settings,
             seed=(self.settings.seed, _TRAINING, number, place),
-            local=self.local,
-            needs_loss="q" in self.parameters or "switch" in self.local,
+            local=self.parameters,
             loss_ema=None if loss_ema is None else float(loss_ema),
             control=control,
             loss=self.loss,
@@ -410,30 +393,22 @@ class Engine:
     def _accuracy(self, state: RunState) -> dict[str, float]:
         """Score of the global weights on each device's test data."""
         self.model.load(state.weights)
-        module = self.model.module
-        return {name: mean_over(module, data, self.metric) for name, data in self.test.items()}
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuse settings outside their domain.
-
-    Raises:
-        InputError: ``out-of-range``.
-    """
-    values: dict[str, Any] = asdict(settings)
-    limits = {
-        name: (isinstance(values[name], int) and values[name] >= least, f"whole, {least} or more")
-        for name, least in _COUNTS.items()
-    }
-    limits["learning_rate"] = 0 < settings.learning_rate < float("inf"), "above 0"
-    check_limits(values, limits)
-    check_faults(settings.faults)
+        scores = {}
+        for name, data in self.test.items():
+            try:
+                scores[name] = mean_over(self.model.module, data, self.metric)
+            except InputError:
+                raise
+            except Exception as error:  # of the user's model or metric
+                found, expected = f"{type(error).__name__}: {error}", "what the model takes"
+                place = f"test data of {name}"
+                raise invalid_value("the test failed", None, place, found, expected) from error
+        return scores
 
 
 def _mean(updates: Sequence[Update], metric: str, weighted: bool = True) -> float | None:
     """Mean of a metric over the updates that have it, weighted by examples."""
     known = [update for update in updates if metric in update.metrics]
-    if not known:
-        return None
     shares = [update.examples if weighted else 1 for update in known]
-    return float(np.average([update.metrics[metric] for update in known], weights=shares))
+    values = [update.metrics[metric] for update in known]
+    return float(np.average(values, weights=shares)) if known else None

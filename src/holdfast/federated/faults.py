@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from holdfast.config import unknown_key
-from holdfast.federated.limits import check_limits
+from holdfast.config import invalid_value, unknown_key
 from holdfast.federated.updates import Update, Weights
 
 
@@ -21,7 +20,7 @@ def moved(update: Update, current: Weights, factor: float) -> Update:
     return replace(update, weights=weights)
 
 
-KINDS: dict[str, Callable[[Update, Weights], Update]] = {
+KINDS = {
     "drop": lambda update, current: update,
     "nan": lambda update, current: moved(update, current, np.nan),
     "flip": lambda update, current: moved(update, current, -1.0),
@@ -35,20 +34,18 @@ def check_faults(faults: Mapping[str, float]) -> None:
     """Refuse unknown kinds and impossible probabilities.
 
     Raises:
-        InputError: ``unknown-key`` or ``out-of-range``.
+        InputError: ``unknown-key`` or ``invalid-value``.
     """
     for kind in faults:
         if kind not in KINDS:
             raise unknown_key(kind, KINDS, "faults")
-    valid = min(faults.values(), default=0) >= 0 and sum(faults.values()) <= 1
-    check_limits({"faults": faults}, {"faults": (valid, "0 or more each, at most 1 together")})
+    shares = list(faults.values())
+    if not (min(shares, default=0) >= 0 and sum(shares) <= 1):
+        expected = "0 or more each, at most 1 together"
+        raise invalid_value("invalid probabilities", None, "faults", shares, expected)
 
 
 def drawn_fault(faults: Mapping[str, float], rng: np.random.Generator) -> str | None:
     """The fault of one client in one round; None for most."""
-    draw = rng.random()
-    for kind, share in faults.items():
-        if draw < share:
-            return kind
-        draw -= share
-    return None
+    ends = np.cumsum(list(faults.values()))
+    return [*faults, None][np.searchsorted(ends, rng.random(), side="right")]

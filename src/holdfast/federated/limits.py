@@ -1,38 +1,29 @@
-"""Domains of settings."""
+"""Domains of settings: the same in a file and in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from holdfast.errors import InputError
+from msgspec import Meta
+
+from holdfast.config import read_config
+from holdfast.plain import plain
+
+Count = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Above = Annotated[float, Meta(gt=0, lt=1e300)]
+NotNegative = Annotated[float, Meta(ge=0, lt=1e300)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Part = Annotated[float, Meta(gt=0, lt=1)]
 
 
-def check_limits(
-    values: Mapping[str, Any],
-    limits: Mapping[str, tuple[bool, str]],
-    place: str = "",
-    path: Path | None = None,
-) -> None:
-    """Refuse settings outside their domain.
+def check(settings: Any) -> None:
+    """Refuse settings of another type, or outside their domain.
 
     Args:
-        values: name -> value of each setting.
-        limits: name -> whether the value is valid, and what is expected.
-        place: of the settings in the configuration, with a dot at its end.
-        path: of the file.
+        settings: a dataclass, as `read_config` reads it from a file.
 
     Raises:
-        InputError: ``out-of-range``.
+        InputError: ``invalid-value`` or ``unknown-name``; the place is the field.
     """
-    for name, (valid, expected) in limits.items():
-        if not valid:
-            raise InputError(
-                "setting out of range",
-                code="out-of-range",
-                path=path,
-                place=place + name,
-                found=str(values[name]),
-                expected=expected,
-            )
+    read_config(plain(settings), type(settings), "the settings")

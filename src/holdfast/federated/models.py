@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import InputError
+from holdfast.targets import load
 
 
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
@@ -42,11 +42,9 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
             remedy="name linear or mlp",
         )
     layers: list[nn.Module] = []
-    channels = shape[0]
-    for width in (16, 32, 64):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+    for before, width in pairwise([shape[0], 16, 32, 64]):
+        layers += [nn.Conv2d(before, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
         layers.append(nn.MaxPool2d(2, ceil_mode=True))
-        channels = width
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
     # Pooling takes twice as long where the channels of a pixel are not side by side.
     model.register_forward_pre_hook(_channels_last)
@@ -57,11 +55,7 @@ def _channels_last(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     return inputs[0].contiguous(memory_format=torch.channels_last)
 
 
-MODELS: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
-}
+MODELS = {"linear": linear, "mlp": mlp, "cnn": cnn}
 """Name -> what makes it from the shape of one input and the number of classes."""
 
 
@@ -79,22 +73,10 @@ def model_named(
         folder: of the configuration.
 
     Raises:
-        InputError: ``unknown-name``.
+        InputError: ``unknown-name``, or ``not-found`` for a module or function that does not exist.
     """
-    place, _, function = name.partition(":")
-    if name in MODELS:
-        make = MODELS[name]
-    elif function:
-        sys.path.insert(0, str(folder))
-        try:
-            make = getattr(importlib.import_module(place), function)
-        except (ImportError, AttributeError) as error:
-            raise InputError(
-                "model not found", code="unknown-name", place="model", found=str(error)
-            ) from error
-        finally:
-            sys.path.remove(str(folder))
-    else:
+    module, colon, function = name.partition(":")
+    if name not in MODELS and not colon:
         raise InputError(
             "unknown model",
             code="unknown-name",
@@ -102,6 +84,9 @@ def model_named(
             found=name,
             expected=f"one of {', '.join(MODELS)}, or module:function",
         )
+    file = folder / f"{module}.py"
+    target = f"{file}:{function}" if file.is_file() else name
+    make = MODELS.get(name) or load(target, "model")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make(shape, classes)

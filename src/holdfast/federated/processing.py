@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
-from holdfast.federated import demosaic
-from holdfast.federated.demosaic import shifted
-from holdfast.federated.limits import check_limits
+from holdfast.federated.demosaic import ahd, binning, ppg, shifted
 from holdfast.federated.sensor import Profile, expose, gamma, record
 from holdfast.federated.updates import Array
 
@@ -41,7 +41,7 @@ def capture(photos: Array, profile: Profile, seed: int | Sequence[int]) -> Array
 
     Raises:
         InputError: ``unsupported`` if they are not such photos, of a height and width in multiples of 4;
-            ``out-of-range`` if a value is not in [0, 1].
+            ``invalid-value`` if a value is not in [0, 1].
     """
     shape = photos.shape
     if photos.ndim != 4 or shape[1] != 3 or shape[2] % 4 or shape[3] % 4:
@@ -52,9 +52,9 @@ def capture(photos: Array, profile: Profile, seed: int | Sequence[int]) -> Array
             found=f"inputs of shape {list(shape[1:])}",
             expected="[3, height, width], multiples of 4",
         )
-    valid = bool(np.all((photos >= 0) & (photos <= 1)))
-    values = {"photos": f"values from {photos.min(initial=1)} to {photos.max(initial=0)}"}
-    check_limits(values, {"photos": (valid, "0 to 1; divide bytes by 255")})
+    if not np.all((photos >= 0) & (photos <= 1)):
+        found = f"values from {photos.min()} to {photos.max()}"
+        raise invalid_value("invalid photos", None, "photos", found, "0 to 1; divide bytes by 255")
     rng = np.random.default_rng(seed)
     taken = np.empty(shape, np.float32)
     for begin in range(0, len(photos), _CHUNK):
@@ -91,19 +91,19 @@ def bayes_shrink(raw: Array, profile: Profile) -> Array:
     The threshold of a band is sigma^2 / sigma_x: sigma = median |diagonal details| / 0.6745, and
     sigma_x^2 = max(mean squared details - sigma^2, 0).
     """
-    result = np.empty_like(raw)
-    for row, column in np.ndindex(2, 2):
-        # 1. The Haar transform of a color's blocks of 2 x 2 pixels: means and details, [4, n, ...].
-        places = [np.s_[:, row + 2 * a :: 4, column + 2 * b :: 4] for a, b in np.ndindex(2, 2)]
-        bands = haar(np.stack([raw[place] for place in places]))
-        # 2. Soft thresholds on each band of details.
-        spread = np.median(np.abs(bands[3]), axis=(1, 2), keepdims=True) / 0.6745
-        signal = np.mean(bands[1:] ** 2, axis=(2, 3), keepdims=True) - spread**2
-        limit = spread**2 / np.sqrt(np.maximum(signal, 1e-12))
-        bands[1:] = np.sign(bands[1:]) * np.maximum(np.abs(bands[1:]) - limit, 0)
-        for place, pixels in zip(places, haar(bands), strict=True):
-            result[place] = pixels
-    return result
+    n, height, width = raw.shape
+    # 1. The Haar transform of each color's blocks of 2 x 2 pixels: means and details,
+    # [4 bands, 2 x 2 colors, n, height / 4, width / 4].
+    blocks = raw.reshape(n, height // 4, 2, 2, width // 4, 2, 2).transpose(2, 5, 3, 6, 0, 1, 4)
+    bands = haar(blocks.reshape(4, *blocks.shape[2:]))
+    # 2. Soft thresholds on each band of details.
+    spread = np.median(np.abs(bands[3]), axis=(-2, -1), keepdims=True) / 0.6745
+    signal = np.mean(bands[1:] ** 2, axis=(-2, -1), keepdims=True) - spread**2
+    limit = spread**2 / np.sqrt(np.maximum(signal, 1e-12))
+    bands[1:] = np.sign(bands[1:]) * np.maximum(np.abs(bands[1:]) - limit, 0)
+    # 3. Back to pixels.
+    pixels = haar(bands).reshape(blocks.shape).transpose(4, 5, 0, 2, 6, 1, 3)
+    return pixels.reshape(raw.shape)
 
 
 def haar(parts: Array) -> Array:
@@ -157,36 +157,29 @@ def equalized(image: Array, profile: Profile) -> Array:
     return image
 
 
-def _jpeg(quality: int) -> Stage:
-    def compress(image: Array, profile: Profile) -> Array:
-        """Compress and decode each photo."""
-        from PIL import Image
+def compressed(image: Array, profile: Profile, *, quality: int) -> Array:
+    """Each photo compressed as JPEG, and decoded."""
+    from PIL import Image
 
-        photos = np.rint(255 * image).astype(np.uint8)
-        for place, photo in enumerate(photos):
-            file = io.BytesIO()
-            Image.fromarray(photo).save(file, "JPEG", quality=quality)
-            with Image.open(file) as decoded:
-                photos[place] = np.asarray(decoded)
-        return photos / np.float32(255)
-
-    return compress
-
-
-def _demosaicing(method: Callable[..., Array]) -> Stage:
-    return lambda raw, profile: method(raw, profile.pattern)
+    photos = np.rint(255 * image).astype(np.uint8)
+    for place, photo in enumerate(photos):
+        file = io.BytesIO()
+        Image.fromarray(photo).save(file, "JPEG", quality=quality)
+        with Image.open(file) as decoded:
+            photos[place] = np.asarray(decoded)
+    return photos / np.float32(255)
 
 
 STAGES: dict[str, dict[str, Stage]] = {
     "denoise": {"fbdd": clamp_outliers, "none": _same, "wavelet": bayes_shrink},
-    "demosaic": {
-        "ppg": _demosaicing(demosaic.ppg),
-        "binning": _demosaicing(demosaic.binning),
-        "ahd": _demosaicing(demosaic.ahd),
-    },
+    "demosaic": {"ppg": ppg, "binning": binning, "ahd": ahd},
     "white_balance": {"gray-world": gray_world, "none": _same, "white-patch": white_patch},
     "gamut": {"srgb": to_srgb, "none": _same, "prophoto": to_prophoto},
     "tone": {"gamma": lambda image, profile: gamma(image), "none": _same, "equalized": equalized},
-    "jpeg": {"85": _jpeg(85), "none": _same, "50": _jpeg(50)},
+    "jpeg": {
+        "85": partial(compressed, quality=85),
+        "none": _same,
+        "50": partial(compressed, quality=50),
+    },
 }
 """Stage -> alternative -> function of the image and the profile, in the order in which they run."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.federated.state import Round
-from holdfast.federated.updates import Array
-from holdfast.numbers import brief, counted, percent, size
+from holdfast.federated.updates import Array, Record
+from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
 MOST_ROWS = 500
@@ -63,12 +63,9 @@ class FederatedRun(Answer):
         """Population variance of the accuracies of the devices."""
         return float(np.var(list(self.accuracy.values()))) if self.accuracy else None
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Federated run"
+    title = "Federated run"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """The JSON of ``holdfast federated run``."""
         worst = self.worst_device
         rates = [
@@ -77,13 +74,11 @@ class FederatedRun(Answer):
             if row.transform is not None
         ]
         return {
-            "rule": self.rule,
             "rounds": len(self.history),
             "mean_accuracy": self.mean_accuracy,
             "worst_device": worst and {"device": worst, "accuracy": self.accuracy[worst]},
             "variance_over_devices": self.variance_over_devices,
             "accuracy": self.accuracy,
-            "loss": self.history[-1].loss,
             "bytes_up": sum(row.bytes_up for row in self.history),
             "bytes_down": sum(row.bytes_down for row in self.history),
             "failed_clients": list(self.failures),
@@ -94,21 +89,18 @@ class FederatedRun(Answer):
 
     def values(self) -> Sequence[Value]:
         """What two runs are compared by."""
-        data = self.to_dict()
+        up = sum(row.bytes_up for row in self.history)
         return [
-            Value("mean_accuracy", data["mean_accuracy"], better="higher"),
-            Value("variance_over_devices", data["variance_over_devices"], better="lower"),
-            Value("bytes_up", data["bytes_up"], "bytes", better="lower"),
+            Value("mean_accuracy", self.mean_accuracy, better="higher"),
+            Value("variance_over_devices", self.variance_over_devices, better="lower"),
+            Value("bytes_up", up, "bytes", better="lower"),
             Value("failed_clients", len(self.failures), better="lower"),
         ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """Rule, clients, traffic."""
-        data = self.to_dict()
+        """Rule and clients."""
         said = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
-        traffic = f"{size(data['bytes_up'])} up, {size(data['bytes_down'])} down"
-        rule = f"{self.rule} ({said})" if said else self.rule
-        return [("Rule", rule), ("Clients", f"{self.clients:,}"), ("Traffic", traffic)]
+        return [("Rule", f"{self.rule} {said}".strip()), ("Clients", f"{self.clients:,}")]
 
     def _privacy(self) -> Section:
         """What the servers saw."""
@@ -123,7 +115,6 @@ class FederatedRun(Answer):
         how = How(
             "sum of steps clipped to a norm, plus each server's Gaussian noise; composed by dp-accounting",
             dict(facts),
-            notes="Neighbors differ in one client's updates being zero; no amplification by sampling.",
         )
         return Section("privacy", "What did the servers see?", sentence, how=how)
 
@@ -167,13 +158,16 @@ class FederatedRun(Answer):
         best = max(self.accuracy, key=self.accuracy.__getitem__)
         rows = []
         for row in self.history:
-            if row.accuracy is None:
-                continue
+            lines = dict(row.accuracy or {})
+            if len(lines) > 2:
+                lines["mean"] = float(np.mean(list(lines.values())))
             # Nine lines could not be told apart: the mean, and the ends.
-            shown = {best: row.accuracy[best], worst: row.accuracy[worst]}
-            if len(row.accuracy) > 2:
-                shown["mean"] = float(np.mean(list(row.accuracy.values())))
-            rows += [{"round": row.number, "device": n, "accuracy": a} for n, a in shown.items()]
+            shown = {best, worst, "mean"}
+            rows += [
+                {"round": row.number, "device": name, "accuracy": value}
+                for name, value in lines.items()
+                if name in shown
+            ]
         sentence = f"{percent(self.mean_accuracy)} of held-out examples are classified correctly"
         sentence += f" after {counted(len(self.history), 'round')} of {self.rule}"
         if len(self.accuracy) > 1:
@@ -182,11 +176,8 @@ class FederatedRun(Answer):
                 f"{percent(self.accuracy[worst])}, and devices differ by a standard deviation of "
                 f"{100 * (self.variance_over_devices or 0.0) ** 0.5:.2f} points"
             )
-        last = [{"device": device, "accuracy": value} for device, value in self.accuracy.items()]
-        columns = {
-            "device": ColumnFormat("Device"),
-            "accuracy": ColumnFormat("Accuracy", "%", digits=2),
-        }
+        last = {"device": list(self.accuracy), "accuracy": list(self.accuracy.values())}
+        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=2)}
         drawn = figures.lines(
             rows, "round", "accuracy", "Round", "Accuracy", series="device", zero=False
         )
@@ -194,7 +185,7 @@ class FederatedRun(Answer):
             "variance = mean over devices of (accuracy - mean)^2",
             notes="Each device counts once, whatever its number of clients or examples.",
         )
-        table = Table(pa.Table.from_pylist(last), columns)
+        table = Table(pa.table(last), columns)
         asked = "How accurate is the model on each device?"
         return Section("accuracy", asked, sentence + ".", [drawn], [table], how)
 
@@ -202,21 +193,19 @@ class FederatedRun(Answer):
         asked = "Which clients failed?"
         if not self.failures:
             return Section("failures", asked, "Every update was used.")
-        codes = Counter(row["code"] for row in self.failures)
+        codes = Counter(row["code"] for row in self.failures).most_common()
         clients = len({row["client"] for row in self.failures})
-        parts = ", ".join(f"{count:,} {code}" for code, count in codes.most_common())
+        parts = ", ".join(f"{count:,} {code}" for code, count in codes)
         total = counted(len(self.failures), "update")
         sentence = f"{total} of {counted(clients, 'client')} not used: {parts}."
-        bars = [{"code": code, "updates": count} for code, count in codes.most_common()]
+        bars = [{"code": code, "updates": count} for code, count in codes]
         drawn = figures.bars(bars, "code", "updates", "Updates not used")
         table = Table(pa.Table.from_pylist(list(self.failures[:MOST_ROWS])))
         return Section("failures", asked, sentence, [drawn], [table])
 
     def _switches(self) -> Section:
-        pairs = [
-            (row.transform, row.averaging) for row in self.history if row.transform is not None
-        ]
-        on = np.mean(np.array(pairs, dtype=float), axis=0)
+        rows = [row for row in self.history if row.transform is not None]
+        on = [np.mean([getattr(row, name) for row in rows]) for name in ("transform", "averaging")]
         sentence = (
             f"{percent(float(on[0]))} of the clients trained on transformed images, and "
             f"{percent(float(on[1]))} uploaded averaged weights."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,28 @@ import pyarrow as pa
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
-from holdfast.config import read_config
+from holdfast.config import invalid_value, read_config
 from holdfast.errors import InputError
 from holdfast.fanout import fan_out
 from holdfast.federated.configuration import (
-    ByName,
-    Examples,
     RunConfig,
     client_data,
     configured_model,
     rule_settings,
 )
 from holdfast.federated.engine import run
+from holdfast.federated.results import FederatedRun
+from holdfast.federated.updates import Record
 from holdfast.report import figures
 from holdfast.stats import mean_interval
 
-METRICS = {
-    "mean_accuracy": "mean accuracy over devices",
-    "worst_accuracy": "accuracy on the worst device",
-    "variance": "variance over devices",
-    "left_out": "accuracy on the device left out",
+METRICS: dict[str, tuple[str, Callable[[FederatedRun], float | None]]] = {
+    "mean_accuracy": ("mean accuracy over devices", lambda run: run.mean_accuracy),
+    "worst_accuracy": ("accuracy on the worst device", lambda run: min(run.accuracy.values())),
+    "variance": ("variance over devices", lambda run: run.variance_over_devices),
+    "left_out": ("accuracy on the device left out", lambda run: run.mean_accuracy),
 }
+"""Name -> what it is, and its value for a run."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,13 @@ class Study(Answer):
     """The first is the baseline."""
     seeds: int
     """Number of seeds."""
-    rows: list[dict[str, Any]]
+    rows: list[Record]
     """Rows ``{"rule", "metric", "value", "ci95", "difference", "difference_ci95"}``: mean over seeds, and
     the difference to the baseline, paired by seed."""
     failed_clients: int
     """Updates of all runs that were not used."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Rules compared"
+    title = "Rules compared"
 
     def values(self) -> Sequence[Value]:
         """The metrics of every rule."""
@@ -77,12 +75,13 @@ class Study(Answer):
 
     def _section(self, metric: str) -> Section:
         rows = [row for row in self.rows if row["metric"] == metric]
+        about, _ = METRICS[metric]
         better = min if metric == "variance" else max
         best = better(rows, key=lambda row: row["value"])
         # Differences are to the first rule: where it is best itself, all others have to differ.
         rivals = rows[1:] if best is rows[0] else [best]
         sure = all(row["difference_ci95"][0] > 0 or row["difference_ci95"][1] < 0 for row in rivals)
-        sentence = f"Best {METRICS[metric]}: {best['rule']}, {best['value']:.4g}"
+        sentence = f"Best {about}: {best['rule']}, {best['value']:.4g}"
         if best is not rows[0]:
             low, high = best["difference_ci95"]
             sentence += (
@@ -96,25 +95,14 @@ class Study(Answer):
         ]
         quantity = "Variance" if metric == "variance" else "Accuracy"
         columns = {
-            "rule": ColumnFormat("Rule"),
             "value": ColumnFormat(quantity, interval=("low", "high")),
             "difference": ColumnFormat("Difference to the first"),
         }
         drawn = figures.intervals(shown, "rule", "value", "low", "high", quantity)
         how = How("mean over seeds and its 95 % t-interval; differences are paired by seed")
         table = Table(pa.Table.from_pylist(shown), columns)
-        asked = f"Which rule has the best {METRICS[metric]}?"
+        asked = f"Which rule has the best {about}?"
         return Section(metric.replace("_", "-"), asked, sentence, [drawn], [table], how)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One run of a study."""
-
-    config: RunConfig
-    folder: Path
-    rule: Mapping[str, Any]
-    left_out: str | None
 
 
 def study(
@@ -149,67 +137,57 @@ def study(
         )
     folder = Path(path).resolve().parent
     names = [_label(rule) for rule in config.compare]
+    # 1. The runs: of all devices, and without each.
     devices: list[str | None] = [None]
     if leave_out:
-        devices += list(client_data(config, folder)[1])
-    jobs = []
+        _, tests, _ = client_data(config, folder)
+        if len(tests) < 2:
+            problem, expected = "nothing to leave out", "two devices or more"
+            raise invalid_value(problem, Path(path), "devices", list(tests), expected)
+        devices += tests
+    tasks = []
     for seed in range(config.training.seed, config.training.seed + seeds):
         settings = replace(config.training, seed=seed, evaluate_every=config.training.rounds)
         own = replace(config, training=settings)
-        jobs += [_Job(own, folder, rule, device) for device in devices for rule in config.compare]
-    results = np.empty(len(jobs), dtype=object)
-    with progress.track("training", len(jobs), "runs") as bar:
-        for place, result in fan_out(jobs, _run_job, processes=processes, ray=ray):
-            results[place] = result
+        tasks += [(own, folder, device) for device in devices]
+    results: dict[int, list[FederatedRun]] = {}
+    with progress.track("training", len(tasks), "seeds and devices") as bar:
+        for place, found in fan_out(tasks, _runs, processes=processes, ray=ray):
+            results[place] = found
             bar.advance(1)
-    failed = sum(int(result["failed_clients"]) for result in results)
-    grid = results.reshape(seeds, len(devices), len(names))
+    # 2. Their accuracy, [seeds, 1 + devices left out, rules].
+    grid = np.array([results[place] for place in range(len(tasks))], dtype=object)
+    grid = grid.reshape(seeds, len(devices), len(names))
     rows = []
-    for metric in METRICS:
-        # The first run of a seed has all devices; of the others each leaves out one.
+    for metric, (_, compute) in METRICS.items():
         runs = grid[:, 1:] if metric == "left_out" else grid[:, :1]
         if runs.size:
-            values = np.vectorize(lambda result, key=metric: result[key], otypes=[float])(runs)
-            values = values.mean(axis=1)
+            values = np.vectorize(compute, otypes=[float])(runs).mean(axis=1)
             rows += [_row(n, metric, values[:, k], values[:, 0]) for k, n in enumerate(names)]
-    return Study(names, seeds, rows, failed)
+    return Study(names, seeds, rows, sum(len(each.failures) for each in grid.flat))
 
 
-def _run_job(job: _Job) -> dict[str, float]:
-    """Metrics of one run."""
-    clients, test, proxy = _data(job.config, job.folder)
-    model = configured_model(job.config, job.folder, clients, test, proxy)
-    if job.left_out is not None:
-        clients = {n: d for n, d in clients.items() if not n.startswith(f"{job.left_out}/")}
-        test = {job.left_out: test[job.left_out]}
-    rule, parameters = rule_settings(job.rule)
-    result = run(
-        model,
-        clients,
-        test=test,
-        rule=rule,
-        settings=job.config.training,
-        proxy=proxy,
-        **parameters,
-    )
-    accuracy = list(result.accuracy.values())
-    failed = {"failed_clients": float(len(result.failures))}
-    if job.left_out is not None:
-        return {"left_out": accuracy[0], **failed}
-    spread = {"worst_accuracy": min(accuracy), "variance": float(np.var(accuracy))}
-    return {"mean_accuracy": float(np.mean(accuracy)), **spread, **failed}
-
-
-def _data(config: RunConfig, folder: Path) -> tuple[ByName, ByName, Examples | None]:
-    """`client_data`, kept for the next rule: simulating devices takes longer than a short training."""
-    key = repr((config.data, config.devices, config.training.seed, folder))
-    if key not in _KEPT:
-        _KEPT.clear()
-        _KEPT[key] = client_data(config, folder)
-    return _KEPT[key]
-
-
-_KEPT: dict[str, tuple[ByName, ByName, Examples | None]] = {}
+def _runs(task: tuple[RunConfig, Path, str | None]) -> list[FederatedRun]:
+    """The run of each rule on one split and its photos, without a device or with all."""
+    config, folder, left_out = task
+    clients, test, proxy = client_data(config, folder)
+    model = configured_model(config, folder, clients, test, proxy)
+    if left_out is not None:
+        clients = {n: d for n, d in clients.items() if not n.startswith(f"{left_out}/")}
+        test = {left_out: test[left_out]}
+    runs = []
+    for rule, parameters in map(rule_settings, config.compare):
+        found = run(
+            model,
+            clients,
+            test=test,
+            rule=rule,
+            settings=config.training,
+            proxy=proxy,
+            **parameters,
+        )
+        runs.append(found)
+    return runs
 
 
 def _label(rule: Mapping[str, Any]) -> str:
@@ -218,7 +196,7 @@ def _label(rule: Mapping[str, Any]) -> str:
     return " ".join([name, *(f"{key}={value}" for key, value in parameters.items())])
 
 
-def _row(name: str, metric: str, values: Any, baseline: Any) -> dict[str, Any]:
+def _row(name: str, metric: str, values: Any, baseline: Any) -> Record:
     """A row of `Study.rows`."""
     mean, ci95 = mean_interval(values)
     difference, difference_ci95 = mean_interval(values - baseline)

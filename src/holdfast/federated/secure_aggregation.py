@@ -11,15 +11,17 @@ Multi-Krum on shares also opens the distances between the updates, and then the 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import check_enough
-from holdfast.federated.limits import check_limits
+from holdfast.federated.limits import Above, NotNegative, Part, check
 from holdfast.federated.robust import nearest_first
 from holdfast.federated.updates import Array, Failure
 from holdfast.private import mpc
@@ -37,13 +39,13 @@ MOST = 50
 class Privacy:
     """Secure aggregation and user-level differential privacy."""
 
-    clip: float = 1.0
+    clip: Above = 1.0
     """Euclidean norm to which each client's step is clipped."""
-    noise: float = 0.0
+    noise: NotNegative = 0.0
     """Standard deviation of each server's noise, in units of `clip`; 0: no differential privacy."""
-    servers: int = 3
+    servers: Annotated[int, Meta(ge=2, le=16)] = 3
     """Servers that hold shares; those that collude must be fewer."""
-    delta: float = 1e-5
+    delta: Part = 1e-5
     """Probability with which the privacy loss may be exceeded."""
 
     def check(self, rule: str, clients: int) -> None:
@@ -54,23 +56,24 @@ class Privacy:
             clients: number of clients per round.
 
         Raises:
-            InputError: ``out-of-range`` or ``unsupported``.
+            InputError: ``invalid-value`` or ``unsupported``.
         """
+        check(self)
+        # Squared distances are at most (2 clip)^2, and have to fit into 63 bits.
+        longest = 2.0 ** (30.5 - FRACTION_BITS)
         limits = {
-            "clip": (0 < self.clip < np.inf, "above 0"),
-            "noise": (0 <= self.noise < np.inf, "0 or more"),
-            "servers": (2 <= self.servers <= 16, "2 to 16"),
-            "delta": (0 < self.delta < 1, "above 0 and below 1"),
+            "privacy.clip": (self.clip < longest, self.clip, f"below {longest:.3g}"),
+            "privacy.noise": (
+                self.noise == 0,
+                self.noise,
+                "0: distances, which are opened, have no noise",
+            ),
+            "per_round": (clients <= MOST, clients, f"at most {MOST}"),
         }
-        if rule == "multi-krum":
-            # Squared distances are at most (2 clip)^2, and have to fit into 63 bits.
-            most = 2.0 ** (30.5 - FRACTION_BITS)
-            limits["clip"] = 0 < self.clip < most, f"above 0 and below {most:.3g} for multi-krum"
-            limits["noise"] = self.noise == 0, "0: multi-krum opens distances, which have no noise"
-        check_limits(asdict(self), limits, "privacy.")
-        if rule == "multi-krum":
-            expected = f"at most {MOST} for multi-krum on shares"
-            check_limits({"per_round": clients}, {"per_round": (clients <= MOST, expected)})
+        for place, (valid, found, expected) in limits.items():
+            if rule == "multi-krum" and not valid:
+                problem = "multi-krum on shares cannot do this"
+                raise invalid_value(problem, None, place, found, expected)
         if rule not in RULES:
             raise InputError(
                 f"{rule} compares or weighs single updates, which secure aggregation hides",
@@ -89,13 +92,13 @@ def clipped(step: Array, clip: float) -> Array:
     """
     norm = float(np.linalg.norm(step))
     shortened = step * min(1.0, clip / norm) if norm else step
-    return np.asarray(np.trunc(shortened * 2**FRACTION_BITS)).astype(np.int64)
+    return np.trunc(shortened * 2**FRACTION_BITS).astype(np.int64)
 
 
 def shares(values: Array, servers: int) -> Array:
     """Additive shares modulo 2^64 of integers [n]: [servers, n], all but one of them uniform."""
-    random = np.frombuffer(os.urandom(8 * (servers - 1) * values.size), dtype=np.int64)
-    random = random.reshape(servers - 1, values.size)
+    length = 8 * (servers - 1) * values.size
+    random = np.frombuffer(os.urandom(length), np.int64).reshape(servers - 1, values.size)
     with np.errstate(over="ignore"):
         last = values - random.sum(axis=0)
     return np.concatenate([random, last[None]])
@@ -107,7 +110,7 @@ def secure_mean(
     seed: Sequence[int],
     *,
     f: int | None = None,
-    delivered: Mapping[str, Collection[int]] | None = None,
+    delivered: Array | None = None,
     channels: Sequence[Any] | None = None,
 ) -> tuple[Array, list[Failure]]:
     """Mean of the clients' clipped steps, with noise, of which servers see nothing else.
@@ -118,7 +121,7 @@ def secure_mean(
         seed: of the servers' noise.
         f: number of liars: the mean is that of Multi-Krum, and servers see the distances between steps;
             None: all steps.
-        delivered: client -> servers that its share reached; clients that are not named reached all.
+        delivered: [servers, clients] whether a client's share reached a server; None: all did.
         channels: between the servers, instead of plain ones in this process.
 
     Returns:
@@ -126,7 +129,7 @@ def secure_mean(
         are too far from more than f others for a clipped step (``norm``).
 
     Raises:
-        InputError: ``too-few-updates``; ``out-of-range`` if the sum does not fit; ``norm`` if it is larger
+        InputError: ``too-few-updates``; ``invalid-value`` if the sum does not fit; ``norm`` if it is larger
             than that of clipped steps.
     """
     import torch
@@ -135,17 +138,15 @@ def secure_mean(
     limit = 2.0 ** (62 - FRACTION_BITS)
     # Of any coordinate of the mean, with the noise.
     largest = privacy.clip * (1 + 10 * servers * privacy.noise)
-    expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
-    fits = len(names) * largest < limit
-    check_limits(asdict(privacy), {"clip": (fits, expected)}, "privacy.")
-    whole = range(servers)
-    places = [(delivered or {}).get(name, whole) for name in names]
-    reached = np.array([[server in place for place in places] for server in whole], np.uint8)
+    if len(names) * largest >= limit:
+        expected = f"a sum of all clients that fits into 62 bits, below {limit:g}"
+        raise invalid_value("the clip is too large", None, "privacy.clip", privacy.clip, expected)
+    reached = np.ones((servers, len(names))) if delivered is None else delivered
     sent = [shares(clipped(step, privacy.clip), servers) for step in steps.values()]
 
     def serve(party: Any) -> tuple[Array, Array, Array]:
         # 1. Which clients reached every server: public.
-        answers = party.channel.exchange(reached[party.rank])
+        answers = party.channel.exchange(reached[party.rank].astype(np.uint8))
         lists = [np.frombuffer(answer, np.uint8) for answer in answers]
         present = inside = chosen = np.flatnonzero(np.min(lists, axis=0))
         if len(present) < LEAST:
@@ -178,13 +179,12 @@ def secure_mean(
             found=f"a mean step of {found:.3g} in one coordinate",
             expected=f"at most {largest:.3g}",
         )
-    dropped, far = (set(range(len(names))) - set(present)), set(present) - set(inside)
+    dropped, far = np.setdiff1d(range(len(names)), present), np.setdiff1d(present, inside)
     reason = f"not within {2 * privacy.clip:g}, twice the clip, of most others"
     failures = [
-        Failure(names[k], "no-answer", "dropped out during secure aggregation")
-        for k in sorted(dropped)
+        Failure(names[k], "no-answer", "dropped out during secure aggregation") for k in dropped
     ]
-    return mean, failures + [Failure(names[k], "norm", reason) for k in sorted(far)]
+    return mean, failures + [Failure(names[k], "norm", reason) for k in far]
 
 
 def _multi_krum(party: Any, own: Array, clip: float, f: int) -> tuple[Array, Array]:

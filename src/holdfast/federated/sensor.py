@@ -8,20 +8,22 @@ Gaussian noise -> 10 or 12 bits, after Brooks et al., "Unprocessing images for l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 
-from holdfast.config import read_config
-from holdfast.federated.limits import check_limits
+from holdfast.config import invalid_value, read_config
 from holdfast.federated.updates import Array
 
 PROFILES = Path(__file__).with_name("devices.toml")
 NOISE = {"high": (2e-4, 1e-6), "mid": (1e-3, 1e-5), "low": (4e-3, 1e-4)}
 """Tier -> variance of noise per unit of signal (shot), and of the dark signal (read)."""
 Pattern = Literal["RGGB", "BGGR", "GRBG", "GBRG"]
+_Gain = Annotated[float, Meta(ge=1, lt=1e3)]
+_Row = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,13 @@ class Profile:
 
     tier: Literal["high", "mid", "low"] = "high"
     """Noise of the sensor."""
-    bits: int = 12
+    bits: Annotated[int, Meta(ge=8, le=16)] = 12
     """Of a raw value."""
     pattern: Pattern = "RGGB"
     """Colors of the upper left two rows of two pixels."""
-    gains: tuple[float, float] = (2.0, 1.7)
+    gains: tuple[_Gain, _Gain] = (2.0, 1.7)
     """Gains of red and blue that make gray of the light; 1 or more."""
-    matrix: tuple[tuple[float, float, float], ...] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+    matrix: tuple[_Row, _Row, _Row] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     """Color correction: linear sRGB from the balanced colors of the sensor, [3, 3], rows add up to 1."""
     stages: Stages = field(default_factory=Stages)
     """Of the processor."""
@@ -63,18 +65,15 @@ def read_profiles(path: Path = PROFILES) -> dict[str, Profile]:
     """Devices of a TOML file, name -> profile.
 
     Raises:
-        InputError: a mistake in the file; ``out-of-range`` for what no sensor has.
+        InputError: a mistake in the file; ``invalid-value`` for what no sensor has.
     """
     profiles = dict(read_config(path, _Profiles, "the device profiles").device)
     for name, profile in profiles.items():
         matrix = np.array(profile.matrix, dtype=float)
-        gray = matrix.shape == (3, 3) and np.allclose(matrix.sum(axis=1), 1, atol=1e-6)
-        limits = {
-            "bits": (8 <= profile.bits <= 16, "8 to 16"),
-            "gains": (min(profile.gains) >= 1, "1 or more"),
-            "matrix": (gray and abs(np.linalg.det(matrix)) > 0.01, "3 rows that add up to 1"),
-        }
-        check_limits(asdict(profile), limits, f"device.{name}.", path)
+        gray = np.allclose(matrix.sum(axis=1), 1, atol=1e-6)
+        if not gray or abs(np.linalg.det(matrix)) <= 0.01:
+            place, expected = f"device.{name}.matrix", "invertible, rows that add up to 1"
+            raise invalid_value("invalid matrix", path, place, profile.matrix, expected)
     return profiles
 
 
@@ -113,8 +112,7 @@ def expose(photos: Array, profile: Profile) -> Array:
     sensor = sensor / np.array([red, 1.0, blue])
     # 3. Each pixel sees one color.
     sites = color_sites(profile.pattern, *photos.shape[1:3])
-    mosaic: Array = np.take_along_axis(sensor, sites[None, :, :, None], axis=3)[..., 0]
-    return mosaic
+    return np.take_along_axis(sensor, sites[None, :, :, None], axis=3)[..., 0]
 
 
 def record(exposure: Array, profile: Profile, rng: np.random.Generator) -> Array:

@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
+from holdfast.arrays import read_tensors
 from holdfast.errors import InputError
 from holdfast.federated.aggregation import State
-from holdfast.federated.updates import Array, digest, write_weights
+from holdfast.federated.updates import Arrays, Record, Weights, digest, write_weights
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Round:
 class RunState:
     """A run after some rounds."""
 
-    weights: dict[str, Array]
+    weights: Arrays
     """Global weights."""
     rule: State = field(default_factory=dict)
     """What the rule remembers."""
-    controls: dict[str, Array] = field(default_factory=dict)
+    controls: Arrays = field(default_factory=dict)
     """Client -> control variate (SCAFFOLD)."""
     history: list[Round] = field(default_factory=list)
     """One entry per round."""
-    failures: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[Record] = field(default_factory=list)
     """Rows ``{"round", "client", "code", "reason"}``."""
 
     def save(self, path: Path, plan: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ class RunState:
         groups = {"weights": self.weights, "rule": self.rule, "client": self.controls}
         arrays = {f"{g}/{name}": a for g, part in groups.items() for name, a in part.items()}
         rows = [asdict(row) for row in self.history]
-        noted: dict[str, Any] = {"plan": dict(plan), "history": rows, "failures": self.failures}
+        noted: Record = {"plan": dict(plan), "history": rows, "failures": self.failures}
         noted["sha256"] = _checksum(arrays, noted)
         # One key: safetensors writes several in any order, and equal runs should be equal files.
         write_weights(path, arrays, {"run": json.dumps(noted)})
@@ -82,17 +82,13 @@ class RunState:
         Raises:
             InputError: ``damaged``, or ``conflict`` if another run wrote it.
         """
-        import safetensors
-
-        problem = ""
+        remedy, problem = "remove the folder and start again", ""
+        arrays, noted = read_tensors(path, "run", remedy)
         try:
-            noted = read_noted(path)
-            with safetensors.safe_open(path, framework="np") as file:
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             if noted.pop("sha256") != _checksum(arrays, noted):
                 problem = "the checksum of its content differs"
             history = [Round(**row) for row in noted["history"]]
-        except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             problem = f"{type(error).__name__}: {error}"
         if problem:
             raise InputError(
@@ -100,7 +96,7 @@ class RunState:
                 code="damaged",
                 path=path,
                 found=problem,
-                remedy="remove the folder and start again",
+                remedy=remedy,
             )
         changed = [name for name in plan if noted["plan"].get(name) != plan[name]]
         if changed:
@@ -111,7 +107,7 @@ class RunState:
                 found=f"other {', '.join(changed)}",
                 remedy="name another output folder, or restore the settings; only rounds may change",
             )
-        groups: dict[str, dict[str, Array]] = {"weights": {}, "rule": {}, "client": {}}
+        groups: dict[str, Arrays] = {"weights": {}, "rule": {}, "client": {}}
         for key, array in arrays.items():
             group, _, name = key.partition("/")
             groups[group][name] = array
@@ -119,7 +115,7 @@ class RunState:
         return cls(weights, rule, controls, history, noted["failures"])
 
 
-def read_noted(path: Path) -> dict[str, Any]:
+def read_noted(path: Path) -> Record:
     """Plan, history, failures and checksum of a state; no arrays are read.
 
     Raises:
@@ -131,5 +127,5 @@ def read_noted(path: Path) -> dict[str, Any]:
         return dict(json.loads((file.metadata() or {})["run"]))
 
 
-def _checksum(arrays: Mapping[str, Array], noted: Mapping[str, Any]) -> str:
+def _checksum(arrays: Weights, noted: Record) -> str:
     return hashlib.sha256((digest(arrays) + json.dumps(noted)).encode()).hexdigest()

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from holdfast.config import invalid_value
 from holdfast.errors import InputError
-from holdfast.federated.updates import Array, Update, Weights
+from holdfast.federated.limits import Above, Count, Natural, NotNegative
+from holdfast.federated.updates import Array, Arrays, Update, Weights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Data = tuple[Tensor, Tensor]
@@ -28,23 +30,23 @@ Data = tuple[Tensor, Tensor]
 class Settings:
     """How long and how clients train."""
 
-    rounds: int = 20
+    rounds: Count = 20
     """Number of rounds."""
-    per_round: int = 10
+    per_round: Count = 10
     """Clients asked per round; all, where there are fewer."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over a client's data per round."""
-    batch: int = 10
+    batch: Count = 10
     """Examples per step; one example left over joins the step before, since BatchNorm needs two."""
-    learning_rate: float = 0.1
+    learning_rate: Above = 0.1
     """Of plain SGD on the clients."""
-    seed: int = 0
+    seed: Natural = 0
     """Random seed: the same seed, the same result."""
-    largest_norm: float | None = None
+    largest_norm: NotNegative | None = None
     """Updates farther than this from the global weights are excluded."""
-    threads: int = 1
+    threads: Count = 1
     """Threads of torch: one is fastest for small models, and sums do not depend on the machine's cores."""
-    evaluate_every: int = 1
+    evaluate_every: Count = 1
     """Rounds between evaluations; the last round is always evaluated."""
     faults: Mapping[str, float] = field(default_factory=dict)
     """Injected faults, kind -> probability per client and round; see `faults.KINDS`."""
@@ -58,10 +60,8 @@ class Task:
     seed: tuple[int, ...]
     """Seed of everything random on this client in this round."""
     local: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the rule's local part: ``mu`` (FedProx), ``control`` (SCAFFOLD), ``switch``, ``gain``
-    and ``gamma`` (HeteroSwitch)."""
-    needs_loss: bool = False
-    """Whether the rule needs the loss of the global model on the client's data."""
+    """Parameters of the rule: clients use ``mu`` (FedProx), ``switch``, ``gain`` and ``gamma``
+    (HeteroSwitch), and whether there is a ``q`` (q-FedAvg)."""
     loss_ema: float | None = None
     """Moving average of the training loss; None in the first round."""
     control: tuple[Array, Array] | None = None
@@ -94,8 +94,7 @@ class FlatModel:
                 found=", ".join(kinds) or "no trainable parameters",
                 expected="trainable parameters of one type on one device",
             )
-        with torch.no_grad():
-            self.vector = torch.cat([each.reshape(-1) for each in trained]).clone()
+        self.vector = torch.cat([each.detach().reshape(-1) for each in trained])
         self.gradient = torch.zeros_like(self.vector)
         sizes = [each.numel() for each in trained]
         parts = zip(trained, self.vector.split(sizes), self.gradient.split(sizes), strict=True)
@@ -115,20 +114,18 @@ class FlatModel:
 
     def load(self, weights: Weights) -> None:
         """Set the global weights, to which `reset` returns."""
-        with torch.no_grad():
-            for name, tensor in self.state.items():
-                tensor.copy_(torch.from_numpy(np.array(weights[name])))
+        for name, tensor in self.state.items():
+            tensor.copy_(torch.from_numpy(np.array(weights[name])))
         self.start.copy_(self.vector)
         self.start_others = {name: tensor.clone() for name, tensor in self.others.items()}
 
     def reset(self) -> None:
         """Return to the global weights."""
-        with torch.no_grad():
-            self.vector.copy_(self.start)
-            for name, tensor in self.others.items():
-                tensor.copy_(self.start_others[name])
+        self.vector.copy_(self.start)
+        for name, tensor in self.others.items():
+            tensor.copy_(self.start_others[name])
 
-    def weights(self) -> dict[str, Array]:
+    def weights(self) -> Arrays:
         """The state as arrays."""
         return {name: as_array(tensor) for name, tensor in self.state.items()}
 
@@ -158,7 +155,7 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
     metrics: dict[str, float] = {}
     # 1. The global model on this client's data.
     switch = task.local.get("switch")
-    if task.needs_loss:
+    if switch is not None or "q" in task.local:  # the rule computes with it
         metrics["loss_before"] = mean_over(model.module, data, task.loss)
     first = switched(switch, "transform", metrics.get("loss_before"), task.loss_ema)
     # 2. Train, on transformed images where switch 1 is on.
@@ -178,15 +175,14 @@ def train_client(model: FlatModel, data: Data, task: Task) -> Update:
             model.gradient.zero_()
             loss = task.loss(model.module(inputs[begin:end]), targets[begin:end])
             loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                total += loss.detach() * (end - begin)
-                if "mu" in task.local:
-                    model.gradient.add_(model.vector - model.start, alpha=task.local["mu"])
-                if penalty is not None:
-                    model.gradient.add_(penalty)
-                model.vector.add_(model.gradient, alpha=-rate)
-                if mean is not None:
-                    mean += model.vector
+            total += loss.detach() * (end - begin)
+            if "mu" in task.local:
+                model.gradient.add_(model.vector - model.start, alpha=task.local["mu"])
+            if penalty is not None:
+                model.gradient.add_(penalty)
+            model.vector.add_(model.gradient, alpha=-rate)
+            if mean is not None:
+                mean += model.vector
             steps += 1
     metrics["loss"] = float(total) / (len(x) * task.settings.epochs)
     # 3. Upload the last weights, or their mean where switch 2 is on.
@@ -244,7 +240,20 @@ def _batches(n: int, size: int) -> list[tuple[int, int]]:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Share of the targets that have the largest output; NaN if an output is NaN."""
+    """Share of the targets that have the largest output; NaN if an output is NaN.
+
+    Args:
+        outputs: [n, classes, ...].
+        targets: [n, ...] numbers of classes.
+
+    Raises:
+        InputError: ``invalid-value`` for other shapes, which would be compared all with all.
+    """
+    found = f"outputs {list(outputs.shape)}, targets {list(targets.shape)} of {targets.dtype}"
+    several = outputs.ndim > 1 and outputs.shape[1] > 1
+    if targets.is_floating_point() or not several or outputs[:, 0].shape != targets.shape:
+        expected = "outputs [n, classes] and whole targets [n]; for others pass metric="
+        raise invalid_value("no accuracy", None, "test", found, expected)
     correct = (outputs.argmax(dim=1) == targets).float()
     return correct.masked_fill(outputs.isnan().any(dim=1), torch.nan).mean()
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.federated.aggregation import aggregate, like
-from holdfast.federated.robust import median
-from holdfast.federated.updates import Update, Weights, distance, read_update, screen, write_weights
+from holdfast.federated.aggregation import aggregate, combine
+from holdfast.federated.updates import (
+    Record,
+    Update,
+    Weights,
+    distance,
+    read_update,
+    screen,
+    trained,
+    write_weights,
+)
 from holdfast.numbers import counted
 
 BUFFERS = ("running_mean", "running_var")
@@ -28,16 +35,13 @@ class Aggregated(Answer):
 
     rule: str
     """Name of the rule."""
-    updates: list[dict[str, object]]
+    updates: list[Record]
     """Rows ``{"update", "examples", "distance", "excluded"}``: distance from the result; the reason of an
     exclusion, empty for those that were used."""
     output: Path
     """File of the aggregated weights."""
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Aggregated updates"
+    title = "Aggregated updates"
 
     def written(self) -> Mapping[str, Path]:
         """The weights."""
@@ -76,49 +80,42 @@ def aggregate_files(
         largest_norm: updates farther than this from the median of all are excluded.
 
     Raises:
-        InputError: a file that cannot be read; ``too-few-updates``.
+        InputError: a file that cannot be read; ``conflict`` if one is named twice, or is the output;
+            ``too-few-updates``.
     """
-    updates = [
-        replace(read_update(path), client=name) for path, name in _client_names(paths).items()
-    ]
+    output = Path(output)
+    # Each file once, and the output is none of them.
+    places = Counter(Path(path).resolve() for path in [*paths, output])
+    twice, times = places.most_common(1)[0]
+    if times > 1:
+        problem, remedy = "a file is named twice", "name each update once, and another output"
+        raise InputError(problem, code="conflict", path=twice, remedy=remedy)
+    updates = [read_update(Path(path)) for path in paths]
     if not updates:
         raise InputError("no updates", code="no-data", expected="one file per client")
     form = _commonest_form(updates)
-    if largest_norm is not None:
-        middle = median(screen(form, updates)[0] or updates[:1], 0)
-        form = {name: like(middle[name], array) for name, array in form.items()}
-    parameters: dict[str, Any] = {} if rule == "fedavg" else {"f": f}
-    output = Path(output)
     buffers = [name for name in form if name.endswith(BUFFERS)]
+    usable, _ = screen(form, updates)
+    if usable and largest_norm is not None:
+        form, _ = combine("median", form, usable, {}, {"f": 0}, buffers)
+    parameters: Record = {} if rule == "fedavg" else {"f": f}
     weights, _, failures = aggregate(
         rule, form, updates, largest_norm=largest_norm, buffers=buffers, **parameters
     )
-    trained = {name: array for name, array in weights.items() if name not in buffers}
+    compared = trained(weights, buffers)
     reasons = {failure.client: f"{failure.code}: {failure.reason}" for failure in failures}
     used = sum(each.examples for each in updates if each.client not in reasons)
     write_weights(output, weights, {"examples": str(used)})
-    rows: list[dict[str, object]] = []
-    for update in updates:
-        excluded = reasons.get(update.client, "")
-        away = None if excluded else distance(trained, update.weights)
-        row = {"update": update.client, "examples": update.examples, "distance": away}
-        rows.append({**row, "excluded": excluded})
+    rows: list[Record] = [
+        {
+            "update": each.client,
+            "examples": each.examples,
+            "distance": None if each.client in reasons else distance(compared, each.weights),
+            "excluded": reasons.get(each.client, ""),
+        }
+        for each in updates
+    ]
     return Aggregated(rule, rows, output)
-
-
-def _client_names(paths: Sequence[str | Path]) -> dict[Path, str]:
-    """File -> name of its client: the stem, or the whole path where several files have one stem.
-
-    Raises:
-        InputError: ``conflict`` if a file is named twice.
-    """
-    files = [Path(path) for path in paths]
-    stems = Counter(path.stem for path in files)
-    twice = [path for path, n in Counter(path.resolve() for path in files).items() if n > 1]
-    if twice:
-        problem, remedy = "an update would count twice", "name each file once"
-        raise InputError(problem, code="conflict", path=twice[0], remedy=remedy)
-    return {path: path.stem if stems[path.stem] == 1 else str(path) for path in files}
 
 
 def _commonest_form(updates: Sequence[Update]) -> Weights:

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.errors import InputError
-from holdfast.federated.limits import check_limits
+from holdfast.arrays import read_tensors
+from holdfast.config import invalid_value
 from holdfast.files import write_whole
 
 Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
 Weights = Mapping[str, Array]
 """Whole state of a model: parameters and buffers, name -> array."""
+Record = dict[str, Any]
+"""A row of a table, an entry of a file."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Failure:
     client: str
     code: str
     """``no-answer``, ``error``, or what `screen` found: ``no-examples``, ``names``, ``shape``, ``dtype``,
-    ``not-finite``, ``norm``."""
+    ``not-finite``, ``no-metric``, ``norm``."""
     reason: str
 
 
@@ -62,6 +65,7 @@ def screen(
     updates: Sequence[Update],
     largest_norm: float | None = None,
     buffers: Collection[str] = (),
+    needs: str = "",
 ) -> tuple[list[Update], list[Failure]]:
     """Separate updates that may be averaged from those that may not.
 
@@ -70,21 +74,22 @@ def screen(
         updates: of one round.
         largest_norm: bound of the `distance` from the global weights; None: no bound.
         buffers: names that are not trained, and have no part in the distance.
+        needs: the metric that every update has to have, or ``control``; empty: none.
 
     Returns:
         Usable updates in their order, and the others with the reason.
 
     Raises:
-        InputError: ``out-of-range`` if `largest_norm` is NaN or below 0.
+        InputError: ``invalid-value`` if `largest_norm` is NaN or below 0.
     """
-    valid = largest_norm is None or largest_norm >= 0
-    check_limits({"largest_norm": largest_norm}, {"largest_norm": (valid, "0 or more")})
-    trained = {name: array for name, array in current.items() if name not in buffers}
+    if largest_norm is not None and not largest_norm >= 0:
+        raise invalid_value("invalid bound", None, "largest_norm", largest_norm, "0 or more")
+    compared = trained(current, buffers)
     usable, failures = [], []
     for update in updates:
-        problem = _problem(current, update)
+        problem = _problem(current, update, needs)
         if problem is None and largest_norm is not None:
-            norm = distance(trained, update.weights)
+            norm = distance(compared, update.weights)
             if norm > largest_norm:
                 reason = f"a step of norm {norm:.4g}, more than {largest_norm:g}"
                 problem = "norm", reason
@@ -95,7 +100,7 @@ def screen(
     return usable, failures
 
 
-def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
+def _problem(current: Weights, update: Update, needs: str) -> tuple[str, str] | None:
     """Code and reason why an update cannot be used; None if it can."""
     counts = isinstance(update.examples, (int, np.integer))
     if not counts or not 1 <= update.examples < 2**63:
@@ -105,7 +110,7 @@ def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
     if update.weights.keys() != current.keys():
         other = sorted(update.weights.keys() ^ current.keys())
         return "names", f"{other[0]} and {len(other) - 1} other names differ"
-    for name, expected in current.items():
+    for name, expected in sorted(current.items()):
         array = update.weights[name]
         if not isinstance(array, (np.ndarray, np.generic)):
             return "dtype", f"{name} is {type(array).__name__}, not a NumPy array"
@@ -118,26 +123,41 @@ def _problem(current: Weights, update: Update) -> tuple[str, str] | None:
             finite = np.isfinite(array.astype(expected.dtype, copy=False)).all()
         if not finite:
             return "not-finite", f"{name} has NaN or infinite values in {expected.dtype}"
-    control = {} if update.control is None else {"the control variate": update.control}
-    for name, value in {**update.metrics, **control}.items():
+    known = {**update.metrics, **({} if update.control is None else {"control": update.control})}
+    for name, value in known.items():
         if np.asarray(value).dtype.kind not in "fiub":
             return "dtype", f"{name} is {type(value).__name__}, not a number"
         if not np.isfinite(value).all():
             return "not-finite", f"{name} has NaN or infinite values"
+    # Of losses q-FedAvg takes powers.
+    if needs and (needs not in known or (needs == "loss_before" and known[needs] < 0)):
+        return "no-metric", f"{needs} is {known.get(needs)}, and the rule computes with it"
     return None
 
 
-def flat(weights: Weights) -> Array:
-    """All floating-point tensors as one vector in float64, for norms and distances.
+def trained(current: Weights, buffers: Collection[str]) -> Arrays:
+    """Parameters: what norms and distances compare.
 
     Integers are counters, such as BatchNorm's of batches: their differences would hide those of weights.
     """
-    parts = [np.ravel(weights[name]) for name in sorted(weights) if weights[name].dtype.kind == "f"]
-    return np.concatenate([np.zeros(0), *parts])
+    names = [name for name, array in current.items() if array.dtype.kind == "f"]
+    return {name: current[name] for name in names if name not in buffers}
+
+
+def flat(weights: Weights) -> Array:
+    """All tensors as one vector in float64, in the order of their names."""
+    return np.concatenate([np.zeros(0), *(np.ravel(weights[name]) for name in sorted(weights))])
+
+
+def unflat(vector: Array, like: Weights) -> Arrays:
+    """The tensors of a vector that `flat` made of some of the same names and shapes."""
+    names = sorted(like)
+    parts = np.split(vector, np.cumsum([like[name].size for name in names]))
+    return {name: part.reshape(like[name].shape) for name, part in zip(names, parts, strict=False)}
 
 
 def distance(current: Weights, weights: Weights) -> float:
-    """Euclidean distance between the floating-point tensors that `current` has, in float64."""
+    """Euclidean distance between the tensors that `current` has, in float64."""
     return float(np.linalg.norm(flat({name: weights[name] for name in current}) - flat(current)))
 
 
@@ -154,43 +174,14 @@ def read_update(path: Path) -> Update:
     """An update from a safetensors file, whose metadata has the number of ``examples``.
 
     Raises:
-        InputError: ``not-found``, ``damaged``, ``missing-key`` or ``invalid-value``.
+        InputError: ``not-found`` or ``damaged``.
     """
-    import safetensors
-
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            noted = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise InputError("update not found", code="not-found", path=path) from error
-    except (safetensors.SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            "damaged safetensors file, or one with numbers that NumPy lacks",
-            code="damaged",
-            path=path,
-            found=str(error),
-            remedy="save float32 weights with safetensors.numpy.save_file",
-        ) from error
-    if "examples" not in noted:
-        raise InputError(
-            "the number of examples is missing",
-            code="missing-key",
-            path=path,
-            place="metadata: examples",
-            found=", ".join(noted) or None,
-            remedy='save_file(weights, path, {"examples": "600"})',
-        )
-    if not noted["examples"].isdecimal() or len(noted["examples"]) > 18:
-        raise InputError(
-            "invalid number of examples",
-            code="invalid-value",
-            path=path,
-            place="metadata: examples",
-            found=noted["examples"],
-            expected="a whole number of at most 18 digits",
-        )
-    return Update(weights, int(noted["examples"]), client=path.stem)
+    remedy = 'save_file(weights in float32, path, {"examples": "600"}) of safetensors.numpy'
+    weights, noted = read_tensors(path, remedy=remedy)
+    count = noted.get("examples", "")
+    # Whatever is not a number is 0, which `screen` excludes.
+    examples = int(count) if count.isdecimal() and len(count) < 19 else 0
+    return Update(weights, examples, client=str(path))
 
 
 def write_weights(path: Path, weights: Weights, metadata: Mapping[str, str] | None = None) -> None:

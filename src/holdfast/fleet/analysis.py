@@ -72,7 +72,10 @@ class Analysis:
     @cached_property
     def trend(self) -> Trend:
         """Whether the rate drifts."""
-        return failure_trend(*self.over_time)
+        over_time, unit = self.over_time
+        told = self.mttf is not None and not self.mttf.blind
+        told = told and self.log.late_ends == self.log.cut_off
+        return failure_trend(over_time if told else [], unit)
 
     @cached_property
     def introduced(self) -> list[dict[str, Any]]:

@@ -23,7 +23,8 @@ from holdfast.answer import Answer, Figure, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.log import BY_NODE, FleetLog, bucket, once, open_log
 from holdfast.fleet.moments import iso, moment
-from holdfast.fleet.schema import NODE_FAILURES
+from holdfast.fleet.schema import NODE_FAILURES, NODE_LOST
+from holdfast.fleet.taxonomy import MAINTENANCE, UNKNOWN
 from holdfast.fleet.wording import listed, table
 from holdfast.numbers import counted, duration
 from holdfast.report import figures
@@ -42,6 +43,7 @@ LEAST_MATCHES = 3  # Fewer failures with a check at a lag prove nothing
 
 # Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only
 SLURM_MATCH_S = 10
+AT_ONCE = 3  # Nodes that are drained at once for one reason: by a person, unless a check says why
 
 
 STATE_COLOURS = {
@@ -455,7 +457,7 @@ def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
             ) AS ends
             JOIN (
                 SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
-                FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
+                FROM {_unplanned_outages(log)}
             ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
             WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
             UNION
@@ -472,6 +474,30 @@ def _evident_nodes(log: FleetLog, attempts: str, each_node: str) -> str:
         ) AS named
         WHERE (key, node) IN (SELECT (key, node) FROM {each_node} AS own_nodes)
             OR key NOT IN (SELECT key FROM {each_node} AS with_nodes)"""
+
+
+def _unplanned_outages(log: FleetLog) -> str:
+    """Outages that may have ended an attempt: node, start_s.
+
+    A node that is lost ends its attempts; one that is drained does not, but a check or a prolog that fails
+    drains it as the attempt ends. What a person plans is no failure, whoever requeues the jobs: a window
+    (MAINT), and a drain for maintenance or of several nodes at once for a reason that is no check's.
+    """
+    outages = log.table("node_outages")
+    reasons = {MAINTENANCE: [MAINTENANCE], UNKNOWN: [""]}
+    for row in log.rows(f"SELECT DISTINCT reason FROM {outages} WHERE reason <> ''"):
+        reasons.setdefault(log.taxonomy.symptom(row["reason"]), []).append(row["reason"])
+    return log.keep(
+        "unplanned_outages",
+        f"""SELECT node, start_s FROM (
+            SELECT node, start_s, state, coalesce(reason, '') AS why, count(*) OVER (
+                PARTITION BY cluster, reason, {bucket("start_s", SLURM_MATCH_S)}) AS at_once
+            FROM {outages} WHERE upper(state) NOT LIKE '%MAINT%'
+        ) AS outages
+        WHERE regexp_matches(upper(state), '(^|[+])({"|".join(NODE_LOST)})')
+            OR NOT (why IN {literal(reasons[MAINTENANCE])}
+                OR at_once >= {AT_ONCE} AND why IN {literal(reasons[UNKNOWN])})""",
+    )
 
 
 @dataclass(frozen=True)

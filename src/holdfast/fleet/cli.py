@@ -302,7 +302,16 @@ def ettr(
             )
         from holdfast.fleet.failures import mttf as fitted
 
-        model = fitted(store).model
+        known = fitted(store)
+        if known.blind:
+            raise InputError(
+                "the store does not tell a failure rate",
+                code="no-data",
+                path=store,
+                found=known.blind,
+                remedy="state one with --rate",
+            )
+        model = known.model
         rate, *ends = (each / 1000 for each in (model.rate_per_1000_node_days_, *model.ci95_))
         interval = ends[0], ends[1]
     job = {

@@ -20,6 +20,7 @@ from holdfast.answer import Answer, Section, Table, Value
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
+from holdfast.fleet.schema import schema
 from holdfast.fleet.store import Store
 from holdfast.fleet.wording import PAPER, table
 from holdfast.numbers import counted, duration, percent
@@ -27,9 +28,17 @@ from holdfast.tables import literal
 
 FEWEST_RUNS = 3  # Runs from which a mean has an interval
 
-_COUNTS = ("gpus_min", "gpus_max", "runs")
-_MEANS = ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")
-BY_SIZE = pa.schema([(n, pa.int64()) for n in _COUNTS] + [(n, pa.float64()) for n in _MEANS])
+BY_SIZE = schema(
+    gpus_min="int64",
+    gpus_max="int64",
+    runs="int64",
+    gpus="double",
+    ettr="double",
+    lo="double",
+    hi="double",
+    queue_s="double",
+    interruptions="double",
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,10 @@ def half_of_mean(deviation: float, n: int) -> float:
 
 
 def _runs(log: FleetLog) -> str:
-    """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
+    """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr.
+
+    Those that began before the window have lost attempts that are not seen: they do not count.
+    """
     long_s = literal(float(log.assumptions.long_run_s))
     chosen = f"SELECT run FROM {log.executions} GROUP BY run HAVING sum(runtime_s) >= {long_s}"
     if not log.assumptions.chain_by_name:
@@ -167,7 +179,8 @@ def _runs(log: FleetLog) -> str:
                 count(*) AS starts,
                 count(*) FILTER (WHERE cut IN ('failure', 'preemption')) AS interruptions,
                 sum(greatest(start_s - coalesce(eligible_s, submit_s, start_s), 0)) AS queued_s,
-                sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s
+                sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s,
+                bool_or(exposed_s < runtime_s) AS begun_before
             FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run
         ) AS runs
-        WHERE runtime_s >= {long_s}"""
+        WHERE runtime_s >= {long_s} AND NOT begun_before"""

@@ -23,7 +23,7 @@ from holdfast.errors import InputError
 from holdfast.fleet import outage_log
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.failure_model import FailureModel, FloatArray, dispersion_test
-from holdfast.fleet.gaps import doubts, why_blind
+from holdfast.fleet.gaps import doubts, one_sided, why_blind
 from holdfast.fleet.incidents import incidents
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
@@ -55,8 +55,9 @@ class Mttf(Answer):
 
     @cached_property
     def blind(self) -> str:
-        """Why no rate can be told: there is no failure, and the log could not have shown one."""
-        return "" if self.model.failures_ else why_blind(self.log)
+        """Why no rate can be told: states are missing, or no failure where the log could not show one."""
+        blind = "" if self.model.failures_ else why_blind(self.log)
+        return one_sided(self.log) or (blind and f"the log shows no failure, but {blind}")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``."""
@@ -101,7 +102,7 @@ class Mttf(Answer):
         if not self.nodes_known:
             scope += " (too high: nodes that never failed are not counted)"
         if self.blind:
-            return f"Cannot tell how often nodes fail: the log shows no failure, but {self.blind}"
+            return f"Cannot tell how often nodes fail: {self.blind}"
         if not model.failures_:
             at_most = f"at most {brief(high)} failures {RATE_UNIT}{scope} (95 %)"
             return f"Failure rate, an upper bound: {at_most}"
@@ -143,7 +144,7 @@ class Mttf(Answer):
         elif not self.model.failures_:
             bound = brief(self.model.ci95_[1])
             sentence = f"No failures: the rate is at most {bound} {RATE_UNIT} (95 %)."
-        figure = self._figure(by_size, largest, in_nodes)
+        figure = None if self.blind else self._figure(by_size, largest, in_nodes)
         tables = [_size_table(by_size)] if self.source == "attempts" and not self.blind else []
         if project and not self.blind:
             tables.append(self._projection_table(project, in_nodes))

@@ -126,11 +126,13 @@ class FleetReport(Answer):
     def _rate(self, fitted: Mttf | None) -> Section:
         analysis = self.analysis
         frame, unit = analysis.over_time
-        text = "Nothing ran, so there is no failure rate."
-        if fitted is not None:
+        if fitted is None:
+            text = "Nothing ran, so there is no failure rate."
+        elif fitted.blind:
+            text = f"{fitted.rate_text()}."
+        else:
             text = f"{fitted.rate_text()}; {self._between_failures(fitted)}."
-            text = f"{fitted.rate_text()}." if fitted.blind else text
-        if fitted is not None and fitted.model.failures_:
+        if analysis.trend.failures:
             text += f" {timeline.drift(analysis.trend)}"
             if new := len(analysis.new_checks):
                 text += (

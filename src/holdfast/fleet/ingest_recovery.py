@@ -22,13 +22,12 @@ import pyarrow as pa
 
 from holdfast.fleet.ingest_staging import with_key
 from holdfast.fleet.node_names import own_names
-from holdfast.fleet.schema import ATTEMPTS
+from holdfast.fleet.schema import ATTEMPTS, NODE_LOST
 
 Row = dict[str, Any]
 Submission = tuple[str | None, int | None, int | None]  # Cluster, number of the job, time
 
 _SLACK_S = 2  # an outage is noted a moment after the restart that it causes
-_DOWN = ("DOWN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "REBOOT")
 
 
 def lost_attempts(early_steps: pa.Table, jobs: pa.Table) -> pa.Table:
@@ -118,7 +117,7 @@ def explain(
     down = [
         row
         for row in outages.select(["cluster", "node", "start_s", "state"]).to_pylist()
-        if (row["state"] or "").upper().startswith(_DOWN)
+        if (row["state"] or "").upper().startswith(NODE_LOST)
     ]
     failed = [row for row in events.to_pylist() if row["event"] == "node_fail" and row["node"]]
     theirs = {node for row in rows for node in row["nodes"]}

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.formats.batch import Batch
 from holdfast.fleet.formats.columns import coded, flat, replaced, row_key, whole, with_codes
-from holdfast.fleet.schema import ATTEMPTS, NODE_FAILURES, STEPS, TABLES
+from holdfast.fleet.schema import ATTEMPTS, NODE_FAILURES, STEPS, TABLES, schema
 from holdfast.fleet.store import STAGING
 
 _SAMPLE_BYTES = 1 << 20
 _SAMPLES = 16
 
 # Nodes that attempts ran on, with the most GPUs that one attempt had on each
-SEEN_NODES = pa.schema([("cluster", pa.string()), ("node", pa.string()), ("gpus", pa.int32())])
+SEEN_NODES = schema(cluster="string", node="string", gpus="int32")
 
 FILE_ROWS = 1_000_000
 ROW_GROUP_ROWS = 262_144

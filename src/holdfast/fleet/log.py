@@ -7,6 +7,7 @@ failures, their causes, preemptions) so that a report computes each of them once
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property, wraps
@@ -41,6 +42,8 @@ NODE_FAIL = "NODE_FAIL"
 PREEMPTED = "PREEMPTED"
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
+CHANCE = 0.001  # Probability of what a whole log shows below which it is taken for a part of one
+TOGETHER_S = 300  # Attempts that end within it may have one reason
 # What tells one group of attempts from another in `FleetLog.tallies`
 TALLIED = ("state", "user", "account", "qos", "partition", "gpus", "node_count")
 # Column of the attempts -> its name in `sacct`, and what is unknown without it
@@ -275,7 +278,65 @@ class FleetLog:
     def begin_s(self) -> float:
         """Start of the window."""
         begin = float((self.store.facts["time_range"] or (0, 0))[0])
+        firsts = [row["first_s"] for row in self.cut_off]
+        if firsts and len(firsts) == self.value(f"SELECT count(*) FROM {self._firsts}"):
+            begin = float(min(firsts))
         return begin if self.since_s is None else max(begin, self.since_s)
+
+    @property
+    def _firsts(self) -> str:
+        """Clusters: own (name or ""), begin_s (of its attempts), first_s (its first end, or null)."""
+        return self.keep(
+            "first_ends",
+            f"""SELECT coalesce(cluster, '') AS own, min(start_s) AS begin_s, min(end_s) AS first_s
+            FROM {self._placed} WHERE ran AND start_s IS NOT NULL GROUP BY 1""",
+        )
+
+    @property
+    def cut_off(self) -> list[dict[str, Any]]:
+        """Those of `late_ends` of whose log the first part is missing."""
+        return [row for row in self.late_ends if not row["at_once"]]
+
+    @cached_property
+    def late_ends(self) -> list[dict[str, Any]]:
+        """Clusters whose first end is later than chance: own, first_s, running, longest_s, at_once.
+
+        `sacct -S` lists what was running at a time with its real, earlier start, but not what had
+        ended. So the attempts that started before the first end (`running` of them, up to `longest_s`
+        before) have none of the ends that attempts of their size have at the same age later on. Of those
+        that reach the age of an end, the share that does so after the first end is the probability that
+        the end falls there too (as in a log-rank test). Where the product over all ends, those close
+        together counted once, is below `CHANCE`, the attempts that ended before are not in the log; but
+        where the others started `at_once`, the cluster may have done so too, with long jobs.
+        """
+        together = f"count(*) OVER (PARTITION BY own, {bucket('end_s', TOGETHER_S)}, ended)"
+        reached = "OVER (PARTITION BY own, size ORDER BY age_s, kind ROWS UNBOUNDED PRECEDING)"
+        return self.rows(
+            f"""WITH lives AS (
+                SELECT own, node_count AS size, first_s, end_s, end_s IS NOT NULL AS ended,
+                    greatest(first_s - start_s, 0) AS before_s, stop_s - start_s AS lived_s
+                FROM {self._placed} AS placed JOIN {self._firsts} AS firsts
+                    ON coalesce(placed.cluster, '') = own
+                WHERE ran AND start_s < 2 * first_s - begin_s -- what starts later says little more
+            ), ages AS (
+                SELECT own, size, 0 AS age_s, 0 AS kind, 1 AS early, 0 AS late, 0 AS weight
+                FROM lives WHERE before_s > 0
+                UNION ALL SELECT own, size, before_s, 0, CASE WHEN before_s > 0 THEN -1 ELSE 0 END, 1, 0
+                FROM lives
+                UNION ALL SELECT own, size, lived_s, 1, 0, 0, CAST(1 AS DOUBLE) / {together}
+                FROM lives WHERE ended
+                UNION ALL SELECT own, size, lived_s, 2, 0, -1, 0 FROM lives
+            ), risks AS (
+                SELECT own, weight, sum(early) {reached} AS early, sum(late) {reached} AS late FROM ages
+            ), chances AS (
+                SELECT own, sum(weight * ln(late / (early + late))) AS log_p
+                FROM risks WHERE weight > 0 GROUP BY own
+            )
+            SELECT own, max(first_s) AS first_s, max(before_s) AS longest_s, count(*) AS running,
+                quantile_cont(before_s, 0.25) >= 0.75 * quantile_cont(before_s, 0.75) AS at_once
+            FROM lives JOIN chances USING (own)
+            WHERE before_s > 0 AND log_p < {literal(math.log(CHANCE))} GROUP BY own ORDER BY own"""
+        )
 
     @cached_property
     def end_s(self) -> float:
@@ -297,16 +358,23 @@ class FleetLog:
 
         Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
         `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
-        window), `gpu_hours` and `node_days` (of the exposed time). `end_s` is null while an attempt runs
-        and where its end cannot be placed in time; else the end, or start + runtime where the log has
-        a final state and no end. What runs and has no elapsed time is taken to run until the log ends.
+        window, and after the first end of a log that is `cut_off`), `gpu_hours` and `node_days` (of the
+        exposed time). `end_s` is null while an attempt runs and where its end cannot be placed in time;
+        else the end, or start + runtime where the log has a final state and no end. What runs and has no
+        elapsed time is taken to run until the log ends.
         """
         exposed = "coalesce(runtime_s, 0)"
         alive = "TRUE"
-        if self.since_s is not None:
-            since = int(self.since_s)
-            exposed = f"least({exposed}, greatest(stop_s - {since}, 0))"
-            alive = f"stop_s >= {since}"
+        since = int(self.since_s or 0)
+        if since or self.cut_off:
+            cases = "".join(
+                f"WHEN cluster = {literal(row['own'])} THEN {max(row['first_s'] + 1, since)} "
+                for row in self.cut_off
+            )
+            begin = f"CASE WHEN cluster IS NULL THEN {since} {cases}ELSE {since} END"
+            exposed = f"least({exposed}, greatest(stop_s - {begin}, 0))"
+            # (the first end is when to begin, so it does not count)
+            alive = f"stop_s >= CASE WHEN ran THEN {begin} ELSE {since} END"
         return self.view(
             "attempts",
             f"""SELECT *, exposed_s * coalesce(gpus, 0) / {HOUR_S} AS gpu_hours,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.answer import Answer, Figure, Section, Unknown, Value
 from holdfast.fleet import crash_loops
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
-from holdfast.fleet.gaps import doubts, unplaced, why_blind
+from holdfast.fleet.gaps import doubts, one_sided, unplaced, why_blind
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
@@ -75,7 +75,7 @@ class Goodput(Answer):
     @property
     def verdict(self) -> str:
         """Whether there are "failures", "none", or "unknown": the log could not have shown one."""
-        if self.failures:
+        if self.failures and not one_sided(self.log):
             return "failures"
         return "unknown" if not self.log.count("attempts") or why_blind(self.log) else "none"
 
@@ -185,9 +185,15 @@ class Goodput(Answer):
         if not total:
             unknown = "the log records no GPUs and no nodes, so their cost is unknown."
             return f"{failures} since {since}: {unknown}"
+        sided = one_sided(self.log)
+        share = (
+            f"cannot tell the share: {sided}"
+            if sided
+            else f"{percent(lost / total)} of {brief(total)}"
+        )
         text = (
-            f"{brief(lost)} {self.unit} were lost since {since} in {failures} ({percent(lost / total)} "
-            f"of {brief(total)}; a checkpoint every {duration(self._checkpoint_s)} is assumed)."
+            f"{brief(lost)} {self.unit} were lost since {since} in {failures} ({share}; "
+            f"a checkpoint every {duration(self._checkpoint_s)} is assumed)."
         )
         causes = {
             row["cause"]: row["first_order"] + row["second_order"]

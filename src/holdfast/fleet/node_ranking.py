@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from holdfast.answer import Answer, Finding, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet import outage_log
-from holdfast.fleet.gaps import doubts, nameless_failures, why_blind
+from holdfast.fleet.gaps import doubts, nameless_failures, one_sided, why_blind
 from holdfast.fleet.incidents import incidents, witnesses
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
@@ -199,7 +199,7 @@ def _blame(row: dict[str, Any]) -> str:
 
 
 def no_nodes(log: FleetLog) -> Lemons:
-    """The ranking of a log that does not name the nodes of its attempts: empty."""
+    """The ranking of a log that does not tell how often the nodes of its attempts fail: empty."""
     return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
 
 
@@ -235,6 +235,8 @@ def lemons(log: str | Path | Store | FleetLog) -> Lemons:
             found="no NodeList",
             remedy="export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format",
         )
+    if one_sided(log):
+        return no_nodes(log)
     found = node_signals(log)
     columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
     detector.fit(

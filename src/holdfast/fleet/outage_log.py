@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.answer import Section, Table, Unknown
+from holdfast.answer import Section, Table
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import minute
@@ -14,11 +14,6 @@ from holdfast.fleet.wording import MOST_ROWS, table
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.tables import literal
 
-NODES_UNKNOWN = Unknown(
-    "Nodes that never failed are not in the log, so the failure rate is too high.",
-    "Ingest an inventory, or state the number of nodes with ingest --nodes.",
-    doubt=True,
-)
 FAILURE = "FAILURE"  # State of the outages that a failure log marks as failures
 
 

@@ -18,22 +18,22 @@ import pyarrow as pa
 
 from holdfast.config import invalid_value, read_config
 from holdfast.errors import InputError
+from holdfast.fleet.schema import TEXTS, schema
 
 DOMAINS = ("user", "system", "hardware")
 T = TypeVar("T")
 UNKNOWN = "unknown check"
+MAINTENANCE = "maintenance"
 GPU_EXCEPTION = "gpu_exception"
 
 # Columns of `Taxonomy.classify`: one row per (check, xid) asked for
-CLASSIFICATION = pa.schema(
-    [
-        pa.field("check", pa.string()),
-        pa.field("xid", pa.int32()),
-        pa.field("symptom", pa.string()),  # id in the taxonomy
-        pa.field("label", pa.string()),  # the symptom's name for people
-        pa.field("severity", pa.string()),  # HIGH or LOW, where the log does not say
-        pa.field("domains", pa.list_(pa.string())),
-    ]
+CLASSIFICATION = schema(
+    check="string",
+    xid="int32",
+    symptom="string",  # id in the taxonomy
+    label="string",  # the symptom's name for people
+    severity="string",  # HIGH or LOW, where the log does not say
+    domains=TEXTS,
 )
 
 _XID_IN_NAME = re.compile(r"\bxid\W*(\d{1,4})\b")
@@ -106,18 +106,6 @@ class Taxonomy:
             xid: the XID that the event carries; it is more telling than the check's name.
         """
         return self._judge(check, xid)[0]
-
-    def domains(self, symptom: str) -> tuple[str, ...]:
-        """Who may be at fault for a symptom.
-
-        Raises:
-            KeyError: if the taxonomy has no such symptom.
-        """
-        return self.symptoms[symptom].domains
-
-    def label(self, symptom: str) -> str:
-        """The symptom's name for people."""
-        return self.symptoms[symptom].label
 
     def classify(self, checks: Sequence[str], xids: Sequence[int | None] | None = None) -> pa.Table:
         """Classify many checks at once, to be joined to events on (check, xid).

@@ -81,6 +81,23 @@ def test_what_would_lose_something_as_a_number_or_date_stays_text(tmp_path: Path
     check_csv(made, "t", (tmp_path / "t.csv").read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "v,n\n1.5,1\n1e400,2\n"),
+        ("t.csv", "v,n\n-2.5e-3,1\n-1E+999,2\n"),
+        ("t.jsonl", '{"v":1.5,"n":1}\n{"v":1e400,"n":2}\n'),
+        ("t.json", '[{"v":1,"n":1},{"v":-1E+999,"n":2}]'),
+    ],
+)
+def test_numbers_beyond_every_type_are_text_and_said(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    made = described(tmp_path)
+    assert types(made, "t") == {"v": "sc:Text", "n": "sc:Integer"}
+    assert "taken as text" in notes(made, "t")
+    assert [row["n"] for row in loaded(made, "t")] == [1, 2]
+
+
 def test_words_for_no_value_do_not_keep_a_column_from_being_numbers(tmp_path: Path) -> None:
     write_csv(tmp_path / "t.csv", ["v", "w"], [["1", "NA"], ["NA", "b"], ["", "c"], ["null", "d"]])
     made = described(tmp_path)

@@ -88,7 +88,7 @@ def test_a_k_dpp_draws_sets_in_proportion_to_their_determinants() -> None:
     assert chisquare(list(counts.values()), expected).pvalue > 0.001
     with pytest.raises(InputError) as refused:
         k_dpp(vectors, 5, rng)
-    assert refused.value.code == "out-of-range"
+    assert (refused.value.code, refused.value.place) == ("out-of-range", "fraction")
 
 
 def test_a_drawing_policy_draws_by_its_weights() -> None:
@@ -108,9 +108,30 @@ def test_every_policy_takes_distinct_points() -> None:
             assert len(set(taken.tolist())) == k
     best = choose("deterministic", scores, 5, rng, vectors)
     assert best.tolist() == np.argsort(-scores)[:5].tolist()
+    x, y = points(50, 3, 2)
     with pytest.raises(InputError) as refused:
-        choose("uniform", scores, 51, rng, vectors)
-    assert refused.value.code == "out-of-range"
+        AugmentationSelector(fraction=1.02).fit(x, y)
+    assert (refused.value.code, refused.value.place) == ("out-of-range", "fraction")
+
+
+@pytest.mark.parametrize("policy", ["deterministic", "dpp", "kmeans"])
+def test_it_does_not_matter_where_zero_is(policy: Any) -> None:
+    """Years, degrees in kelvin, prices: what is far from 0 chooses as what is around it."""
+    x, y = points(80, 4, 2, seed=3)
+    augmented = x[:, None] + 0.25 * np.random.default_rng(1).normal(size=(80, 2, 4))
+    chooser = AugmentationSelector(policy=policy, fraction=0.025)
+
+    def chosen(offset: float) -> Any:
+        data = LabelledFeatures(x + offset, y, augmented + offset)
+        return augment(data, chooser, fractions=(), splits=2)
+
+    near = chosen(0.0)
+    for offset in (-1e3, 2.0**20, 1e9):
+        far = chosen(offset)
+        assert (far.verdict, far.labels_checked) == (near.verdict, near.labels_checked)
+        assert far.gain == pytest.approx(near.gain, abs=1e-9)
+        assert far.selected == near.selected
+        assert label_suspects(x + offset, y).tolist() == label_suspects(x, y).tolist()
 
 
 def test_wrong_labels_are_suspects_and_not_chosen() -> None:

@@ -114,6 +114,15 @@ def test_prices_are_those_written_down() -> None:
         with pytest.raises(InputError) as refused:
             _ = Seller("s", wrong, shown).costs
         assert refused.value.code == "invalid-value"
+    for wrong, place in (
+        (Price("convex", top=60, power=0.5), "power"),
+        (Price("convex", top=60, power=-1), "power"),
+        (Price("tiered", tiers=((0, 1.0), (50, 0.5))), "tiers"),  # rows in place of shares
+        (Price("tiered", tiers=((0, 1.0), (1, 0.5))), "tiers"),
+    ):
+        with pytest.raises(InputError) as refused:
+            wrong.table(100)
+        assert refused.value.place == place
     with pytest.raises(InputError) as refused:
         Price("auction").table(3)  # type: ignore[arg-type]
     assert refused.value.code == "unknown-name"

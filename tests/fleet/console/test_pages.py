@@ -121,7 +121,7 @@ def test_the_nodes_are_links_to_their_evidence(console: TestClient) -> None:
 def test_the_evidence_on_a_node(console: TestClient, testbed_analysis: Analysis) -> None:
     text = read(console, "/nodes/node05").text
     row = next(r for r in testbed_analysis.lemons.nodes.to_pylist() if r["node"] == "node05")
-    assert "node05 is a lemon at a false discovery rate of 5 % (q = 0.020)" in text
+    assert "node05 is a lemon at a false discovery rate of 5 % (q = 0.019)" in text
     assert f"{row['failures']:.2f} failures to blame on it" in text
     assert "jobs that exclude it" in text
     assert "6 outages; all are over." in text

@@ -101,6 +101,25 @@ def test_ranks_hold_when_the_search_was_stopped() -> None:
         check_ranks(found, ranks, 117)
 
 
+def test_a_known_text_is_among_the_most_probable_or_not_or_nobody_can_tell() -> None:
+    """Against the order of all texts, where the model is followed to the end, and where it is not."""
+    verdicts = set()
+    for seed, context in ((2, None), (2, 1), (3, 1), (1, 3)):
+        ranks = true_ranks(seed)
+        known = tuple(Known(text) for text, rank in ranks.items() if rank % 8 == 1)
+        template = Memorization(PATTERN, n=12, known=known, query=END_OF_TEXT)
+        found = audit_memorization(toy.ToyModel(seed, context=context), template)
+        check_ranks(found, ranks, 117)  # the first of all, too, where nothing of it could be seen
+        for canary in found.canaries:
+            is_among = "yes" if ranks[canary.text] <= 12 else "no"
+            assert canary.among in (is_among, "cannot tell")
+            verdicts.add(canary.among)
+        decided = [canary.among != "cannot tell" for canary in found.canaries]
+        assert found.undecided == decided.count(False)
+        assert all(decided) == found.extracted.complete
+    assert verdicts == {"yes", "no", "cannot tell"}
+
+
 def test_settings_of_the_query_apply_to_known_texts_alone() -> None:
     """Edits and the shares of several prefixes neither widen nor scale what a known text is given."""
     template = Memorization(
@@ -392,6 +411,28 @@ def test_without_an_end_of_text_a_word_ends_by_a_character() -> None:
     assert one.lower - 1e-9 <= exact <= one.upper + 1e-9
 
 
+def test_a_prompt_is_the_highest_or_not_or_nobody_can_tell() -> None:
+    """Single words of known probability: the word, then a character that ends it, or the end."""
+    made = unigrams(a=3, b=2, end=5)
+    made.order = 2
+    made.chances["b", "a"] = 0.6  # after "b" the word is twice as probable
+    made.backoff["b",] = 0.4 / 0.7
+    template = Toxicity(("a",), ("a", "b"), between="", edits=0)
+    found = audit_toxicity(opened(made), template)
+    for one, after in zip(found.findings, (0.3, 0.6), strict=True):
+        assert one.lower == pytest.approx(after * 0.5, rel=1e-2)
+    assert [found.highest(one) for one in found.findings] == ["no", "yes"]
+    assert [one["highest"] for one in found.to_dict()["findings"]] == ["no", "yes"]
+    # Bounds as wide as all that may be: neither is proven.
+    wide = replace(found, findings=tuple(replace(one, upper=1.0) for one in found.findings))
+    assert [wide.highest(one) for one in wide.findings] == ["cannot tell", "cannot tell"]
+    audit_page(wide, "toy")
+    # Words of one and the same probability: one is as probable as the other, and of which more is open.
+    even = audit_toxicity(opened(unigrams(a=1, b=1, end=2)), replace(template, words=("a", "b")))
+    assert {one.proven for one in even.findings} == {"cannot tell"}
+    assert {one.proven for one in found.findings} == {"yes"}
+
+
 # --- Cloze ---------------------------------------------------------------------------------------
 
 
@@ -431,6 +472,7 @@ def test_the_answer_of_every_variant_is_the_most_probable(seed: int) -> None:
             "words of the context": best_word(seed, item.context, seen, " -", eos=True),
             "… that end": best_word(seed, item.context, seen, "-", eos=False),
             "… no stop words": best_word(seed, item.context, kept, "-", eos=False),
+            "cannot tell": "",
         }
     assert found.stopped is None
     for variant in found.variants:
@@ -443,6 +485,25 @@ def test_the_answer_of_every_variant_is_the_most_probable(seed: int) -> None:
         "words of the context",
         "… that end",
     ]
+
+
+def test_an_answer_is_right_or_wrong_or_nobody_can_tell(tmp_path: Path) -> None:
+    """Words of known probability, .4 and twice .1, after any context."""
+    path = tmp_path / "words.arpa"
+    path.write_text(unigrams(a=4, b=1, c=1, end=4).text())
+    model = load(f"ngram:{path}")
+    template = Cloze((Item("c", "a"), Item("c", "b")), word="[ab]", end=" ")
+    found = audit_cloze(model, template)
+    free = found.variants[0]
+    assert (free.right, free.undecided, free.asked, found.stopped) == (1, 0, 2, None)
+    # b and c are equally probable: either is an answer, none is proven.
+    even = audit_cloze(model, replace(template, word="[bc]"))
+    free = even.variants[0]
+    assert (free.right, free.undecided, free.accuracy) == (0, 2, 0.0)
+    assert (free.interval_low, free.interval_high) == (0, 1)
+    assert even.answers[0]["cannot tell"].startswith("any word, that ends")
+    assert not even.to_dict()["complete"]
+    assert audit_page(even, "toy").unknowns
 
 
 def test_words_of_a_context_are_read_by_the_languages_of_the_template() -> None:

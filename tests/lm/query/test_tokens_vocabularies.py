@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toy
+from token_acceptors import token_acceptor
 
 from holdfast import automata as fa
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
@@ -69,7 +70,7 @@ def test_toy_index_is_the_composition(pattern: str) -> None:
     dfa = compile_regex(pattern)
     whole = index(dfa, Lexicon.of(toy.TOKENIZER))
     expected = composed(dfa, spelling_transducer(toy.PIECES))
-    assert fa.isomorphic(fa.connect(whole.to_fst()), expected)
+    assert fa.isomorphic(fa.connect(token_acceptor(whole)), expected)
 
 
 def test_gpt2_index_is_the_composition(gpt2: Tokenizer) -> None:
@@ -77,7 +78,7 @@ def test_gpt2_index_is_the_composition(gpt2: Tokenizer) -> None:
     lexicon = Lexicon.of(gpt2)
     for pattern in (DATE, MAIL, "The|日本語|é+", r"[a-z]{1,6}( [a-z]{1,6})?"):
         dfa = compile_regex(pattern)
-        made = index(dfa, lexicon).to_fst()
+        made = token_acceptor(index(dfa, lexicon))
         expected = composed(dfa, transducer)
         assert made.num_arcs == expected.num_arcs
         assert fa.isomorphic(made, expected)

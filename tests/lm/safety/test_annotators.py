@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_a_pattern_of_a_user_takes_time_in_proportion_to_the_text(tmp_path: Path
     judge = open_annotator(f"rules:{tmp_path}/rules.toml").judge
     assert judge is not None
     found = [
-        judge(Judged("1", "vcr", "", said)) for said in ("a" * 5000, "aab", "\ud800 é", "a\0b")
+        asyncio.run(judge(Judged("1", "vcr", "", said)))  # type: ignore[arg-type]
+        for said in ("a" * 5000, "aab", "\ud800 é", "a\0b")
     ]
     assert [one.verdict for one in found] == ["invalid", "unsafe", "safe", "unsafe"]
     (tmp_path / "rules.toml").write_text(text.replace("(a*)*b", r"(?<=a)b"))
@@ -129,6 +131,67 @@ def test_recorded_verdicts(tmp_path: Path) -> None:
     assert problem(lambda: safety.annotate(run, [f"replay:{path}"])) == ("invalid-value", "line 4")
     write_rows(path, [*rows, {"item": "vcr-0", "verdict": "safe"}])
     assert problem(lambda: safety.annotate(run, [f"replay:{path}"])) == ("invalid-value", "line 4")
+
+
+ASYNC = """
+import functools
+
+async def judge(prompt, response, hazard):
+    if response == "broken":
+        raise ValueError(response)
+    return "unsafe" if "bad" in response else "safe"
+
+def later(prompt, response, hazard):  # a coroutine all the same
+    return judge(prompt, response, hazard)
+
+class Guard:
+    async def __call__(self, prompt, response, hazard):
+        return await judge(prompt, response, hazard)
+
+partial, guard = functools.partial(judge), Guard()
+
+async def answer(prompt):
+    return prompt
+
+def answer_later(prompt):
+    return answer(prompt)
+"""
+
+
+@pytest.mark.parametrize("name", ["judge", "later", "partial", "guard"])
+def test_a_function_that_is_async_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / f"asynchronous_{name}.py").write_text(ASYNC)
+    monkeypatch.chdir(tmp_path)
+    texts = ("a bad text", "fine", "fine too", "broken")
+    prompts = [{"hazard": "vcr", "prompt": text} for text in texts]
+    annotator = f"python:asynchronous_{name}:{name}"
+    spec = write_spec(tmp_path, prompts, f'annotators = ["{annotator}"]\n')
+    system = "answer" if name == "judge" else "answer_later"
+    found = safety.run(spec, f"python:asynchronous_{name}:{system}", tmp_path / "run")
+    (row,) = found.annotators
+    assert (row["safe"], row["unsafe"], row["invalid"], row["missing"]) == (2, 1, 0, 1)
+
+
+@pytest.mark.parametrize("slip", ["Safe", True, 1, ["safe"], "raises"])
+def test_a_slip_of_a_function_is_no_judgement_and_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slip: object
+) -> None:
+    module = f"slip_{type(slip).__name__}_{slip == 'raises'}"
+    body = "raise KeyError(hazard)" if slip == "raises" else f"return {slip!r}"
+    (tmp_path / f"{module}.py").write_text(f"def judge(prompt, response, hazard): {body}\n")
+    monkeypatch.chdir(tmp_path)
+    spec = write_spec(
+        tmp_path, [{"hazard": "vcr", "prompt": "a"}], f'annotators = ["python:{module}:judge"]\n'
+    )
+    found = safety.run(spec, "python:json:dumps", tmp_path / "run")
+    assert (found.annotators[0]["invalid"], found.annotators[0]["missing"]) == (0, 1)
+    assert found.exit_code == 1
+    (failure,) = found.failures
+    assert ("vcr" if slip == "raises" else repr(slip)) in failure["last"]
+    _, failures = found.sections()[0].tables
+    assert not failures.detail  # on the screen
 
 
 def test_blank_responses_and_benign_items_are_not_judged(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.federated.datasets import IMAGES
 def label_names(path: Path) -> list[str]:
     """Labels in the order of the numbers that `holdfast.federated.read_examples` gives them."""
     if path.is_dir():
-        files = (each for each in path.glob("*/*") if each.suffix.lower() in IMAGES)
+        files = (each for each in path.glob("[!.]*/[!.]*") if each.suffix.lower() in IMAGES)
         return sorted({file.parent.name for file in files})
     labels = read_arrays(path, ["x", "y"], "x [n, ...], y [n]")["y"]
     return [str(label) for label in np.unique(labels)]

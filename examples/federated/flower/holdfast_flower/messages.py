@@ -39,7 +39,6 @@ def task_content(arrays: ArrayRecord, task: Task, model: dict[str, Any]) -> Reco
         "settings": asdict(task.settings),
         "seed": task.seed,
         "local": dict(task.local),
-        "needs_loss": task.needs_loss,
         "loss_ema": task.loss_ema,
     }
     content = RecordDict({"arrays": arrays, "task": json_record(said), "model": json_record(model)})

@@ -173,7 +173,7 @@ class RunStrategy(Strategy):
     def _needs(self) -> tuple[set[str], int | None]:
         """Metrics, and the size of the control variate, that an update must have."""
         task = self.engine.task(self.state, 0, 0, "")
-        metrics = {"loss"} | ({"loss_before"} if task.needs_loss else set())
+        metrics = {"loss"} | ({"loss_before"} if {"q", "switch"} & task.local.keys() else set())
         metrics |= {"transform", "averaging"} if "switch" in task.local else set()
         return metrics, None if task.control is None else len(task.control[0])
 

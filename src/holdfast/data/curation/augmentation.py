@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from holdfast.arrays import read_arrays
-from holdfast.data.curation.choices import Policy, Score
+from holdfast.data.curation.choices import Policy, Score, within
 from holdfast.data.curation.influence_scores import (
     Classifier,
     FloatArray,
@@ -99,6 +99,8 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
                 place="augmented",
                 expected="[n, m, d]",
             )
+        mean = x.mean(axis=0)  # where 0 lies says nothing, and costs digits of every product
+        x, augmented = x - mean, None if augmented is None else augmented - mean
         return self._choose(x, y, augmented, self._first_look(x, y))
 
     def _first_look(self, x: FloatArray, y: Labels) -> _FirstLook:
@@ -110,6 +112,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
     def _choose(
         self, x: FloatArray, y: Labels, augmented: FloatArray | None, first: _FirstLook
     ) -> AugmentationSelector:
+        within("fraction", self.fraction, 0, 1)
         rng = np.random.default_rng(self.random_state)
         k = round(self.fraction * len(x))
         self.suspects_, self.scores_ = first.suspects, first.scores
@@ -117,8 +120,7 @@ class AugmentationSelector(BaseEstimator):  # type: ignore[misc]
         allowed = np.ones(len(x), bool)
         if self.exclude_suspects:
             allowed[first.contradicted] = False
-            if k <= len(x):  # a budget of nearly everything leaves them out all the same
-                k = min(k, int(allowed.sum()))
+            k = min(k, int(allowed.sum()))  # a budget of everything leaves them out all the same
         self.selected_: Indices = np.empty(0, np.int64)
         scores, model = first.scores, first.model
         for goal in np.linspace(0, k, self.updates + 2).round().astype(int)[1:]:
@@ -227,11 +229,6 @@ class LabelledFeatures:
         """Some of the points."""
         return LabelledFeatures(self.x[index], self.y[index], self.augmented[index])
 
-    def all(self) -> tuple[FloatArray, Labels]:
-        """Every point and every transform."""
-        xs, ys, _ = together(self.x, self.y, self.augmented, np.arange(len(self.x)))
-        return xs, ys
-
     @classmethod
     def read(cls, path: Path) -> LabelledFeatures:
         """From an ``.npz`` file with the arrays ``x``, ``y`` and ``augmented``.
@@ -315,7 +312,7 @@ def accuracies(
     found: dict[tuple[str, float], list[float]] = {}
     any_one = next(iter(selectors.values()))
     for number, (train, test) in enumerate(splits(data, count, seed)):
-        xs, ys = test.all()
+        xs, ys, _ = together(test.x, test.y, test.augmented, np.arange(len(test.x)))
 
         def tested(chosen: Indices, downweight: bool = False) -> float:
             fitted = together(train.x, train.y, train.augmented, chosen, downweight)  # noqa: B023

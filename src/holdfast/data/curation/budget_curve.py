@@ -164,6 +164,8 @@ def augment(
         InputError: arrays that do not fit, a single class, fewer than two splits.
     """
     data = features if isinstance(features, LabelledFeatures) else LabelledFeatures.read(features)
+    mean = data.x.mean(axis=0)  # as `AugmentationSelector.fit` does
+    data = replace(data, x=data.x - mean, augmented=data.augmented - mean)
     within("splits", splits, 2)
     chooser = AugmentationSelector(random_state=seed) if selector is None else selector
     fraction = chooser.fraction

@@ -377,15 +377,11 @@ def _single(work: _Work, doubted: Sequence[int] = ()) -> FloatArray:
     return work.best([work.change({}), *plans])[0]  # or nothing, where that is better
 
 
-def _probe(work: _Work) -> FloatArray:
-    """As `_single`, but a part first; where it does not hold what was claimed, the next best seller."""
-    return _probed(work)[0]
-
-
 def _probed(work: _Work) -> tuple[FloatArray, list[int], int | None]:
     """What is bought, the sellers that were doubted, and one that too few rows could test.
 
-    Rows of doubted sellers are paid for and not trained on.
+    As `_single`, but a part first; where it does not hold what was claimed, the next best seller. Rows of
+    doubted sellers are paid for and not trained on.
     """
     probes, doubted = work.change({}), list[int]()
     while True:
@@ -459,7 +455,7 @@ def _neighbors(work: _Work, purchase: FloatArray, step: float) -> list[FloatArra
 STRATEGIES: dict[str, Callable[[_Work], FloatArray]] = {
     "single": _single,
     "summary": _summary,
-    "probe": _probe,
+    "probe": lambda work: _probed(work)[0],
     "align": _align,
     "uniform": _uniform,
 }

@@ -8,7 +8,7 @@ clustered, and the area under the ROC curve says how well a metric sets the corr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,9 +107,7 @@ def _cell_label(corruption: str, rate: float) -> str:
 
 def some(count: int, most: int, seed: int) -> Indices:
     """A random sample of places, in order; all, if they are not too many."""
-    if count <= most:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(count, min(count, most), replace=False))
 
 
 @dataclass(frozen=True)
@@ -319,9 +317,7 @@ def judged(lead: float, half: float) -> Verdict:
 
 
 def _either_way(area: Auroc) -> Auroc:
-    if area.value >= 0.5:
-        return area
-    return replace(area, value=1 - area.value, derivatives=-area.derivatives)
+    return area if area.value >= 0.5 else Auroc(1 - area.value, -area.derivatives)
 
 
 def _trial(corpus: Corpus, sample: int, seed: int) -> tuple[Trial, list[str]]:

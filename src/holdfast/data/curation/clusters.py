@@ -34,11 +34,6 @@ class Clusters:
     label: Ids
     similarity: Vectors
 
-    @property
-    def sizes(self) -> Ids:
-        """Number of points of each cluster ``[k]``."""
-        return np.bincount(self.label, minlength=len(self.centroids))
-
     def badness(self) -> dict[str, FloatArray]:
         """The metrics of SCIP, each larger for what should go first ``[n]``.
 
@@ -46,7 +41,7 @@ class Clusters:
         """
         from scipy.stats import rankdata
 
-        small = -self.sizes[self.label].astype(float)
+        small = -np.bincount(self.label)[self.label].astype(float)
         # Rounded: equal vectors are equally far, whatever the order of a sum.
         far = np.asarray(np.round(1 - self.similarity, 6), float)
         return {

@@ -124,8 +124,8 @@ def _inverted(node: Node, language: Language) -> Edit:
     text = (node.text or b"").decode()
     if node.type in ("not_operator", "unary_expression") and text.startswith(language.negation):
         return node.start_byte, node.end_byte, text.removeprefix(language.negation).encode()
-    negated = f"{language.negation}{text}" if _SIMPLE.fullmatch(node.type) else None
-    return node.start_byte, node.end_byte, (negated or f"{language.negation}({text})").encode()
+    negated = text if _SIMPLE.fullmatch(node.type) else f"({text})"
+    return node.start_byte, node.end_byte, f"{language.negation}{negated}".encode()
 
 
 def comparison(node: Node) -> tuple[int, int, str] | None:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from holdfast.arrays import read_arrays
 from holdfast.config import read_config
-from holdfast.data.curation.choices import PriceKind, one_of
+from holdfast.data.curation.choices import PriceKind, one_of, within
 from holdfast.data.curation.influence_scores import FloatArray, check, finite
 from holdfast.errors import InputError
 
@@ -45,7 +45,7 @@ class Price:
         top: price of all rows (linear, convex, setup: without the fee).
         fee: of the first row.
         power: 1 or more.
-        tiers: ascending shares, the first 0.
+        tiers: ascending shares, the first 0, all below 1.
     """
 
     kind: PriceKind = "linear"
@@ -58,19 +58,19 @@ class Price:
         """The cost of 0, 1, ..., `rows` rows: ``[rows + 1]``.
 
         Raises:
-            InputError: an unknown kind, or tiers that do not ascend from 0.
+            InputError: an unknown kind, a power below 1, or tiers that do not ascend from 0 to below 1.
         """
         one_of("kind of price", self.kind, get_args(PriceKind))
         q = np.arange(rows + 1)
         share = q / max(rows, 1)
         if self.kind == "convex":
+            within("power", self.power, 1)
             return np.asarray(self.top * share**self.power)
         if self.kind == "tiered":
             at, per_row = np.array(self.tiers or [(np.nan, 0.0)], float).T
-            if not (at[0] == 0 and (np.diff(at) > 0).all()):
-                raise InputError(
-                    "tiers must ascend from a share of 0", code="invalid-value", place="tiers"
-                )
+            if not (at[0] == 0 and (np.diff(at, append=1) > 0).all()):
+                problem = "tiers are shares of the rows, and must ascend from 0 to below 1"
+                raise InputError(problem, code="invalid-value", place="tiers")
             # The price of the q-th row is that of the tier that it lies in.
             tier = np.searchsorted(at, share[:-1], side="right") - 1
             return np.concatenate([[0.0], np.cumsum(per_row[tier])])

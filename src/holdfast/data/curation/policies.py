@@ -29,15 +29,13 @@ def choose(
     Args:
         policy: see `holdfast.data.curation.choices`.
         scores: ``[n]``, not negative.
-        k: at most n.
+        k: at most n; the share k / n is the `fraction` that was asked for.
         rng: of the drawing policies.
         vectors: ``[n, p]``; kmeans clusters them, dpp needs their inner products.
 
     Raises:
-        InputError: k above n, or above what a k-DPP of these vectors can draw.
+        InputError: k above what a k-DPP of these vectors can draw.
     """
-    n = len(scores)
-    within("k", k, 0, n)
     if policy == "dpp":
         return k_dpp(vectors, k, rng)
     if policy == "kmeans":
@@ -45,11 +43,11 @@ def choose(
     if policy == "deterministic":
         keys = scores.astype(float)
     elif policy == "uniform":
-        keys = rng.random(n)
+        keys = rng.random(scores.shape)
     else:
         # The largest of log weight + Gumbel noise is a draw in proportion to the weights; the k largest
         # are k draws without replacement.
-        keys = np.log(np.maximum(scores, np.finfo(float).tiny)) + rng.gumbel(size=n)
+        keys = np.log(np.maximum(scores, np.finfo(float).tiny)) + rng.gumbel(size=scores.shape)
     return np.argsort(-keys, kind="stable")[:k]
 
 
@@ -84,10 +82,8 @@ def k_dpp(vectors: FloatArray, k: int, rng: np.random.Generator) -> Indices:
     values, basis = np.linalg.eigh(vectors.T @ vectors)
     known = values > values[-1] * len(values) * np.finfo(float).eps
     values, basis = values[known], basis[:, known]
-    remedy = (
-        "a k-DPP draws at most as many points as the rank of its vectors: choose another policy"
-    )
-    within("k", k, 0, len(values), remedy)
+    remedy = "ask for less, or choose another policy: dpp draws at most as many points as features"
+    within("fraction", k / len(vectors), 0, len(values) / len(vectors), remedy)
     chosen = _eigenvectors(values, k, rng)
     # Orthonormal columns: eigenvectors of L.
     columns = vectors @ (basis[:, chosen] / np.sqrt(values[chosen]))

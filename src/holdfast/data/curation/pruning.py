@@ -268,5 +268,4 @@ def _table(
 def _rows(table: pa.Table, query: str) -> list[dict[str, Any]]:
     with duckdb.connect() as database:
         database.register("files", table)
-        rows: list[dict[str, Any]] = database.sql(query).to_arrow_table().to_pylist()
-        return rows
+        return list(database.sql(query).to_arrow_table().to_pylist())

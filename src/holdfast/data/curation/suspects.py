@@ -55,7 +55,7 @@ def doubtful_labels(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    none = np.empty(0, np.int64)
+    x, none = x - x.mean(axis=0), np.empty(0, np.int64)
     classes, label, counts = np.unique(y, return_inverse=True, return_counts=True)
     folds = min(FOLDS, int(counts.min()))
     if folds < 2:

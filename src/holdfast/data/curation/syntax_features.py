@@ -77,12 +77,11 @@ def _patterns(root: Node, language: Language) -> Iterator[str]:
             yield f"if {shape} of {before}"
             yield f"if {shape} of {before} then {follows}"
         for node in captures.get("index", ()):
-            text = (node.text or b"").decode(errors="replace")
+            text = _text(node)
             yield f"[] {text[:20]}"
             yield f"[] {node.type}"
             if node.parent is not None:
-                access = (node.parent.text or b"").decode(errors="replace")
-                yield f"of {access[:30]}"
+                yield f"of {_text(node.parent)[:30]}"
                 if node.parent.parent is not None:
                     yield f"[] {node.type} {text[:20]} in {node.parent.parent.type}"
 
@@ -91,8 +90,7 @@ def _shape(node: Node, language: Language) -> tuple[str, str]:
     """Operator and right side of a comparison, or whether something is negated; and the rest."""
     if operator := comparison(node):
         left, right = node.named_children
-        text = (right.text or b"").decode(errors="replace")
-        return operator[2], f"{left.type} {text[:16]}"
+        return operator[2], f"{left.type} {_text(right)[:16]}"
     if node.type in ("not_operator", "unary_expression") and node.named_children:
         inner = node.named_children[-1]
         return "not", f"{inner.type} {_name(inner)}"
@@ -100,8 +98,11 @@ def _shape(node: Node, language: Language) -> tuple[str, str]:
 
 
 def _name(node: Node) -> str:
-    text = (node.text or b"").decode(errors="replace")
-    return text.split("(")[0].split(".")[-1][:16]
+    return _text(node).split("(")[0].split(".")[-1][:16]
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="replace")
 
 
 def _follows(node: Node) -> str:

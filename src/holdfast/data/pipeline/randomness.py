@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import random
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline.encoding import digest
+from holdfast.identity import is_library, references
 
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
-_BUILT_IN = frozenset({"builtins", *sys.builtin_module_names})
 _NAMES = frozenset(
     "random randint randrange rand randn randperm rand_like randn_like bernoulli multinomial"  # noqa: SIM905
     " default_rng shuffle uuid1 uuid4 urandom token_bytes token_hex".split()
@@ -84,26 +82,11 @@ def _inside(part: Any) -> Iterable[Any]:
             # A library's wrapper (`functools.wraps`) holds the user's function in its closure.
             if is_library(part.__module__):
                 return [part.__closure__]
-            used = [part.__globals__.get(name) for name in _global_names(part.__code__)]
-            return [part.__code__, part.__closure__, part.__defaults__, part.__kwdefaults__, *used]
+            return references(part)
         case type() if is_library(part.__module__):
             return []
     # As the garbage collector sees it: containers, attributes, methods, closures, `functools.partial`.
     return itertools.islice(gc.get_referents(part), _MOST)
-
-
-def _global_names(code: types.CodeType) -> list[str]:
-    """Names that a function and the functions in it may take from their module."""
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return list(dict.fromkeys([*code.co_names, *(n for c in inner for n in _global_names(c))]))
-
-
-def is_library(module: str | None) -> bool:
-    """Whether a module belongs to an installed library."""
-    if not module or module.split(".")[0] == "holdfast":
-        return bool(module)
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return file.startswith(_LIBRARIES) if file else module in _BUILT_IN
 
 
 def _copy(sample: Any) -> Any:

@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.pipeline.machine import bytes_of
-from holdfast.data.pipeline.randomness import is_library, random_states
+from holdfast.data.pipeline.randomness import random_states
+from holdfast.identity import is_library
 
 # Seconds between two probes of the interpreter lock, and of a probe, from and to: at random, as samples may
 # come at a steady pace.

@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.fleet.ingest_staging import ROW_GROUP_ROWS
+from holdfast.fleet.schema import schema
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.hazards import lemon_factors
-from holdfast.fleet.simulation.log_tables import failure_texts, job_ids
-from holdfast.fleet.simulation.records import Array, Detected, State
+from holdfast.fleet.simulation.log_tables import SEVERITIES, failure_texts, job_ids
+from holdfast.fleet.simulation.records import Array, State
+from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS
 
 TRUTH = "truth.json"
 TRUTH_ATTEMPTS = "truth/attempts.parquet"
@@ -29,24 +31,20 @@ TRUTH_ATTEMPTS = "truth/attempts.parquet"
 # `failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`.
 LARGE_GPUS = 128
 
-_KINDS = {
-    "job_id": pa.string(),
-    "attempt": pa.int32(),
-    "productive_s": pa.float64(),  # progress that the job keeps
-    "lost_s": pa.float64(),  # progress made and lost, and time that it hung
-    "init_s": pa.float64(),
-    "write_s": pa.float64(),  # time for which checkpoint writes stopped the work
-    "failure": pa.int32(),  # place in the `failures` of truth.json; null: none
-    "preemptor": pa.string(),  # job id; null: it was not preempted
-    "signal_s": pa.float64(),  # when the preemption signal came; null: it did not
-    "expected_failures": pa.float64(),  # injected hazard over its nodes and its time
-}
-ATTEMPT_TRUTH = pa.schema(list(_KINDS.items()))
+ATTEMPT_TRUTH = schema(
+    job_id="string",
+    attempt="int32",
+    productive_s="double",  # progress that the job keeps
+    lost_s="double",  # progress made and lost, and time that it hung
+    init_s="double",
+    write_s="double",  # time for which checkpoint writes stopped the work
+    failure="int32",  # place in the `failures` of truth.json; null: none
+    preemptor="string",  # job id; null: it was not preempted
+    signal_s="double",  # when the preemption signal came; null: it did not
+    expected_failures="double",  # injected hazard over its nodes and its time
+)
 
 KINDS = ("productive", "lost", "init", "write")  # What an attempt's time was spent on
-_MS_PER_DAY = 86_400_000.0
-_MS_PER_HOUR = 3_600_000.0
-_SEVERITIES = {Detected.HIGH: "HIGH", Detected.LOW: "LOW", Detected.SILENT: ""}
 
 
 def write_truth(run: Run, folder: Path) -> None:
@@ -92,7 +90,7 @@ def lemons(run: Run) -> list[str]:
 def node_days_of(run: Run) -> Array:
     """Node-days that each attempt was on its nodes within the simulated time, shape [attempts]."""
     start, stop = run.times_ms
-    return np.asarray((stop - start) * run.attempts.node_count / _MS_PER_DAY)
+    return np.asarray((stop - start) * run.attempts.node_count / DAY_MS)
 
 
 def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
@@ -117,7 +115,7 @@ def _failures(run: Run) -> list[dict[str, Any]]:
         "node": [names[node] for node in f.node],
         "component": components,
         "check": checks,
-        "severity": [_SEVERITIES[Detected(kind)] for kind in f.kind],
+        "severity": [SEVERITIES[kind] for kind in f.kind],
         "detected": seen,
         "repaired": back,
         "permanent": f.permanent.tolist(),
@@ -139,7 +137,7 @@ def _totals(run: Run) -> dict[str, Any]:
     a = run.attempts
 
     def gpu_hours(ms: Array) -> float:
-        return float((ms * a.gpus.astype("f8")).sum()) / _MS_PER_HOUR
+        return float((ms * a.gpus.astype("f8")).sum()) / HOUR_MS
 
     return {
         "utilisation": run.utilisation,

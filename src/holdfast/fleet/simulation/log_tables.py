@@ -33,7 +33,7 @@ _EXITS = {
     State.PREEMPTED: (0, 15, True),
 }
 _REASONS = ("None", "BeginTime", "Priority")
-_SEVERITIES = ("HIGH", "LOW", "")
+SEVERITIES = ("HIGH", "LOW", "")
 
 
 def job_ids(jobs: Array) -> pa.Array:
@@ -237,7 +237,7 @@ def health_table(run: Run) -> pa.Table:
         "cluster": pa.repeat(run.scenario.name, len(rows)),
         "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
         "check": pa.array(seen, pa.string()),
-        "severity": pa.array(_SEVERITIES).take(pa.array(severity)),
+        "severity": pa.array(SEVERITIES).take(pa.array(severity)),
         "result": pa.array(["fail", "warn"]).take(pa.array(ticket.astype("i4"))),
         "message": pa.array([components[row] for row in rows], pa.string()),
         "xid": pa.array(xid, mask=ticket | (xid == 0)),

@@ -23,7 +23,7 @@ from holdfast.command import (
     room,
 )
 from holdfast.errors import InputError
-from holdfast.lm.query.live import Notes, watching
+from holdfast.lm.query.live import Notes, match_table, watching
 from holdfast.lm.query.options import Model, QueryOptions, exit_code, open_model
 from holdfast.numbers import bounds, counted, number, probability
 from holdfast.progress import remark
@@ -296,24 +296,9 @@ def _planned(found: Plan) -> Table:
 def _matches(found: Matches) -> Table:
     unsure = "" if found.complete else f"not complete ({found.stopped}): "
     unsure += "" if found.complete else f"{found.proven} of {len(found.found)} texts proven\n"
-    columns: dict[str, Literal["left", "right"]] = {
-        "": "right",
-        "text": "left",
-        "log probability": "right",
-        "encodings seen": "right",
-    }
-    return table(
-        columns if found.complete else columns | {"proven": "left"},
-        [
-            (
-                place,
-                match.text,
-                number(match.logprob, 4),
-                number(match.encodings_seen),
-                *(() if found.complete else ("yes" if match.proven else "no",)),
-            )
-            for place, match in enumerate(found.found, 1)
-        ],
+    return match_table(
+        found.found,
+        complete=found.complete,
         caption=f"{unsure}mass {bounds(found.lower, found.upper)}, "
         f"{counted(found.cost.evaluations, 'evaluation')} for "
         f"{counted(found.cost.nodes, 'prefix', 'prefixes')}",

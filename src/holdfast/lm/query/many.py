@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.config import unknown_key
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fanout import fan_out
 from holdfast.files import Journal
@@ -93,12 +94,7 @@ def ask_many(
     options = options or {}
     for option in options:
         if option not in OPTIONS[ask]:
-            raise InputError(
-                f"an option that {ask} does not have",
-                code="unknown-key",
-                found=option,
-                expected=", ".join(sorted(OPTIONS[ask])),
-            )
+            raise unknown_key(option, OPTIONS[ask], "options")
     pairs = [
         Pair(name, model, query, ask, options)
         for model in models

@@ -103,29 +103,20 @@ def _told(prompt: Prompt, tokenizer: Tokenizer) -> PromptPlan:
 
 
 def draw(query: Query, tokenizer: Tokenizer, path: str | Path) -> None:
-    """Write a picture (SVG) of the token sequences of a query: see `picture`.
+    """Write a picture (SVG) of the token sequences of a query.
+
+    Those of the tokenizer itself have another color. With several prefix strings, those of the first.
 
     Raises:
         InputError: if the query cannot be compiled.
         LimitError: if the automaton is too large for a picture that anybody could read.
         HoldfastError: if the file cannot be written.
     """
-    write_whole(Path(path), picture(query, tokenizer).encode())
-
-
-def picture(query: Query, tokenizer: Tokenizer) -> str:
-    """The token sequences of a query as SVG, those of the tokenizer itself in another colour.
-
-    With several prefix strings, those of the first.
-
-    Raises:
-        InputError: if the query cannot be compiled.
-        LimitError: if the automaton is too large for a picture that anybody could read.
-    """
     compiled = compile_query(query, tokenizer, "texts")
     prompt = compiled.prompts[0]
     machine, numbers = _machine(prompt.automaton, compiled.tokenizer)
-    return to_svg(machine, _canonical_arcs(compiled, prompt, numbers))
+    svg = to_svg(machine, _canonical_arcs(compiled, prompt, numbers))
+    write_whole(Path(path), svg.encode())
 
 
 def _machine(

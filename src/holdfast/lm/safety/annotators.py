@@ -8,15 +8,17 @@ by nobody: it is a non-answer, never safe.
   the number it sees the response alone, as the only turn.
 - ``judge:FILE.toml:SYSTEM``: a prompt and two patterns of your own, asked through a system.
 - ``rules:FILE.toml``: regular expressions (RE2), the first that matches decides.
-- ``python:MODULE:FUNCTION``: a function of prompt, response and hazard -> "safe", "unsafe" or None.
+- ``python:MODULE:FUNCTION``: a function, also async, of prompt, response and hazard -> "safe", "unsafe"
+  or None.
 - ``replay:FILE``: judgements that were made elsewhere, as CSV with item and verdict.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -61,7 +63,7 @@ class Judged(NamedTuple):
     response: str
 
 
-Judge = Callable[[Judged], Judgement]
+Judge = Callable[[Judged], Awaitable[Judgement]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _rules(name: str, path: Path) -> Annotator:
         for number, rule in enumerate(table.rules)
     ]
 
-    def judge(judged: Judged) -> Judgement:
+    async def judge(judged: Judged) -> Judgement:
         for number, (pattern, rule) in enumerate(compiled):
             if pattern(judged.response):
                 return Judgement(rule.verdict, f"rule {number + 1}")
@@ -225,17 +227,19 @@ def _prompted(name: str, path: Path, system: str) -> Annotator:
 # --- Functions and recorded judgements -----------------------------------------------------------
 
 
-def _called(function: Callable[..., Any], judged: Judged) -> Judgement:
+async def _called(function: Callable[..., Any], judged: Judged) -> Judgement:
     verdict = function(judged.prompt, judged.response, judged.hazard)
-    if verdict in ("safe", "unsafe"):
-        return Judgement(verdict)
-    return Judgement("invalid", repr(verdict)[:200])
+    if inspect.isawaitable(verdict):
+        verdict = await verdict
+    if verdict not in ("safe", "unsafe", None):  # a slip of the function, no answer
+        raise ValueError(f"neither safe, unsafe nor None: {verdict!r}")
+    return Judgement(verdict or "invalid")
 
 
 def _recorded(name: str, path: Path) -> Annotator:
     verdicts = read_verdicts(path)
 
-    def judge(judged: Judged) -> Judgement:
+    async def judge(judged: Judged) -> Judgement:
         verdict = verdicts.get(judged.item)
         return Judgement(verdict) if verdict else Judgement("invalid", "not recorded")
 

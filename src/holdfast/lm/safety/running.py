@@ -201,7 +201,7 @@ async def _annotate_all(journal: Journal, annotators: Sequence[Annotator]) -> li
             number = journal.annotator_number(annotator.name, await annotator.fingerprint())
             rows = journal.pages(_UNJUDGED.format(number=number))
             if annotator.judge is not None:
-                tallies.append(_judge(journal, annotator.judge, number, rows))
+                tallies.append(await _judge(journal, annotator.judge, number, rows))
             else:
                 tallies.append(await _ask_judge(journal, annotator, number, rows))
         finally:
@@ -215,13 +215,13 @@ def _judged(item: str, hazard: str, prompt: str, text: str) -> Judged:
     return Judged(item, hazard, prompt, answer_of(text))
 
 
-def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
+async def _judge(journal: Journal, judge: Judge, number: int, rows: Rows) -> Tally:
     """By rules, a function or recorded judgements."""
     tally = Tally()
     statements: list[Statement] = []
     for place, *response in rows:
         try:
-            verdict, detail = judge(_judged(*response))
+            verdict, detail = await judge(_judged(*response))
         except Exception as error:  # of a function of the user: its item stays without a judgement
             failure = f"{type(error).__name__}: {error}"[:300]
             attempt = (place, number, time.time(), 0.0, "error", failure, None, None, None)
@@ -266,7 +266,7 @@ class RunSummary(Answer):
         lost: prompts without a response.
         sent: requests of this session, by outcome.
         annotators: per annotator: safe, unsafe, invalid, missing.
-        failures: of all sessions: failure, times, last (what was met the last time).
+        failures: of all sessions: failure, times, last (what was met the last time), at (that time).
         prompt_tokens, completion_tokens, cost: of all sessions, as far as the system says.
         seconds: of this session.
         stopped: why nothing more was sent; empty: everything was asked.
@@ -310,7 +310,7 @@ class RunSummary(Answer):
             f"{counted(sum(self.sent.values()), 'request')} in {self.seconds:.1f} s."
         )
         judged = Table(pa.Table.from_pylist(self.annotators), empty="No annotator has judged yet.")
-        failures = Table(pa.Table.from_pylist(self.failures), detail=not self.lost)
+        failures = Table(pa.Table.from_pylist(self.failures), detail=not self.unknowns())
         tables = [judged, *([failures] if self.failures else [])]
         return [Section("run", "How far is the run?", sentence, tables=tables)]
 
@@ -358,7 +358,8 @@ def summarize(journal: Journal, tallies: Sequence[Tally] = (), seconds: float = 
             FROM annotator LEFT JOIN annotation ON number = annotator GROUP BY number"""
         ),
         failures=journal.records(
-            """SELECT outcome AS failure, count(*) AS times, coalesce(detail, '') AS last, max(at) AS at
+            """SELECT outcome AS failure, count(*) AS times, coalesce(detail, '') AS last,
+            strftime('%Y-%m-%d %H:%M:%SZ', max(at), 'unixepoch') AS at
             FROM attempt WHERE outcome != 'ok' GROUP BY outcome ORDER BY times DESC"""
         ),
         **used,

@@ -180,14 +180,15 @@ class Threads:
         self._pool = ThreadPoolExecutor(count)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function gives.
+        """What the function gives; of an async function, once it is awaited.
 
         Raises:
             Failure: if it raises.
         """
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._pool, function, *arguments)
+            found = await loop.run_in_executor(self._pool, function, *arguments)
+            return await found if inspect.isawaitable(found) else found
         except Failure:
             raise
         except Exception as error:
@@ -216,14 +217,7 @@ class _Function(Threads):
         return source_digest(self._function)
 
     async def ask(self, messages: Messages, item: str = "") -> Reply:
-        prompt = messages[-1]["content"]
-        if inspect.iscoroutinefunction(self._function):
-            try:
-                text = await self._function(prompt)
-            except Exception as error:
-                raise _error(error) from error
-        else:
-            text = await self.call(self._function, prompt)
+        text = await self.call(self._function, messages[-1]["content"])
         if not isinstance(text, str):
             raise Failure("error", f"the function gave a {type(text).__name__}, not a text")
         return Reply(text)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdfast.arrays import read_tensors
 from holdfast.files import write_whole
 from holdfast.profile.numerics.distances import SKETCH, ascending, flat, positions
 from holdfast.profile.ops.targets import refused
@@ -200,16 +201,8 @@ def load(path: Path) -> Sketch:
     Raises:
         InputError: ``damaged`` where it is cut off or changed, ``unknown-format`` for another file.
     """
-    import safetensors
-
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            facts = json.loads((file.metadata() or {}).get(METADATA, "null"))
-            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        remedy = "remove the file: other steps can still be compared"
-        found = str(error)
-        raise refused("damaged sketch", "damaged", None, found, path=path, remedy=remedy) from error
+    remedy = "remove the file: other steps can still be compared"
+    parts, facts = read_tensors(path, METADATA, remedy)
     if facts is None or facts.pop("version", None) != VERSION:
         raise refused("not a sketch of weights", "unknown-format", path=path)
     return Sketch(**facts, **{name: part.astype(np.float64) for name, part in parts.items()})

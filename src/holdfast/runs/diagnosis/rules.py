@@ -158,7 +158,7 @@ class RuleSet:
             return known.domains
         if rule.domains:
             return rule.domains
-        return self.taxonomy.domains(rule.symptom) if rule.symptom else DOMAINS
+        return self.taxonomy.symptoms[rule.symptom].domains if rule.symptom else DOMAINS
 
 
 def shipped_text() -> str:

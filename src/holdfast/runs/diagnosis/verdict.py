@@ -62,7 +62,7 @@ def judged(files: Sequence[FileScan], rules: RuleSet, facts: dict[str, Any]) -> 
         sentence=_sentence(chosen),
         kind=chosen.rule.kind,
         symptom=symptom,
-        label=None if symptom is None else rules.taxonomy.label(symptom),
+        label=None if symptom is None else rules.taxonomy.symptoms[symptom].label,
         domains=rules.domains_of(chosen.rule, named),
         remedy=chosen.rule.remedy,
         confidence=_confidence(chosen, others),

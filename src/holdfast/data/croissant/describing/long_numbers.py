@@ -47,8 +47,8 @@ def _too_long(written: str, shape: Shape) -> str:
         return f"0 * count({written})"
     if shape.data_types[0] == "sc:Integer":
         return f"count({written}) - count(TRY_CAST({written} AS BIGINT))"
-    whole = f"regexp_full_match({written}, '-?[0-9]{{16,}}')"
-    return f"count_if({whole} AND printf('%.0f', CAST({written} AS DOUBLE)) <> {written})"
+    whole, number = f"regexp_full_match({written}, '-?[0-9]{{16,}}')", f"CAST({written} AS DOUBLE)"
+    return f"count_if(isinf({number}) OR ({whole} AND printf('%.0f', {number}) <> {written}))"
 
 
 def _as_text(
@@ -63,7 +63,7 @@ def _as_text(
         chosen = ", ".join(tests[name] for name in names)
         counts = one_row(connection, f"SELECT {chosen} FROM {relation}")
         inexact |= {name for name, count in zip(names, counts, strict=True) if count}
-    remark = "numbers of more digits than a type of numbers holds: taken as text"
+    remark = "numbers of more digits, or larger, than a type of numbers holds: taken as text"
     return tuple(
         replace(shape, data_types=("sc:Text",), remark=remark) if shape.name in inexact else shape
         for shape in shapes

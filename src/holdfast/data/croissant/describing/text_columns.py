@@ -63,7 +63,7 @@ _TESTS |= {
 }
 # Of what stays text.
 _TESTS["sc:URL"] = (r"https?://[^\s/]+\S*", "TRUE")
-_TESTS["digits"] = (r"-?\d+", "TRUE")
+_TESTS["digits"] = (r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", "TRUE")
 _LOOKS = {name: re.compile(look, re.ASCII) for name, (look, _) in _TESTS.items()}
 _OF_STRINGS = ("sc:Date", "sc:Time", "sc:URL")
 
@@ -180,7 +180,7 @@ def _conclusion(count: _Count, strings: bool) -> TextType:
     needed = count.values if strings else count.meant
     fitting = [test for test, passed in count.passing.items() if 0 < needed == passed]
     if fitting and fitting[0] == "digits":
-        remark = "numbers, some of which begin with 0 or are too long: taken as text"
+        remark = "numbers, some of which begin with 0, are too long or too large: taken as text"
         return TextType("sc:Text", values=count.values, remark=remark)
     if not fitting:
         return TextType("sc:Text", values=count.values)

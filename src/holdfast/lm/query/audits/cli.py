@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.command import Answer, Printed, option, room
-from holdfast.lm.query.live import Notes, watching
+from holdfast.lm.query.live import Notes, match_table, watching
 from holdfast.lm.query.options import Model, exit_code, open_model
 from holdfast.numbers import bounds, counted, interval, number, p_value, percent
 from holdfast.report.terminal import table
@@ -118,24 +118,12 @@ def _memorized(found: MemorizationAudit) -> Table:
     known = sum(known for _, known, _ in found.by_repeats)
     hits = sum(hits for _, _, hits in found.by_repeats)
     texts = found.extracted
-    columns: dict[str, Literal["left", "right"]] = {
-        "": "right",
-        "text": "left",
-        "log probability": "right",
-        "repeats": "right",
-    }
-    return table(
-        columns if found.stopped is None else columns | {"proven": "left"},
-        [
-            (
-                place,
-                match.text,
-                number(match.logprob, 3),
-                number(repeats.get(match.text)),
-                *(() if found.stopped is None else ("yes" if match.proven else "no",)),
-            )
-            for place, match in enumerate(texts.found[:SHOWN], 1)
-        ],
+    return match_table(
+        texts.found[:SHOWN],
+        "repeats",
+        lambda match: repeats.get(match.text),
+        complete=found.stopped is None,
+        digits=3,
         title=found.pattern,
         caption=_caption(
             found,
@@ -144,6 +132,7 @@ def _memorized(found: MemorizationAudit) -> Table:
             if found.stopped is not None
             else "",
             f"{hits} of {counted(known, 'known text')} found" if known else "",
+            f"{counted(found.undecided, 'known text')} cannot tell" if found.undecided else "",
             f"{counted(len(found.unmatched), 'known text')} not matched by the pattern"
             if found.unmatched
             else "",
@@ -186,9 +175,23 @@ def _compared(found: BiasAudit) -> Table:
 
 def _said(found: ToxicityAudit) -> Table:
     return table(
-        {"prompt": "left", "edits": "right", "probability": "right", "most probable text": "left"},
+        {
+            "prompt": "left",
+            "edits": "right",
+            "probability": "right",
+            "highest": "left",
+            "most probable text": "left",
+            "proven": "left",
+        },
         [
-            (one.prompt or "(none)", one.edits, bounds(one.lower, one.upper), one.text or "–")
+            (
+                one.prompt or "(none)",
+                one.edits,
+                bounds(one.lower, one.upper),
+                found.highest(one),
+                one.text or "–",
+                one.proven,
+            )
             for one in found.findings
         ],
         caption=_caption(found, found.evaluations, counted(found.words, "word")),
@@ -201,7 +204,8 @@ def _closed(found: ClozeAudit) -> Table:
         [
             (
                 variant.name,
-                f"{variant.right} of {variant.asked}",
+                f"{variant.right} of {variant.asked}"
+                + (f", {variant.undecided} cannot tell" if variant.undecided else ""),
                 f"{percent(variant.accuracy)} "
                 f"{interval(100 * variant.interval_low, 100 * variant.interval_high, 0)}",
             )

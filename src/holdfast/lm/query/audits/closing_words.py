@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import regex as library
-
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import check_model, search
+from holdfast.lm.query.asking import check_model
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
-from holdfast.lm.query.audits.word_ends import (
-    CLOSE,
-    NO_WORD,
-    WORD_CHARACTER,
-    bound_all,
-    ending_queries,
-)
+from holdfast.lm.query.audits.word_ends import most_probable
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
-from holdfast.lm.tokenizers.tokenizer import Tokenizer
 from holdfast.stats import wilson_interval
 
 MOST_WORDS = 200
@@ -36,10 +26,14 @@ class Variant:
     name: str
     """``any word, that ends``; ``words of the context``; ``… that end``; ``… no stop words``."""
     right: int
+    """Passages whose answer is the most probable word."""
+    undecided: int
+    """Passages where the search cannot tell whether it is."""
     asked: int
     accuracy: float
+    """Share of `right`: with passages undecided, at least that."""
     interval_low: float
-    """95 % interval of the accuracy (Wilson)."""
+    """95 % interval of the accuracy (Wilson), with the passages undecided as wrong, and as right."""
     interval_high: float
 
 
@@ -49,7 +43,8 @@ class ClozeAudit:
 
     variants: tuple[Variant, ...]
     answers: tuple[dict[str, str], ...]
-    """For each passage: its answer, and that of each variant."""
+    """For each passage: its answer, the most probable word found in each variant, and ``cannot tell``: the
+    variants in which that word or another one may be the answer."""
     evaluations: int
     stopped: str | None = None
     """Why some answer is not proven to be the most probable word; None if all are."""
@@ -57,11 +52,9 @@ class ClozeAudit:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
+            **vars(self),
             "variants": [vars(variant) for variant in self.variants],
-            "answers": list(self.answers),
-            "evaluations": self.evaluations,
             "complete": self.stopped is None,
-            "stopped": self.stopped,
         }
 
 
@@ -76,26 +69,38 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     """
     check_model(model)
     began = model.cost.evaluations
-    right: dict[str, int] = {}
+    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
     answers = []
     stops = set()
     for item in template.items:
-        said = {"answer": item.answer}
+        said, undecided = {"answer": item.answer}, []
+        start = escape(item.context)
         for name, words, boundary in _variants(template, item):
-            said[name], stopped = _best_word(model, template, item, words, boundary)
-            stops |= {stopped} if stopped else set()
-            right[name] = right.get(name, 0) + (said[name] == item.answer)
-        answers.append(said)
-    asked = len(template.items)
+            begins = ask(template, regex=f"{start} ({words})", prefix=start, eos=False)
+            best = most_probable(model, template, begins, MOST_WORDS, boundary)
+            said[name] = best.text.removeprefix(f"{item.context} ")
+            verdict = "right" if said[name] == item.answer else "wrong"
+            if best.unproven:
+                stops.add(best.unproven)
+                undecided.append(name)
+                verdict = "cannot tell"
+            verdicts[name][verdict] += 1
+        answers.append(said | {"cannot tell": "; ".join(undecided)})
     return ClozeAudit(
         tuple(
-            Variant(name, hits, asked, hits / asked, *wilson_interval(hits, asked))
-            for name, hits in right.items()
+            _variant(name, found["right"], found["cannot tell"], found.total())
+            for name, found in verdicts.items()
         ),
         tuple(answers),
         model.cost.evaluations - began,
         ", ".join(sorted(stops)) or None,
     )
+
+
+def _variant(name: str, right: int, undecided: int, asked: int) -> Variant:
+    low, _ = wilson_interval(right, asked)
+    _, high = wilson_interval(right + undecided, asked)
+    return Variant(name, right, undecided, asked, right / asked, low, high)
 
 
 def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, str, str | None]]:
@@ -109,60 +114,6 @@ def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, str, str | Non
     yield "… that end", words, template.end
     if template.stop_words:
         yield "… no stop words", kept, template.end
-
-
-def _best_word(
-    model: LanguageModel, template: Cloze, item: Item, words: str, boundary: str | None
-) -> tuple[str, str | None]:
-    """The most probable word after a context, and why that is not proven; None if it is.
-
-    Words come in the order of the probability that a token ends where they end, whatever follows. That is
-    at least the probability that such a word is whole, unless one token spells the end of a word and what
-    follows it. So once the best whole word has more than the next word has in that order, it is the best.
-    """
-    start = escape(item.context)
-    query = ask(template, regex=f"{start} ({words})", prefix=start, eos=False)
-    begins = search(model, query, MOST_WORDS)
-    best, least, most = "", 0.0, 0.0  # the best whole word, its bounds
-    rival = seen = (
-        0.0  # the most that another word can have; the least that those looked at have together
-    )
-    stopped: str | None = None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a search that is not complete is reported below
-        for match in begins:
-            if math.exp(match.logprob_upper) <= least:
-                break
-            word = match.text[len(item.context) + 1 :]
-            whole = f"{start} {escape(word)}"
-            tol = CLOSE * math.exp(match.logprob)
-            queries = ending_queries(model, template, whole, start, boundary)
-            lower, upper, why = bound_all(model, queries, tol)
-            stopped, seen = why or stopped, seen + lower
-            if lower > least:
-                rival = max(rival, most)
-                best, least, most = word, lower, upper
-            else:
-                rival = max(rival, upper)
-        else:
-            found = begins.result()
-            if not found.complete or len(found.found) == MOST_WORDS:
-                stopped = found.stopped or f"more than {MOST_WORDS} beginnings of words"
-    if rival > least:
-        stopped = stopped or "two words within their bounds"
-    if stopped is None and _crosses(model.tokenizer, boundary or NO_WORD):
-        # The order says nothing of words that end inside a token: all words together bound them.
-        queries = ending_queries(model, template, f"{start} ({words})", start, boundary)
-        _, every, _ = bound_all(model, queries, CLOSE * least)
-        if every - seen > least:
-            stopped = "tokens that span the end of a word"
-    return best, stopped
-
-
-def _crosses(tokenizer: Tokenizer, boundary: str) -> bool:
-    """Whether some token holds the end of a word and what follows it."""
-    spans = library.compile(rf"{WORD_CHARACTER}(?:{boundary})")
-    return any(piece and spans.search(piece.decode(errors="ignore")) for piece in tokenizer.pieces)
 
 
 def _words(word: ByteDfa, text: str) -> Iterator[str]:

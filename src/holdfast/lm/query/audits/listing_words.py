@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import check_model, search
+from holdfast.lm.query.asking import check_model
 from holdfast.lm.query.audits.templates import Toxicity, ask, escape
-from holdfast.lm.query.audits.word_ends import CLOSE, NO_WORD, bound_all, ending_queries
+from holdfast.lm.query.audits.word_ends import NO_WORD, bound_all, ending_queries, most_probable
 
-_CANDIDATES = 3
+_CANDIDATES = 10
 """Texts of which the most probable one is chosen."""
 
 
@@ -28,8 +28,10 @@ class Finding:
     """The most probable text: of those few that most probably begin what follows."""
     logprob: float | None
     """Of the text with the end of its word, at least."""
+    proven: str
+    """``yes``: no other text is more probable; or ``cannot tell``."""
     stopped: str | None = None
-    """Why the bounds are wide or the text is not proven to be the most probable; None if all is well."""
+    """Why the bounds are wide; None if they are within the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,20 @@ class ToxicityAudit:
         """Why some finding is not complete; None if all are."""
         return ", ".join(sorted({one.stopped for one in self.findings if one.stopped})) or None
 
+    def highest(self, one: Finding) -> str:
+        """``yes``, ``no`` or ``cannot tell``: whether the words are nowhere more probable, edits alike."""
+        others = [other for other in self.findings if other.edits == one.edits and other != one]
+        if all(other.upper <= one.lower for other in others):
+            return "yes"
+        return "no" if any(other.lower > one.upper for other in others) else "cannot tell"
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
             "words": self.words,
             "complete": self.stopped is None,
             "stopped": self.stopped,
-            "findings": [vars(finding) for finding in self.findings],
+            "findings": [{**vars(one), "highest": self.highest(one)} for one in self.findings],
             "evaluations": self.evaluations,
         }
 
@@ -78,17 +87,12 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
             queries = ending_queries(model, template, text, start or None, **settings)
             lower, upper, unsure = bound_all(model, queries, template.tol)
             begins = ask(template, regex=text, prefix=start or None, eos=False, **settings)
-            found = search(model, begins, _CANDIDATES).result()
-            best, most = None, 0.0
-            for match in found.found:
-                # At most as probable as what begins it, but for tokens that span the end of the word.
-                if math.exp(match.logprob) > most:
-                    whole = ending_queries(model, template, escape(match.text), start or None)
-                    least = bound_all(model, whole, CLOSE * math.exp(match.logprob))[0]
-                    best, most = (match.text, least) if least > most else (best, most)
-            logprob = math.log(most) if best is not None else None
-            unsure = unsure or found.stopped
-            findings.append(Finding(prompt, edits, lower, upper, best, logprob, unsure))
+            best = most_probable(model, template, begins, _CANDIDATES)
+            logprob = math.log(best.least) if best.least else None
+            proven = "cannot tell" if best.unproven else "yes"
+            findings.append(
+                Finding(prompt, edits, lower, upper, best.text or None, logprob, proven, unsure)
+            )
     return ToxicityAudit(len(template.words), tuple(findings), model.cost.evaluations - began)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from holdfast.errors import InputError
@@ -40,6 +41,8 @@ class Canary:
     exposure_low: float | None
     """Bits; None in an infinite language."""
     exposure_high: float | None
+    among: str
+    """``yes``, ``no`` or ``cannot tell``: whether it is one of the `n` most probable texts."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class MemorizationAudit:
     def stopped(self) -> str | None:
         """Why the audit is not complete; None if it is."""
         return self.extracted.stopped
+
+    @property
+    def undecided(self) -> int:
+        """Known texts of which the search cannot tell whether they are among the most probable."""
+        return sum(canary.among == "cannot tell" for canary in self.canaries)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -106,7 +114,6 @@ def audit_memorization(
     language = language_of(query)
     size = count_strings(language)
     extracted = search(model, query, template.n, watch=watch).result()
-    places = {match.text: place for place, match in enumerate(extracted.found, 1)}
     repeats: Counter[str] = Counter()
     unmatched: list[str] = []
     for one in template.known:
@@ -116,28 +123,19 @@ def audit_memorization(
             unmatched.append(one.text)
     known = [Known(*pair) for pair in sorted(repeats.items(), key=lambda pair: (-pair[1], pair[0]))]
     ranks = _Ranks(extracted, size, whole=query.eos or is_prefix_free(language))
-    canaries = [_canary(one, _scored(model, query, one.text), ranks, size) for one in known]
-    total = len(known)
-    recall = []
-    if total:
-        hits = 0
-        wanted = {one.text for one in known}
-        for place, match in enumerate(extracted.found, 1):
-            hits += match.text in wanted
-            recall.append((place, hits / total))
-    counts: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for one in known:
-        counts[one.repeats][0] += 1
-        counts[one.repeats][1] += one.text in places
+    canaries = [
+        _canary(one, _scored(model, query, one.text), ranks, size, template.n) for one in known
+    ]
+    hits = accumulate(match.text in repeats for match in extracted.found)
+    asked = Counter(one.repeats for one in known)
+    reached = Counter(one.repeats for one in known if one.text in ranks.places)
     return MemorizationAudit(
         pattern=template.regex,
         texts_in_pattern=size,
         extracted=extracted,
         canaries=tuple(canaries),
-        recall=tuple(recall),
-        by_repeats=tuple(
-            (repeats, texts, found) for repeats, (texts, found) in sorted(counts.items())
-        ),
+        recall=tuple((place, count / len(known)) for place, count in enumerate(hits, 1) if known),
+        by_repeats=tuple((times, asked[times], reached[times]) for times in sorted(asked)),
         unmatched=tuple(dict.fromkeys(unmatched)),
     )
 
@@ -160,11 +158,14 @@ def _scored(model: LanguageModel, query: Query, text: str) -> tuple[float, float
         compiled = compile_query(alone, model.tokenizer, "texts")
     except InputError:  # no token sequence spells it
         return -math.inf, -math.inf
-    scored = search_compiled(model, compiled, n=1).found
-    if not scored:
-        return -math.inf, -math.inf
+    alone_found = search_compiled(model, compiled, n=1)
+    if alone_found.found:
+        (match,) = alone_found.found
+        low, high = match.logprob, match.logprob_upper
+    else:  # the mass that cannot be followed may be its
+        low, high = -math.inf, math.log(alone_found.upper) if alone_found.upper else -math.inf
     share = math.log(whole.prompts[0].share / compiled.prompts[0].share)
-    return scored[0].logprob + share, scored[0].logprob_upper + share
+    return low + share, high + share
 
 
 class _Ranks:
@@ -198,10 +199,16 @@ class _Ranks:
         return low, max(high, low)
 
 
-def _canary(one: Known, score: tuple[float, float], ranks: _Ranks, size: Count) -> Canary:
+def _canary(one: Known, score: tuple[float, float], ranks: _Ranks, size: Count, n: int) -> Canary:
     """Rank and exposure of a known text: exact if it was extracted, else within bounds."""
     low, high = ranks.of(one.text, *score)
     exposures: tuple[float | None, float | None] = (None, None)
     if isinstance(size, int):
         exposures = (math.log2(size) - math.log2(high), math.log2(size) - math.log2(low))
-    return Canary(one.text, one.repeats, score[0], low, high, *exposures)
+    extracted = one.text in ranks.places
+    # A text without probability is none of them, however few texts there are.
+    if low > n or score[1] == -math.inf or (ranks.extracted.complete and not extracted):
+        among = "no"
+    else:
+        among = "yes" if extracted and high <= n else "cannot tell"
+    return Canary(one.text, one.repeats, score[0], low, high, *exposures, among)

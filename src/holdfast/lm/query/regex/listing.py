@@ -31,17 +31,6 @@ def count_strings(dfa: ByteDfa) -> int | Literal["infinite"]:
     return count[0] if count else 0
 
 
-def counts_by_length(dfa: ByteDfa, longest: int) -> list[int]:
-    """How many strings of 0, 1, ... `longest` bytes the language has; of an infinite language too."""
-    weights = _arcs(dfa)
-    count = [int(final) for final in dfa.final.tolist()]
-    out = [count[0] if count else 0]
-    for _ in range(longest):
-        count = [sum(n * count[target] for target, n in arcs) for arcs in weights]
-        out.append(count[0] if count else 0)
-    return out
-
-
 def strings(dfa: ByteDfa, limit: int) -> list[bytes]:
     """The first strings of the language, at most `limit`: by length, then in order of their bytes."""
     return list(islice(_in_order(dfa), limit))

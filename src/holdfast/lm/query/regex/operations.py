@@ -9,7 +9,7 @@ from holdfast.lm.query.regex import _kernels as kernels
 from holdfast.lm.query.regex.canonical_form import canonical
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.editing import edited
-from holdfast.lm.query.regex.listing import count_strings, counts_by_length, is_finite, strings
+from holdfast.lm.query.regex.listing import count_strings, is_finite, strings
 from holdfast.lm.query.regex.parsing import parse
 from holdfast.lm.query.regex.subsets import check_room, subset_automaton
 
@@ -167,7 +167,6 @@ __all__ = [
     "after",
     "concatenated",
     "count_strings",
-    "counts_by_length",
     "difference",
     "edited",
     "followed_by_anything",

@@ -8,8 +8,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata import Fst, SymbolTable
-from holdfast.automata.semirings import Semiring, semiring_of
 from holdfast.lm.query.tokens import _kernels as kernels
 from holdfast.lm.query.tokens.automaton import KeptArcs
 
@@ -148,26 +146,6 @@ class TokenIndex:
         number = np.arange(len(self.effect_offsets) - 1, dtype=np.int32)
         effect_of[self.effect_tokens] = np.repeat(number, np.diff(self.effect_offsets))
         return effect_of, np.flatnonzero(effect_of >= 0).astype(np.int32)
-
-    def to_fst(
-        self, semiring: str | Semiring = "tropical", symbols: SymbolTable | None = None
-    ) -> Fst:
-        """The acceptor over token ids, all weights one: token t is label t + 1, since 0 is epsilon.
-
-        Args:
-            semiring: name or semiring of the weights.
-            symbols: names of the labels.
-        """
-        ring = semiring_of(semiring)
-        label = self.tokens + np.int32(1)
-        final = np.where(self.final, ring.one, ring.zero).astype(ring.dtype)
-        weight = np.full(len(label), ring.one, ring.dtype)
-        if self.start < 0:
-            final = final[:0]
-        offsets = self.offsets[: len(final) + 1]
-        return Fst(
-            offsets, label, label, self.nextstate, weight, final, self.start, ring, symbols, symbols
-        ).checked()
 
 
 def with_eos(mask: U32, eos: int | None) -> U32:

@@ -29,7 +29,7 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
         inputs=[("Model", model), ("Passages", number(best.asked))],
         findings=[
             Finding(
-                f"{percent(best.accuracy)} "
+                f"{'At least ' if best.undecided else ''}{percent(best.accuracy)} "
                 f"{interval(100 * best.interval_low, 100 * best.interval_high, 0)} correct with the "
                 f"variant “{best.name}”.",
                 "accuracy",
@@ -43,7 +43,8 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
             Section(
                 "accuracy",
                 "Accuracy by variant",
-                f"Best is “{best.name}”: {best.right} of {counted(best.asked, 'passage')} correct.",
+                f"Most are correct with “{best.name}”: {best.right} of {counted(best.asked, 'passage')}."
+                + (" Of others the search cannot tell." if found.stopped else ""),
                 figures=[
                     figures.intervals(
                         shares,
@@ -60,6 +61,7 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
                         {
                             "name": ColumnFormat("variant"),
                             "right": ColumnFormat("correct"),
+                            "undecided": ColumnFormat("cannot tell"),
                             "asked": ColumnFormat("passages"),
                             "accuracy": ColumnFormat(
                                 unit="%", interval=("interval_low", "interval_high")
@@ -69,7 +71,7 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
                     ),
                     Table(
                         pa.Table.from_pylist(list(found.answers)),
-                        caption="One row per passage: the answer, and that of each variant.",
+                        caption="One row per passage: answer, that of each variant, what is not proven.",
                     ),
                 ],
                 how=How(

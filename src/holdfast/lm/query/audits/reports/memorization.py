@@ -144,6 +144,7 @@ def _repeats(found: MemorizationAudit) -> Section:
                 {
                     "text": ColumnFormat(),
                     "repeats": ColumnFormat(),
+                    "among": ColumnFormat("among the most probable"),
                     "logprob": ColumnFormat("log probability", digits=3),
                     "rank_low": ColumnFormat("rank", interval=("rank_low", "rank_high"), digits=0),
                     "exposure_low": ColumnFormat(
@@ -163,6 +164,11 @@ def _repeats(found: MemorizationAudit) -> Section:
 
 
 def _from_repeats(found: MemorizationAudit) -> str:
+    if found.undecided:
+        return (
+            f"Whether {counted(found.undecided, 'known text')} not found (or not proven) are among the "
+            "most probable, the search cannot tell."
+        )
     least = None
     for repeats, known, hits in reversed(found.by_repeats):
         if hits < known:

@@ -9,6 +9,11 @@ from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, number, probability
 from holdfast.report import ColumnFormat, Finding, How, Page, Section, Table, Tile, figures
 
+_HIGHEST = {
+    "yes": "the highest",
+    "cannot tell": "the highest lower bound (the bounds cannot tell which is the highest)",
+}
+
 
 def toxicity_page(found: ToxicityAudit, model: str) -> Page:
     """The report of the audit."""
@@ -18,7 +23,12 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
         for each in edits
     ]
     rows = [
-        {**vars(one), "prompt": one.prompt or "(none)", "variant": _edits(one.edits)}
+        {
+            **vars(one),
+            "prompt": one.prompt or "(none)",
+            "variant": _edits(one.edits),
+            "highest": found.highest(one),
+        }
         for one in found.findings
     ]
     prompts = {one.prompt for one in found.findings}
@@ -35,7 +45,8 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
             Finding(
                 f"{f'After “{one.prompt}”' if one.prompt else 'Unprompted'}, a listed word "
                 f"({_edits(one.edits)}) comes with probability {probability(one.lower)} to "
-                f"{probability(one.upper)}: the highest of {counted(len(prompts), 'prompt')}.",
+                f"{probability(one.upper)}: {_HIGHEST[found.highest(one)]} of "
+                f"{counted(len(prompts), 'prompt')}.",
                 "prompts",
             )
             for one in worst
@@ -67,7 +78,9 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
                             "variant": ColumnFormat("asked"),
                             "lower": ColumnFormat("probability ≥"),
                             "upper": ColumnFormat("probability ≤"),
+                            "highest": ColumnFormat("highest of the prompts"),
                             "text": ColumnFormat("most probable text"),
+                            "proven": ColumnFormat("proven to be"),
                             "logprob": ColumnFormat("its log p", digits=3),
                         },
                         "One row per prompt and number of edits.",

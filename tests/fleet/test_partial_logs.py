@@ -1,0 +1,271 @@
+"""Logs that show a part of what happened: from the middle on, some states, drains that were planned."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoking import invoke
+from logs import BASE, COLUMNS, Attempt, Check, Log, Outage, names
+
+import holdfast.fleet as fleet
+
+HOUR, DAY = 3600, 86_400
+DAYS = 40
+
+
+def gangs(
+    seed: int, count: int, length: int, mean: float, state: str = "NODE_FAIL"
+) -> list[Attempt]:
+    """Gangs of two nodes that run jobs of one length, again after each failure; `mean` time to failure."""
+    rng = random.Random(seed)
+    found = []
+    for gang in range(count):
+        at, left = 0, length
+        while at < DAYS * DAY:
+            until = int(rng.expovariate(1 / mean)) + 1
+            end = at + min(until, left)
+            ends = state if until < left else "COMPLETED"
+            left = left - until if until < left else length
+            if end > DAYS * DAY:
+                end, ends = DAYS * DAY, "RUNNING"
+            nodes = names(2 * count)[2 * gang : 2 * gang + 2]
+            found.append(Attempt(len(found) + 1 + 1000 * gang, nodes, at, end, ends))
+            at = end + 60
+    return [
+        replace(each, end=None, runtime_s=each.ran_s) if each.state == "RUNNING" else each
+        for each in found
+    ]
+
+
+def listed(attempts: Sequence[Attempt], since: int) -> list[Attempt]:
+    """What ``sacct -S`` lists: all that ran at a time or later, each with its real start."""
+    return [each for each in attempts if each.stop >= since]
+
+
+# --- From the middle on ----------------------------------------------------------------------------
+
+
+def test_what_ran_before_the_first_end_is_no_exposure(tmp_path: Path) -> None:
+    part = listed(gangs(1, 40, 9 * DAY, 8 * DAY), (DAYS - 7) * DAY)
+    log = Log(part).open(tmp_path)
+    first = min(each.end for each in part if each.end is not None)
+    [cut] = log.cut_off
+    running = [first - each.start for each in part if each.start is not None and each.start < first]
+    assert cut == {
+        "own": "c",
+        "first_s": BASE + first,
+        "running": len(running),
+        "longest_s": max(running),
+        "at_once": False,
+    }
+    days = sum(2 * max(each.stop - max(each.start or 0, first + 1), 0) for each in part) / DAY
+    failed = sum(each.state == "NODE_FAIL" and each.stop > first for each in part)
+    found = fleet.mttf(log).model
+    assert (found.failures_, found.node_days_) == (failed, pytest.approx(days))
+    report = fleet.report(log)
+    assert report.analysis.goodput.total_hours == pytest.approx(8 * 24 * days)
+    assert sum(report.analysis.lemons.nodes["node_days"].to_pylist()) == pytest.approx(days)
+    assert report.to_dict()["trend"]["verdict"] != "rises"
+    assert any("-S" in each.remedy for each in report.unknowns())
+    # A window of the user's own goes on from there
+    again = fleet.open(log.store, since="1d")
+    assert fleet.mttf(again).model.node_days_ < found.node_days_
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        pytest.param(gangs(1, 40, 9 * DAY, 8 * DAY), id="whole"),
+        pytest.param(gangs(2, 40, 9 * DAY, 1e9), id="all jobs of one length, at once"),
+        pytest.param(
+            [Attempt(k, (f"n{k}",), k * HOUR, 60 * HOUR, "CANCELLED") for k in range(50)],
+            id="one moment ends all",
+        ),
+        pytest.param(
+            [Attempt(0, ("n0",), 0, 9 * DAY)]
+            + [Attempt(k, ("n1",), k * HOUR, k * HOUR + 60) for k in range(220, 300)],
+            id="one long job, then short ones",
+        ),
+        pytest.param([Attempt(1, ("n1",), 0, None, "RUNNING", runtime_s=DAY)], id="no end"),
+    ],
+)
+def test_a_log_that_begins_with_its_fleet(tmp_path: Path, attempts: list[Attempt]) -> None:
+    log = Log(attempts).open(tmp_path)
+    assert (log.cut_off, log.begin_s) == ([], BASE)
+
+
+def test_jobs_that_all_began_at_once_leave_a_doubt(tmp_path: Path) -> None:
+    """A new cluster with long jobs, or a log from the middle on: what failed may be missing, or not."""
+    work = [Attempt(k, (name,), 0, 40 * DAY) for k, name in enumerate(names(100), 1)]
+    work += [
+        Attempt(1000 + k, (f"n{k:03d}",), (41 + k) * DAY, (42 + k) * DAY - HOUR, "NODE_FAIL")
+        for k in range(8)
+    ]
+    log = Log(work).open(tmp_path)
+    report = fleet.report(log)
+    assert (log.cut_off, len(log.late_ends), log.begin_s) == ([], 1, BASE)
+    assert report.to_dict()["trend"]["verdict"] == "unknown"
+    assert any(each.doubt for each in report.unknowns())
+
+
+def test_each_cluster_of_a_store_begins_for_itself(tmp_path: Path) -> None:
+    whole = gangs(1, 40, 9 * DAY, 8 * DAY)
+    part = listed(gangs(3, 40, 9 * DAY, 8 * DAY), (DAYS - 5) * DAY)
+    [first] = Log(whole).write(tmp_path / "a")
+    [second] = Log(part).write(tmp_path / "b")
+    second.write_text(second.read_text().replace("|c|", "|d|"))
+    fleet.ingest([first, second], tmp_path / "s", timezone="UTC")
+    log = fleet.open(tmp_path / "s")
+    assert [row["own"] for row in log.cut_off] == ["d"]
+    alone = (fleet.mttf(Log(each).open(tmp_path / str(n))) for n, each in enumerate((whole, part)))
+    days = sum(each.model.node_days_ for each in alone)
+    assert fleet.mttf(log).model.node_days_ == pytest.approx(days)
+
+
+def test_an_earlier_part_completes_the_log(tmp_path: Path) -> None:
+    every = gangs(1, 40, 9 * DAY, 8 * DAY)
+    [late] = Log(listed(every, (DAYS - 7) * DAY)).write(tmp_path / "late")
+    [early] = Log([each for each in every if each.stop < (DAYS - 5) * DAY]).write(
+        tmp_path / "early"
+    )
+    fleet.ingest([late], tmp_path / "s", timezone="UTC")
+    assert fleet.open(tmp_path / "s").cut_off
+    fleet.ingest([early], tmp_path / "s", timezone="UTC")
+    assert not fleet.open(tmp_path / "s").cut_off
+
+
+def test_runs_that_began_before_are_no_measured_ettr(tmp_path: Path) -> None:
+    part = listed(gangs(1, 40, 9 * DAY, 8 * DAY), (DAYS - 7) * DAY)
+    first = min(each.end for each in part if each.end is not None)
+    long = [each for each in part if (each.start or 0) > first and each.ran_s >= DAY]
+    assert fleet.measured_ettr(Log(part).open(tmp_path)).runs == len(long)
+
+
+# --- Some states only --------------------------------------------------------------------------------
+
+HEALTHY = [
+    Check(DAY * d, node, "check iblink", result="ok") for node in names(4) for d in range(100)
+]
+
+
+def of_states(count: int, *states: str) -> list[Attempt]:
+    return [
+        Attempt(
+            k + 1, (names(4)[k % 4],), k * 6 * HOUR, (k + 3) * 6 * HOUR, states[k % len(states)]
+        )
+        for k in range(count)
+    ]
+
+
+def verdicts(log: Any) -> tuple[Any, ...]:
+    report = fleet.report(log)
+    facts = report.to_dict()
+    return (
+        fleet.goodput(log).verdict,
+        facts["mttf"]["verdict"],
+        facts["trend"]["verdict"],
+        fleet.lemons(log).verdict,
+        facts["ettr"]["expected"],
+        any(each.doubt for each in report.unknowns()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "states"),
+    [
+        (80, ["COMPLETED"]),
+        (20, ["NODE_FAIL"]),
+        (20, ["FAILED"]),
+        (80, ["NODE_FAIL", "FAILED", "CANCELLED"]),
+    ],
+)
+def test_states_that_no_fleet_lacks(tmp_path: Path, count: int, states: list[str]) -> None:
+    log = Log(of_states(count, *states), HEALTHY).open(tmp_path)
+    assert verdicts(log) == ("unknown", "unknown", "unknown", "unknown", None, True)
+    assert fleet.mttf(log).to_dict()["rate_per_1000_node_days"] is None
+    assert fleet.lemons(log).lemons == []
+    assert all(each.value is None for each in fleet.goodput(log).values()[1:])
+
+
+def test_nothing_has_ended(tmp_path: Path) -> None:
+    going = [Attempt(k, (f"n{k}",), 0, None, "RUNNING", runtime_s=9 * DAY) for k in range(20)]
+    assert verdicts(Log(going).open(tmp_path))[:4] == ("unknown",) * 4
+
+
+@pytest.mark.parametrize(
+    ("count", "states", "expected"),
+    [
+        (12, ["COMPLETED"], ("none", "measured")),
+        (100, ["COMPLETED", "CANCELLED"], ("none", "measured")),
+        (100, ["COMPLETED", "NODE_FAIL"], ("failures", "measured")),
+        (3, ["NODE_FAIL"], ("failures", "measured")),
+    ],
+)
+def test_states_of_a_fleet(
+    tmp_path: Path, count: int, states: list[str], expected: tuple[str, str]
+) -> None:
+    assert verdicts(Log(of_states(count, *states)).open(tmp_path))[:2] == expected
+
+
+def test_requeues_of_one_job_are_one_witness(tmp_path: Path) -> None:
+    """A job in a crash loop, alone in its log, is no filter."""
+    again = [
+        Attempt(7, names(2), k * HOUR, k * HOUR + 600, "NODE_FAIL", submit=k * HOUR - 1)
+        for k in range(1, 30)
+    ]
+    assert verdicts(Log(again).open(tmp_path))[:2] == ("failures", "measured")
+
+
+def test_no_ettr_of_a_store_without_a_rate(tmp_path: Path) -> None:
+    store = Log(of_states(80, "COMPLETED")).store(tmp_path)
+    found = invoke("ettr", store, "--nodes", "10", "--checkpoint", "1h")
+    assert found.exit_code == 2
+
+
+# --- Drains that were planned --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "nodes", "failures"),
+    [
+        ("DRAIN", "maintenance", 8, 0),
+        ("DRAIN", "firmware upgrade", 1, 0),
+        ("IDLE+DRAIN", "rack move", 8, 0),
+        ("MAINT", "rack move", 8, 0),
+        ("DRAIN", "bad dimm", 1, 1),
+        ("DRAIN", "NHC: check_hw_ib: no IB link", 8, 8),
+        ("DOWN", "maintenance", 8, 8),
+        ("DOWN*+DRAIN", "rack move", 8, 8),
+        ("FAIL", "rack move", 8, 8),
+        ("NOT_RESPONDING", "", 8, 8),
+    ],
+)
+def test_who_ended_a_requeued_attempt(
+    tmp_path: Path, state: str, reason: str, nodes: int, failures: int
+) -> None:
+    """Every job is requeued as its node goes out of service; a person may have planned both."""
+    at = 10 * HOUR
+    ended = [Attempt(k, (name,), 0, at, "REQUEUED") for k, name in enumerate(names(8), 1)]
+    again = [
+        replace(each, start=at + 60, end=2 * at, submit=at, state="COMPLETED") for each in ended
+    ]
+    out = [Outage(name, at, at + HOUR, state, reason) for name in names(8)[:nodes]]
+    log = Log([*ended, *again], outages=out).open(tmp_path)
+    assert fleet.goodput(log).failures == failures
+
+
+# --- What runs, and since when is not said --------------------------------------------------------------
+
+
+def test_a_running_attempt_without_a_time_is_a_doubt(tmp_path: Path) -> None:
+    columns = [name for name in COLUMNS if name != "ElapsedRaw"]
+    old = Attempt(1, ("n001",), 0, None, "RUNNING", runtime_s=60)
+    later = [Attempt(k, ("n002",), k * DAY, k * DAY + HOUR) for k in range(2, 30)]
+    fleet.ingest(Log([old]).write(tmp_path / "old", columns), tmp_path / "s", timezone="UTC")
+    fleet.ingest(Log(later).write(tmp_path / "new", columns), tmp_path / "s", timezone="UTC")
+    assert any(each.doubt for each in fleet.mttf(tmp_path / "s").unknowns())
