@@ -93,10 +93,9 @@ def stragglers(
         least_slowdown: Smallest delay to report, as a share of a step.
         max_reject_share: Maximum share of unusable rows in a CSV file.
     """
-    from holdfast.runs.straggling.page import page
     from holdfast.runs.straggling.scores import stragglers as run
 
-    found = run(
+    return run(
         list(sources),
         run_id=run_id,
         within=within,
@@ -104,7 +103,6 @@ def stragglers(
         least_slowdown=least_slowdown,
         max_reject_share=max_reject_share,
     )
-    return Printed(found, page=lambda: page(found))
 
 
 # --- The pair test -------------------------------------------------------------------------------

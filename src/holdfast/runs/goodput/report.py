@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from holdfast.answer import (
     Unknown,
     Value,
 )
+from holdfast.errors import InputError
 from holdfast.fleet.moments import minute, moment
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.goodput import figures
@@ -73,10 +75,12 @@ class RunReport(Answer):
     def _others(self) -> list[Section]:
         """What other parts of the room say of the same run: what hung, which ranks are slow."""
         from holdfast.runs.flight.sections import section as hang_section
-        from holdfast.runs.straggling.sections import section as straggler_section
+        from holdfast.runs.straggling.scores import stragglers
 
         run = self.ledger.run
-        found = [hang_section(run.folder), straggler_section(run)]
+        found = [hang_section(run.folder)]
+        with suppress(InputError):  # nothing to compare
+            found += stragglers(run).sections()[:1]
         return [
             replace(each, tables=[replace(table, detail=True) for table in each.tables])
             for each in found
