@@ -66,11 +66,9 @@ def hang(*places: Annotated[Path, option(metavar="DIR|FILE")]) -> Answer:
     Args:
         places: Flight Recorder dumps of all ranks (JSON or pickle), or folders with them.
     """
-    from holdfast.runs.flight.sections import page
     from holdfast.runs.flight.verdict import hang as run
 
-    found = run(*places)
-    return Printed(found, page=lambda: page(found, ", ".join(map(str, places))))
+    return run(*places)
 
 
 @app.command

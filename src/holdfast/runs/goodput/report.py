@@ -74,17 +74,17 @@ class RunReport(Answer):
     @cached_property
     def _others(self) -> list[Section]:
         """What other parts of the room say of the same run: what hung, which ranks are slow."""
-        from holdfast.runs.flight.sections import section as hang_section
+        from holdfast.runs.flight.verdict import hang_of
         from holdfast.runs.straggling.scores import stragglers
 
         run = self.ledger.run
-        found = [hang_section(run.folder)]
+        hung = hang_of(run.folder)
+        found = [] if hung is None else hung.sections()
         with suppress(InputError):  # nothing to compare
             found += stragglers(run).sections()[:1]
         return [
             replace(each, tables=[replace(table, detail=True) for table in each.tables])
             for each in found
-            if each is not None
         ]
 
     def findings(self) -> list[Finding]:
