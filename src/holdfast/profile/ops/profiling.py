@@ -98,13 +98,12 @@ def profile(
 
 def _noted(recorder: Recorder) -> list[str]:
     """What a reader should know about masks of unknown content, and autocast without effect."""
-    full = [
-        a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
-        for a in recorder.attention
-    ]
     notes = {
         "causal attention calls pass a mask, not is_causal, or are written as separate operators, and "
-        "are counted in full.": sum(full),
+        "are counted in full.": sum(
+            a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
+            for a in recorder.attention
+        ),
         "attention calls count the pairs inside the window that the model declares; a kernel that only "
         "gets a mask computes the whole square.": sum(a.window > 0 for a in recorder.attention),
         "calls were counted on another device than that of their autocast, which casts nothing there: "

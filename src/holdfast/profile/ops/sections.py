@@ -174,7 +174,8 @@ def _classes(result: OpProfile) -> Section:
             "attention: 2 pairs (dim + value dim) per head; causal pairs: n (n + 1) / 2",
             "bytes: every input element once, every result once; views nothing; gathers what they return",
         ],
-        notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations of norms, softmax and so on.",
+        notes="1 multiply-add = 2 FLOP, of complex numbers 8. Vector FLOPs: elementary operations of "
+        "norms, softmax and so on.",
     )
 
 
