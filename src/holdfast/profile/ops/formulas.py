@@ -193,8 +193,9 @@ def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) 
 def _recurrent(x: Tensor, *rest: Any, **_: Any) -> int:
     # Per step and sequence of the batch: gates [4 H] from the input and from the state. The two matrices
     # come first, or a list of those of all layers with their biases.
-    matrices = [each for each in tensors(rest[:2]) if each.dim() == 2]
-    return 2 * prod(x.shape[:-1]) * sum(map(numel, matrices))
+    return (
+        2 * prod(x.shape[:-1]) * sum(numel(each) for each in tensors(rest[:2]) if each.dim() == 2)
+    )
 
 
 def _fft(x: Tensor, dims: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
@@ -339,8 +340,7 @@ def is_attention(name: str) -> bool:
 def known(func: Any) -> bool:
     """Whether an operator has a rule; views and pointwise operators have one by their kind."""
     # Those of higher order are not made of operators that could be counted.
-    higher = isinstance(func, HigherOrderOperator)
-    return higher or _rule(func) is not None
+    return isinstance(func, HigherOrderOperator) or _rule(func) is not None
 
 
 def _rule(func: Any) -> Rule | None:
@@ -384,8 +384,7 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
         return None
     if is_attention(name) and not rule.flops:
         share = _block_share(args) if name == "flex_attention" else 1.0
-        given = attention_arguments(func, args, kwargs)
-        return attention_cost(*given, _first(out), share=share)
+        return attention_cost(*attention_arguments(func, args, kwargs), _first(out), share=share)
     op_class = rule.op_class if rule.op_class != "conv" else f"conv{args[1].dim() - 2}d"
     product, other = 1, 1
     # Formulas of Fourier transforms, and of callers, count real operations already.

@@ -354,10 +354,10 @@ def _trace(result: OpProfile) -> Section:
     ]
     rows.sort(key=lambda row: -row.get("seconds", 0.0))
     what = "kernels" if trace.device == "gpu" else "operators"
-    share = percent(trace.joined_s / (trace.seconds or 1.0))
     sentence = (
         f"One pass took {duration(trace.seconds / trace.passes)} of {what} ({brief(trace.passes)} passes "
-        f"in the trace); {share} of it belongs to counted operators."
+        f"in the trace); {percent(trace.joined_s / (trace.seconds or 1.0))} of it belongs to counted "
+        "operators."
     )
     return section(
         "trace",
