@@ -32,10 +32,10 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-# Debian's packages come while Python's do; lint and types take one core for a minute and run beside the tests.
+# Debian's packages come while Python's do, and most of their time is the network's: lint runs beside them.
 test: ## everything that must hold: lint, types, contracts, documents, tests
-	$(MAKE) --no-print-directory -j2 .compiled .debian
-	$(MAKE) --no-print-directory -j2 .quick-tests lint .site
+	$(MAKE) --no-print-directory -j3 .compiled .debian lint
+	$(MAKE) --no-print-directory -j2 .quick-tests .site
 
 test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
@@ -45,7 +45,8 @@ test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chrom
 	$(PYTEST) < /dev/null
 
 .PHONY: .compiled
-.compiled: $(VENV)/.test  # the simulator's kernel, once: else each worker of the tests compiles it
+.compiled: $(VENV)/.test  # bytecode and the simulator's kernel, once: else each worker of the tests compiles them
+	$(BIN)/pytest --collect-only -n 0 > /dev/null || true
 	$(BIN)/python -c "from holdfast.fleet.simulation.engine import warm_up; warm_up()"
 
 .site:

@@ -95,7 +95,6 @@ def _results(options: argparse.Namespace, runs: Measured, host: dict[str, Any]) 
             medians[name],
             "torchfrtrace",
             medians[f"{name}_torchfrtrace"],
-            10,
         )
         for name, ranks in sizes.items()
         if f"{name}_torchfrtrace" in medians
@@ -112,9 +111,9 @@ def _results(options: argparse.Namespace, runs: Measured, host: dict[str, Any]) 
         ),
         "comparisons": comparisons,
         "limits": [
-            limited(f"{options.world:,} ranks, pickles, whole process", medians["large"], "s", 10),
+            limited(f"{options.world:,} ranks, pickles, whole process", medians["large"], "s", 15),
             limited(
-                f"{options.world:,} ranks, JSON, whole process", medians["large_json"], "s", 10
+                f"{options.world:,} ranks, JSON, whole process", medians["large_json"], "s", 15
             ),
             limited("largest memory, with the reading processes", round(peak), "MB"),
         ],

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from msgspec import Meta
 
 from holdfast.config import Duration, read_config
 from holdfast.errors import InputError
@@ -28,6 +29,9 @@ class Plan:
     by_name: Mapping[str, Step] = field(default_factory=dict)
     last: Step | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
+    limited: Annotated[Mapping[str, Annotated[float, Meta(le=1)]], Meta(max_length=2)] = field(
+        default_factory=dict
+    )
     retries: int = 3
     free: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,6 +95,13 @@ def test_what_fits(tmp_path: Path, suffix: str) -> None:
             "invalid-value",
             "by_name.c.name",
             "3",
+        ),
+        ({"limited": {"a": 1, "b": 2}}, "invalid-value", "limited.b", "2"),
+        (
+            {"limited": {"a": 1, "b": 1, "c": 1}},
+            "invalid-value",
+            "limited",
+            "{'a': 1, 'b': 1, 'c': 1}",
         ),
         ({"by_name": {"a": {"name": "a"}, "c": {}}}, "missing-key", "by_name.c.name", None),
         ({"last": {"name": "a", "order": "mid"}}, "unknown-name", "last.order", "'mid'"),

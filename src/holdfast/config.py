@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
@@ -122,7 +122,9 @@ def invalid_value(
 
 def _refuse_unknown(content: Any, kind: Any, place: str) -> None:
     """Look for keys that no field has; msgspec would pass over them."""
-    if isinstance(kind, UnionType):
+    if get_origin(kind) is Annotated:
+        _refuse_unknown(content, get_args(kind)[0], place)
+    elif isinstance(kind, UnionType):
         for each in get_args(kind):
             _refuse_unknown(content, each, place)
     elif is_dataclass(kind) and isinstance(content, Mapping):
@@ -196,7 +198,9 @@ def _inner(kind: Any, step: str | int) -> Any:
     if isinstance(kind, UnionType):
         kind = get_args(kind)[0]
     if is_dataclass(kind):
-        return get_type_hints(kind)[str(step)]
+        return get_type_hints(kind, include_extras=True)[str(step)]
+    if get_origin(kind) is Annotated:  # the limits of a list or mapping, not those of what is in it
+        return _inner(get_args(kind)[0], step)
     return get_args(kind)[0 if isinstance(step, int) else -1]
 
 

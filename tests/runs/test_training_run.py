@@ -67,7 +67,6 @@ def check_breakdown(folder: Path) -> None:
         assert seconds == pytest.approx(timed.get(name, 0.0), abs=0.02 * told["wall_s"]), name
     assert told["parts"]["idle"] > 3  # the hang
     assert told["ettr"] == pytest.approx(timed["productive"] / sum(timed.values()), abs=0.02)
-    assert 0 < told["expected_ettr"] < 1
 
 
 def check_replays(folder: Path) -> None:
@@ -80,7 +79,8 @@ def check_replays(folder: Path) -> None:
 
 def check_interval(folder: Path) -> None:
     """The best interval has the least expected cost of writes and replays among all intervals."""
-    told = holdfast("runs", "report", folder / "events")
+    assert holdfast("runs", "report", folder / "events")["best_interval_s"] is None  # too short
+    told = holdfast("runs", "report", folder / "events", "--rate-per-node-day", "2000")
     write, used = told["checkpoint"]["write_s"], told["checkpoint"]["interval_s"]
     failures = told["failure_rate"]["per_node_day"] * told["nodes"] / 86400
     grid = [used * 1.02**k for k in range(-250, 100)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runs.flight.dumping import dump_flight_record
     from holdfast.runs.flight.verdict import hang
     from holdfast.runs.goodput.accounting import breakdown
-    from holdfast.runs.goodput.page import report
+    from holdfast.runs.goodput.report import report
     from holdfast.runs.pairing.plan import plan_pairs
     from holdfast.runs.pairing.running import run_pairs
     from holdfast.runs.pairing.solve import solve_pairs
@@ -41,7 +41,7 @@ _HOMES = {
     "plan_pairs": "pairing.plan",
     "read_run": "recording.reading",
     "replay": "watching.watcher",
-    "report": "goodput.page",
+    "report": "goodput.report",
     "run_pairs": "pairing.running",
     "solve_pairs": "pairing.solve",
     "stragglers": "straggling.scores",

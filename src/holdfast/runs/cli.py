@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,24 +39,21 @@ def report(
     run_id: RunId = None,
     fleet: Annotated[Path | None, option(metavar="STORE")] = None,
     rate_per_node_day: float | None = None,
-    window: Duration | None = None,
 ) -> Answer:
-    """Report where a run's wall time went, its ETTR, the expected ETTR and the best checkpoint interval.
+    """Report where a run's wall time went, what interrupted it, and the best checkpoint interval.
 
-    The failure rate of the expected ETTR is the one given, else that of the fleet's log, else the run's
-    own interruptions.
+    The failure rate behind the interval is the one given, else that of the fleet's log, else the run's own;
+    a run of less than an hour or with fewer than two failures gets no advice from its own.
 
     Args:
         folder: Folder that was passed to RunRecorder.
         run_id: Run id, if the folder contains several runs.
         fleet: Fleet store to take the failure rate from.
         rate_per_node_day: Failures per node and day (default: from --fleet, else from the run itself).
-        window: Length of the rolling window (default: a tenth of the run).
     """
-    from holdfast.runs.goodput.page import report as run
+    from holdfast.runs.goodput.report import report as run
 
-    made = run(folder, run_id, rate_per_node_day=rate_per_node_day, fleet=fleet, window_s=window)
-    return Printed(made, page=made.page)
+    return run(folder, run_id, rate_per_node_day=rate_per_node_day, fleet=fleet)
 
 
 @app.command
@@ -68,11 +66,9 @@ def hang(*places: Annotated[Path, option(metavar="DIR|FILE")]) -> Answer:
     Args:
         places: Flight Recorder dumps of all ranks (JSON or pickle), or folders with them.
     """
-    from holdfast.runs.flight.sections import page
     from holdfast.runs.flight.verdict import hang as run
 
-    found = run(*places)
-    return Printed(found, page=lambda: page(found, ", ".join(map(str, places))))
+    return run(*places)
 
 
 @app.command
@@ -95,10 +91,9 @@ def stragglers(
         least_slowdown: Smallest delay to report, as a share of a step.
         max_reject_share: Maximum share of unusable rows in a CSV file.
     """
-    from holdfast.runs.straggling.page import page
     from holdfast.runs.straggling.scores import stragglers as run
 
-    found = run(
+    return run(
         list(sources),
         run_id=run_id,
         within=within,
@@ -106,7 +101,6 @@ def stragglers(
         least_slowdown=least_slowdown,
         max_reject_share=max_reject_share,
     )
-    return Printed(found, page=lambda: page(found))
 
 
 # --- The pair test -------------------------------------------------------------------------------
@@ -131,7 +125,7 @@ def pairtest_plan(
         nodes: Host lists (node[1-64,70]), files with one host per line, or - for standard input.
         results: Results file of earlier rounds; plans the next one.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node with another good node until it is 95 % certain.
+        confirm: Retest a faulty node until it has failed beside two good nodes.
         output: Output file (default: stdout).
     """
     from holdfast.files import write_whole
@@ -139,7 +133,6 @@ def pairtest_plan(
     from holdfast.runs.pairing.nodes import expand_nodes
     from holdfast.runs.pairing.plan import plan_pairs
     from holdfast.runs.pairing.records import line_of
-    from holdfast.runs.pairing.terminal import planned
 
     if not nodes and results is None:
         raise InputError(
@@ -151,7 +144,7 @@ def pairtest_plan(
     lines = "".join(map(line_of, made.tests))
     if output is not None:
         write_whole(output, lines.encode())
-        return Printed(made, planned, written={"plan": output})
+        return replace(made, path=output)
     print(lines, end="")
     tests = f"round {made.round}: {counted(len(made.tests), 'test')}"
     remark(tests if made.tests else "nothing is left that a test could tell")
@@ -185,13 +178,12 @@ def pairtest_run(
         timeout: Time limit per test; a test that exceeds it fails.
         rounds: Number of rounds to run, or 'all' to continue until every node is classified.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node with another good node until it is 95 % certain.
+        confirm: Retest a faulty node until it has failed beside two good nodes.
         not_run_code: Exit code of the command for 'could not run the test'. Repeatable.
         output_dir: Folder for the output of each test.
     """
     from holdfast.runs.pairing.records import line_of, read_plan
     from holdfast.runs.pairing.running import run_pairs
-    from holdfast.runs.pairing.terminal import ran
 
     if rounds != "all" and not (rounds.isdigit() and int(rounds) > 0):
         raise InputError(
@@ -219,9 +211,9 @@ def pairtest_run(
         on_result=show if output is None else None,
     )
     if output is not None:
-        return Printed(done, ran, written={"results": output})
-    for sentence in done.verdict.findings:
-        remark(sentence)
+        return done
+    for finding in done.findings():
+        remark(finding.text)
     return None
 
 
@@ -241,12 +233,11 @@ def pairtest_solve(
         results: Results file from `run`, or - for stdin.
         nodes: All nodes, to report those without a test. Repeatable.
         passes: Passes required per node; raise it to catch intermittent faults.
-        confirm: Retest a faulty node with another good node until it is 95 % certain.
+        confirm: Retest a faulty node until it has failed beside two good nodes.
         check: Exit with 1 unless every node is classified as good.
     """
-    from holdfast.runs.pairing import terminal
-    from holdfast.runs.pairing.nodes import expand_nodes, is_stdin
-    from holdfast.runs.pairing.plan import plan_pairs
+    from holdfast.runs.pairing.nodes import expand_nodes
+    from holdfast.runs.pairing.plan import Solved, next_command, plan_pairs
     from holdfast.runs.pairing.records import read_results
     from holdfast.runs.pairing.solve import solve_pairs
 
@@ -254,15 +245,9 @@ def pairtest_solve(
     if not known and not nodes:
         raise InputError("no results in this file", code="no-data", path=results)
     everyone = expand_nodes(nodes)
-    verdict = solve_pairs(known, nodes=everyone)
     plan = plan_pairs(everyone, known, passes=passes, confirm=confirm)
-    template = next((row.template for row in reversed(known) if row.template), "")
-    options = ["--confirm"] if confirm else []
-    options += [f"--passes {passes}"] if passes > 1 else []
-    line = terminal.next_command("RESULTS" if is_stdin(results) else results, template, options)
-    found = terminal.Solved(verdict, plan, line if plan.tests else None)
-    failed = check and len(verdict.names("good")) < len(verdict.nodes)
-    return Printed(found, terminal.solved, exit_code=int(failed))
+    line = next_command(results, known, passes, confirm) if plan.tests else None
+    return Solved(solve_pairs(known, nodes=everyone), plan, line, check)
 
 
 # --- Running runs ---------------------------------------------------------------------------------

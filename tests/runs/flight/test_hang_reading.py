@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from holdfast.cli import main
 from holdfast.errors import InputError
 from holdfast.runs.flight.dumps import rank_in_name, read_dumps
-from holdfast.runs.flight.sections import page, section
-from holdfast.runs.flight.verdict import hang
-from holdfast.runs.flight.wording import ranges
+from holdfast.runs.flight.verdict import hang, hang_of
+from holdfast.runs.ranks import ranges
 
 DUMPS = Path(__file__).parent / "dumps"
 SCENE = DUMPS / "gloo" / "never_enters"
@@ -178,20 +177,20 @@ def test_the_page_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_every_verdict_makes_a_page() -> None:
     for scene in ("healthy", "no_root", "mismatched_dtype", "killed", "opposite_order"):
         found = hang(DUMPS / "gloo" / scene / "json")
-        made = page(found, scene)
+        made = found.page()
         assert made.sections[0].sentence == found.sentence
         missing = any("without a dump" in each.text for each in made.unknowns)
         assert missing == (scene == "killed")
 
 
 def test_the_section_of_a_run(tmp_path: Path) -> None:
-    assert section(tmp_path) is None
+    assert hang_of(tmp_path) is None
     records = tmp_path / "my-run" / "flight" / "unnamed"
     records.mkdir(parents=True)
     (records / "rank_0.json").write_text("{")
-    assert section(tmp_path) is None
+    assert hang_of(tmp_path) is None
     for file in (EXAMPLES / "never-enters").iterdir():
         shutil.copy(file, records)
-    made = section(tmp_path)
+    made = hang_of(tmp_path)
     assert made is not None
     assert made.sentence.startswith("Rank 2 never entered all_reduce 7")

@@ -29,7 +29,6 @@ def _holds(found: Campaign, faults: set[str]) -> None:
         assert set(verdict.names("good")) == nodes - faults
     else:  # no pair can pass: nothing tells one node from another, and the verdict says so
         assert verdict.nothing_passed
-        assert "No test passed" in verdict.findings[0]
         assert set(verdict.names("suspect")) == nodes
 
 

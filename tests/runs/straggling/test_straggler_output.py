@@ -16,11 +16,10 @@ from holdfast.cli import main
 from holdfast.errors import InputError
 from holdfast.report import render
 from holdfast.report.parts import MAX_ROWS
+from holdfast.runs.goodput.report import report
 from holdfast.runs.recording.reading import read_run
 from holdfast.runs.straggling import figures
-from holdfast.runs.straggling.page import page
 from holdfast.runs.straggling.scores import stragglers
-from holdfast.runs.straggling.sections import section
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "stragglers"
 
@@ -114,16 +113,24 @@ def test_every_kind_of_answer_makes_a_page(tmp_path: Path) -> None:
         *(stragglers(tmp_path / name) for name in ("own", "data", "nothing")),
     ]
     for found in answers:
-        made = page(found)
+        made = found.page()
         text = render(made)
         assert "<n2>" not in text
         assert 1 <= len(made.findings) <= 7
-        assert len(made.tiles) <= 6
-    assert [each.id for each in page(answers[0]).sections] == [
+    assert [each.id for each in answers[0].sections()] == [
         "stragglers", "shared", "spells",
     ]  # fmt: skip
-    assert "cannot be told" in page(answers[-1]).findings[0].text
-    assert any("so a rank that computes slowly" in each.text for each in page(answers[-2]).unknowns)
+    assert "cannot be told" in answers[-1].headline
+    assert any("so a rank that computes slowly" in each.text for each in answers[-2].unknowns())
+
+
+def test_where_only_data_waits_are_known_the_headline_gives_no_all_clear(tmp_path: Path) -> None:
+    """DDP without step.sync(): a slow rank lets the others wait, and all steps are equally long."""
+    work, data = times(1)
+    train(tmp_path, work, data, sync=False)
+    found = stragglers(tmp_path)
+    assert (found.matrix.base, found.persistent) == ("data_wait", [])
+    assert found.headline.startswith("Who computes slowly cannot be told")
 
 
 def test_the_heat_map_shows_the_mean_of_many_steps_and_the_latest_of_many_ranks() -> None:
@@ -149,16 +156,13 @@ def test_the_section_of_a_run_report(tmp_path: Path) -> None:
     work, data = times(1)
     work[2] += 0.2
     train(tmp_path / "slow", work, data)
-    made = section(read_run(tmp_path / "slow"))
-    assert made is not None
-    assert made.id == "stragglers"
-    assert made.sentence.startswith("Rank 2 on n1 is persistently slow")
-    assert len(made.figures) == 2
+    made = {each.id: each for each in report(tmp_path / "slow").sections()}
+    assert made["stragglers"].sentence.startswith("Rank 2 on n1 is persistently slow")
+    assert len(made["stragglers"].figures) == 2
     train(tmp_path / "alone", work[:1], data[:1])
-    assert section(read_run(tmp_path / "alone")) is None
+    assert "stragglers" not in {each.id for each in report(tmp_path / "alone").sections()}
     train(tmp_path / "mute", work, data * 0, sync=False)
-    told = section(read_run(tmp_path / "mute"))
-    assert told is not None
+    told = {each.id: each for each in report(tmp_path / "mute").sections()}["stragglers"]
     assert "cannot be told" in told.sentence
     assert not told.figures
 

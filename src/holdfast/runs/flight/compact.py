@@ -10,7 +10,6 @@ from __future__ import annotations
 import marshal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -116,62 +115,7 @@ class _Tables:
 
 
 def _rows(entries: Sequence[Any], tables: _Tables) -> tuple[NDArray[np.void], int]:
-    """The rows, and how many entries were set aside."""
-    try:
-        return _all_at_once(entries, tables), 0
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        MemoryError,
-        IndexError,
-        RecursionError,
-    ):
-        return _one_by_one(entries, tables)
-
-
-_FIELDS = itemgetter(
-    "record_id",
-    "process_group",
-    "collective_seq_id",
-    "p2p_seq_id",
-    "is_p2p",
-    "state",
-    "retired",
-    "time_created_ns",
-    "timeout_ms",
-)
-_ASKED = itemgetter(
-    "profiling_name", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes"
-)
-
-
-def _all_at_once(entries: Sequence[Any], tables: _Tables) -> NDArray[np.void]:
-    """Column by column, twice as fast: for dumps of today that are whole in every field."""
-    rows = np.zeros(len(entries), ENTRY)
-    if not len(entries):
-        return rows
-    columns = zip(*map(_FIELDS, entries), strict=True)
-    records, groups, sequences, p2p_sequences, p2p, said, retired, created, timeouts = columns
-    if {type(each) for each in said} != {str} or {type(each) for each in p2p} != {bool}:
-        raise ValueError("types")
-    operations = [tables.operation(each) for each in map(_ASKED, entries)]
-    rows["record"] = records
-    rows["group"] = [tables.group(name, description) for name, description in groups]
-    rows["p2p"] = p2p
-    rows["sequence"] = np.where(rows["p2p"], p2p_sequences, sequences)
-    rows["operation"] = [index for index, _ in operations]
-    states = np.array([STATES[each] for each in said], np.int8)
-    stateless = np.array([without for _, without in operations]) & np.array(retired, bool)
-    rows["state"] = np.where(stateless & (states != COMPLETED), LEFT, states)
-    rows["created_ns"] = created
-    rows["timeout_ms"] = timeouts
-    return rows
-
-
-def _one_by_one(entries: Sequence[Any], tables: _Tables) -> tuple[NDArray[np.void], int]:
-    """Entry by entry: older versions lack fields, and what is damaged is left out."""
+    """The rows, and how many damaged entries were set aside; older versions lack fields."""
     rows = []
     for place, entry in enumerate(entries):
         with suppress(KeyError, TypeError, ValueError, OverflowError, MemoryError, RecursionError):

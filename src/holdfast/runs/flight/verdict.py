@@ -14,53 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
+from holdfast.errors import InputError
 from holdfast.runs.flight import sentences
 from holdfast.runs.flight.alignment import DEFAULT, Alignment, align
-from holdfast.runs.flight.dumps import Dumps, SetAside, read_dumps
-from holdfast.runs.flight.evidence import Evidence, gather
+from holdfast.runs.flight.dumps import RECORDS, Dumps, SetAside, read_dumps
+from holdfast.runs.flight.evidence import gather
+from holdfast.runs.flight.hang import HangVerdict, Verdict
 from holdfast.runs.flight.mismatches import Mismatch, first_mismatch, unbalanced, unequal
 from holdfast.runs.flight.other_jobs import others
 from holdfast.runs.flight.stuck import StuckOperations, find_stuck
 from holdfast.runs.flight.waits import Root, find_root
-
-Verdict = Literal["missing_ranks", "stuck_inside", "mismatch", "no_hang", "inconclusive"]
-
-
-@dataclass(frozen=True)
-class HangVerdict:
-    """What stopped the run."""
-
-    verdict: Verdict
-    group: str | None
-    """The process group: its description, else its name. None where there is none to name."""
-    sequence: int | None
-    """Number of the collective in its group."""
-    collective: str | None
-    """For example ``all_reduce``."""
-    missing_ranks: tuple[int, ...]
-    """Global ranks that have not entered, and wait for nobody else."""
-    unknown_ranks: tuple[int, ...]
-    """Global ranks without a dump that may be to blame, or of which it cannot be told."""
-    sentence: str
-    """The verdict in words."""
-    evidence: Evidence
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "verdict": self.verdict,
-            "group": self.group,
-            "sequence": self.sequence,
-            "collective": self.collective,
-            "missing_ranks": list(self.missing_ranks),
-            "unknown_ranks": list(self.unknown_ranks),
-            "sentence": self.sentence,
-            "evidence": self.evidence.to_dict(),
-        }
 
 
 @dataclass(frozen=True)
@@ -91,6 +57,21 @@ def hang(*places: str | Path, processes: int | None = None) -> HangVerdict:
         InputError: if there are no dumps, none can be read, or their ranks cannot be told.
     """
     return judge_dumps(read_dumps(places, processes))
+
+
+def hang_of(folder: Path) -> HangVerdict | None:
+    """What stopped a recorded run; None where its folder holds no flight record that can be read.
+
+    Args:
+        folder: of the run; records lie in ``flight/<launch>/`` below it.
+    """
+    records = sorted(each for each in folder.rglob(RECORDS) if each.is_dir())
+    if not records:
+        return None
+    try:
+        return hang(*records)
+    except InputError:
+        return None
 
 
 def judge_dumps(dumps: Dumps) -> HangVerdict:

@@ -14,17 +14,24 @@ import numpy as np
 from holdfast.lines import Reject
 from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
 from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
-from holdfast.runs.goodput.expected import Expected, expected_of
-from holdfast.runs.goodput.failure_rate import failure_rate, interruptions
+from holdfast.runs.goodput.interval import (
+    BestInterval,
+    FailureRate,
+    best_interval,
+    failure_rate,
+    interruptions,
+    mean_nodes,
+)
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.goodput.remarks import remarks_of
-from holdfast.runs.goodput.rolling import RollingEttr, rolling_ettr
 from holdfast.runs.goodput.work import Replays, Work, replays_of, work_of
 from holdfast.runs.recording.events import RecordedRun
 from holdfast.runs.recording.reading import read_run
 
 SILENT_S = 60.0
 """A run without an end whose last sign of life is older no longer runs."""
+SHORT_HOURS = 10
+"""Accelerator hours of a run below which they are given in minutes."""
 MOST_REJECTS = 100
 """Unusable lines that the JSON shows; their number is always given."""
 
@@ -52,8 +59,10 @@ class Breakdown:
     replays: tuple[Replays, ...]
     """What each attempt did again, those that did."""
     checkpoints: CheckpointCosts
-    expected: Expected
-    rolling: RollingEttr
+    rate: FailureRate | None
+    """None where nothing lived."""
+    best: BestInterval | None
+    """None where the run cannot tell it."""
     clocks_s: Mapping[str, float]
     """Node -> seconds by which its clock is ahead of the others', where that is more than 1 s."""
     rejects: tuple[Reject, ...]
@@ -63,6 +72,12 @@ class Breakdown:
     def ettr(self) -> float:
         """Productive time over wall time."""
         return self.parts["productive"] / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def gpu_unit(self) -> tuple[str, float]:
+        """The unit of accelerator time and its number per hour: minutes for a short run."""
+        hours = sum(self.gpu_hours.values())
+        return ("GPU-hours", 1.0) if hours >= SHORT_HOURS else ("GPU-minutes", 60.0)
 
     @property
     def interruptions(self) -> int:
@@ -79,10 +94,10 @@ class Breakdown:
             "wall_s": self.wall_s,
             "parts": dict(self.parts),
             "ettr": self.ettr,
-            "expected_ettr": self.expected.ettr,
-            "expected_ettr_with_other_losses": self.expected.with_other_losses,
-            "best_interval_s": self.expected.best_interval_s,
-            "best_interval_ettr": self.expected.best_interval_ettr,
+            "best_interval_s": self.best and self.best.interval_s,
+            "best_interval_ci95_s": self.best and list(self.best.ci95_s),
+            "best_interval_steps": self.best and self.best.steps,
+            "best_interval_saved_s": self.best and self.best.saved_s,
             "checkpoint": self.checkpoints.to_dict(),
             "replayed_steps": {
                 "count": sum(each.count for each in self.replays),
@@ -94,12 +109,10 @@ class Breakdown:
             "began_s": self.began_s,
             "running": self.running,
             "interruptions": self.interruptions,
-            "nodes": self.expected.nodes,
+            "nodes": mean_nodes(self.attempts),
             "gpu_hours": dict(self.gpu_hours),
-            "failure_rate": None if self.expected.rate is None else self.expected.rate.to_dict(),
-            "expected": self.expected.to_dict(),
+            "failure_rate": self.rate and self.rate.to_dict(),
             "attempt_table": [each.to_dict() for each in self.attempts],
-            "rolling": self.rolling.to_dict(),
             "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),
@@ -118,27 +131,23 @@ def breakdown(
     *,
     rate_per_node_day: float | None = None,
     fleet: str | Path | None = None,
-    window_s: float | None = None,
     now_s: float | None = None,
 ) -> Breakdown:
-    """Break down the wall time of a run, and compute its actual and expected ETTR.
+    """Break down the wall time of a run: its ETTR, its losses, the best checkpoint interval.
 
     Args:
         run: a run from `read_run`, or the folder of `RunRecorder`.
         run_id: the run, if the folder contains several.
-        rate_per_node_day: failures per node and day for the expected ETTR, if known.
+        rate_per_node_day: failures per node and day, for the best checkpoint interval, if known.
         fleet: a store of `holdfast.fleet` to take that rate from; by default it is the run's own rate.
-        window_s: length of the rolling window; None: a tenth of the wall time.
         now_s: seconds since 1970, to distinguish a running run from a killed one; None: now.
 
     Raises:
         InputError: run not found, or invalid rate.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
-    ledger = keep_books(recorded, window_s=window_s)
-    return account(
-        ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, window_s=window_s, now_s=now_s
-    )
+    ledger = keep_books(recorded)
+    return account(ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, now_s=now_s)
 
 
 def account(
@@ -146,7 +155,6 @@ def account(
     *,
     rate_per_node_day: float | None = None,
     fleet: str | Path | None = None,
-    window_s: float | None = None,
     now_s: float | None = None,
 ) -> Breakdown:
     """The breakdown of books that are kept already; arguments as `breakdown`."""
@@ -175,8 +183,8 @@ def account(
         work=work,
         replays=replays_of(ledger),
         checkpoints=checkpoints,
-        expected=expected_of(attempts, checkpoints, rate, step_s=work.step_s_mean, gpus=max(gpus)),
-        rolling=rolling_ettr(ledger, window_s),
+        rate=rate,
+        best=best_interval(attempts, checkpoints, rate, work.step_s_mean),
         clocks_s=recorded.clocks_s,
         rejects=recorded.rejects,
         remarks=remarks_of(ledger, attempts, checkpoints),

@@ -19,6 +19,13 @@ FRESH_S = 3.0
 """Ranks whose last lines are within it, or within three heartbeats, fell silent together."""
 
 Ending = Literal["clean", "exception", "signal", "killed", "running"]
+ENDINGS: dict[Ending, str] = {
+    "clean": "ended well",
+    "exception": "exception",
+    "signal": "signal",
+    "killed": "killed",
+    "running": "still runs",
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,11 @@ class AttemptAccount:
     def interrupted(self) -> bool:
         """Whether it did not end by itself, or hangs now."""
         return self.hung or self.ended not in ("clean", "running")
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in a word or two."""
+        return "hung" if self.hung else ENDINGS[self.ended]
 
     def to_dict(self) -> dict[str, Any]:
         """A row of ``attempt_table``."""

@@ -1,219 +1,185 @@
-"""The charts of a run report on where the time went: the waterfall, the attempts, the rolling ETTR."""
+"""The charts of a run report: the waterfall of its time, the attempts, the lengths of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from holdfast.fleet.moments import moment
 from holdfast.report import Figure, figures
-from holdfast.report.theme import colour
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.ledger import PARTS, Ledger
-from holdfast.runs.goodput.wording import PARTS_IN_WORDS, ending, gpu_unit, seconds
+from holdfast.runs.goodput.spans import FloatArray
 
-WATERFALL = (
-    *("queue", "down", "init", "idle", "replayed", "checkpoint", "data_wait", "evaluation"),
-)
+WATERFALL = ("queue", "down", "init", "idle", "replayed", "checkpoint", "data_wait", "evaluation")
 """The losses, from outside the attempts to inside the training."""
 MOST_LANES = 40
 MOST_MARKS = 2_000
-SEAM = 0.4
-"""Bins that a rectangle is drawn too far."""
-WHOLE = 0.999
-"""A part with a larger share of a bin fills it."""
+MOST_BINS = 120
+MOST_POINTS = 400
+"""Quantiles of the distribution."""
+
+
+@dataclass(frozen=True)
+class PartWords:
+    """A part of the wall time, in words."""
+
+    name: str
+    colour: str
+    """A name in `holdfast.report.theme.COLOURS`."""
+    meaning: str
+
+
+PARTS_IN_WORDS: Mapping[str, PartWords] = {
+    "productive": PartWords(
+        "productive steps", "good", "steps done for the first time, without what is nested in them"
+    ),
+    "replayed": PartWords(
+        "replayed steps", "hardware", "steps done again after a restart from an older checkpoint"
+    ),
+    "data_wait": PartWords("waiting for data", "user", "the training waited for its next batch"),
+    "checkpoint": PartWords(
+        "checkpoints", "system", "the part of a checkpoint that stops the training"
+    ),
+    "init": PartWords(
+        "initialisation", "sky", "from the start of a process until it can make a step"
+    ),
+    "evaluation": PartWords("evaluation", "purple", "evaluations of the model"),
+    "idle": PartWords(
+        "idle or hung",
+        "unattributed",
+        "nothing of the above: hangs, pauses, steps cut off, ranks that ended before the others",
+    ),
+    "down": PartWords("down", "first", "between two attempts, outside of any known queue"),
+    "queue": PartWords("in the queue", "yellow", "submitted and not yet started"),
+}
+_COLOURS = {words.name: words.colour for words in PARTS_IN_WORDS.values()}
 
 
 def waterfall(made: Breakdown) -> Figure:
     """From the wall time down to the productive time, one step a loss."""
-    unit = gpu_unit(made)
-    losses = {part: made.gpu_hours[part] * unit.per_hour for part in WATERFALL}
-    words = {part: PARTS_IN_WORDS[part] for part in (*WATERFALL, "productive")}
+    unit, per_hour = made.gpu_unit
+    losses = [
+        (PARTS_IN_WORDS[part].name, -made.gpu_hours[part] * per_hour)
+        for part in WATERFALL
+        if made.gpu_hours[part]
+    ]
     return figures.waterfall(
-        [
-            ("wall time", sum(made.gpu_hours.values()) * unit.per_hour),
-            *((words[part].name, -amount) for part, amount in losses.items() if amount),
-        ],
-        unit.name[0].upper() + unit.name[1:],
-        total=words["productive"].name,
-        meanings={"wall time": "measured", **{each.name: each.colour for each in words.values()}},
+        [("wall time", sum(made.gpu_hours.values()) * per_hour), *losses],
+        unit[0].upper() + unit[1:],
+        total=PARTS_IN_WORDS["productive"].name,
+        meanings={"wall time": "measured", **_COLOURS},
     )
 
 
 def time_line(ledger: Ledger, made: Breakdown) -> Figure:
-    """What the ranks of each attempt did over time: one lane an attempt, its height the ranks."""
+    """What the ranks of each attempt did over time: the largest part of each moment."""
     lanes = len(made.attempts) <= MOST_LANES
-    rows = _stretches(ledger, made, lanes)
-    shown = {PARTS_IN_WORDS[row["key"]].name: PARTS_IN_WORDS[row["key"]].colour for row in rows}
-    order = [words.name for words in PARTS_IN_WORDS.values()]
-    legend = {name: shown[name] for name in order if name in shown}
-    labels = [f"{each.attempt} {ending(each)}" for each in made.attempts] if lanes else ["all"]
-    marked = [
-        (marks, name, shape)
-        for marks, name, shape in (
-            (_published(ledger, made, lanes), "▼ a checkpoint became complete", "triangle-down"),
-            (_cuts(made, lanes), "✚ the attempt was cut off", "cross"),
-        )
-        if marks
-    ]
-    caption = "; ".join(name for _, name, _ in marked)
-    return Figure(lambda: _lanes(rows, labels, legend, marked, day_title(made)), caption, legend)
-
-
-def _lanes(
-    rows: list[dict[str, Any]],
-    labels: list[str],
-    legend: Mapping[str, str],
-    marked: Sequence[tuple[list[dict[str, Any]], str, str]],
-    title: str,
-) -> dict[str, Any]:
-    """A lane per label: rectangles, and marks over them."""
-    count = len(labels)
-    y = {
-        "type": "quantitative",
-        "title": "Attempt, and how it ended",
-        "scale": {"domain": [0, count], "reverse": True, "nice": False},
-        "axis": {
-            "values": [lane + 0.5 for lane in range(count)],
-            "labelExpr": f"{labels!r}[floor(datum.value)]",
-            "grid": False,
-        },
-    }
-    values = figures.plain_rows(rows)
-    bars = {
-        "data": {"values": values},
-        "mark": {"type": "rect", "strokeWidth": 0},
-        "encoding": {
-            "x": figures.time_axis("from", title, "UTC"),
-            "x2": {"field": "drawn"},
-            "y": {"field": "top", **y},
-            "y2": {"field": "bottom"},
-            "color": figures.meanings_colour("part", legend),
-            "tooltip": figures.tooltip(
-                values, ["attempt", "part", "share", "from", "to"], times={"from", "to"}
-            ),
-        },
-    }
-    layers: list[dict[str, Any]] = [bars]
-    for marks, _, shape in marked:
-        points = figures.plain_rows(marks)
-        mark = {"type": "point", "shape": shape, "filled": True, "size": 50, "opacity": 1}
-        layers.append(
-            {
-                "data": {"values": points},
-                "mark": {**mark, "color": colour("ink")},
-                "encoding": {
-                    "x": figures.time_axis("at", title, "UTC"),
-                    "y": {"field": "lane", **y},
-                    "tooltip": figures.tooltip(points, ["text", "at"], times={"at"}),
-                },
-            }
-        )
-    return {"layer": layers, "height": max(34 * count, 60)}
-
-
-def _stretches(ledger: Ledger, made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
-    """Rectangles: a bin of time, and the share of a part in it, stacked."""
     binned = ledger.binned if lanes else ledger.binned.sum(axis=0, keepdims=True)
+    names = [f"{each.attempt} {each.ending}" for each in made.attempts] if lanes else ["all"]
     rows: list[dict[str, Any]] = []
-    for lane, seconds_of in enumerate(binned):
-        begin, end = 0.0, made.wall_s
-        if lanes:
-            window = ledger.window.attempts[lane]
-            begin, end = window.begin_s - window.down_s - window.queue_s, window.end_s
-        filled = seconds_of.sum(axis=0)
-        for place in np.flatnonzero(filled > 0).tolist():
-            low = max(place * ledger.bin_s, begin)
-            high = min((place + 1) * ledger.bin_s, end)
-            bottom = lane + 0.14
-            shares = seconds_of[:, place] / filled[place]
-            if shares.max() > WHOLE:
-                shares = np.where(shares == shares.max(), 1.0, 0.0)
-            for key in (*WATERFALL[::-1], "productive"):
-                share = float(shares[PARTS.index(key)])
-                if share <= 0:
-                    continue
-                row = {
-                    "key": key,
-                    "part": PARTS_IN_WORDS[key].name,
-                    "attempt": str(lane + 1) if lanes else "all",
-                    "share": share,
-                    "top": bottom,
-                    "bottom": bottom + 0.72 * share,
-                    "from": low,
-                    "to": high,
-                    "until": end,
-                }
-                bottom += 0.72 * share
-                if not _joined(rows, row):
-                    rows.append(row)
-    return [
-        {
-            **row,
-            "from": moment(made.began_s + row["from"]),
-            "to": moment(made.began_s + row["to"]),
-            # No seam between neighbours: the next one is drawn over it.
-            "drawn": moment(made.began_s + min(row["to"] + SEAM * ledger.bin_s, row["until"])),
-        }
-        for row in rows
-    ]
-
-
-def _joined(rows: list[dict[str, Any]], row: dict[str, Any]) -> bool:
-    """Whether the last rectangle could be drawn out to cover this one."""
-    if not rows or row["share"] < 1 or rows[-1]["to"] < row["from"] - 1e-9:
-        return False
-    if any(rows[-1][name] != row[name] for name in ("key", "attempt", "share")):
-        return False
-    rows[-1]["to"] = row["to"]
-    return True
-
-
-def _published(ledger: Ledger, made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
-    """When each checkpoint was complete, where that was recorded; else when its writing ended."""
+    for lane, seconds in zip(names, binned, strict=True):
+        largest = np.where(seconds.sum(axis=0) > 0, seconds.argmax(axis=0), -1)  # [bins]
+        edges = np.flatnonzero(np.diff(largest, prepend=-2, append=-2))
+        for first, behind in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            if largest[first] >= 0:
+                rows.append(
+                    {
+                        "attempt": lane,
+                        "part": PARTS_IN_WORDS[PARTS[largest[first]]].name,
+                        "from": moment(made.began_s + first * ledger.bin_s),
+                        "to": moment(made.began_s + behind * ledger.bin_s),
+                    }
+                )
     of = ledger.attempt_of()
-    told = [
+    marks = [
         {
+            "attempt": names[int(of[process]) if lanes else 0],
             "at": moment(made.began_s + at_s),
-            "lane": (int(of[process]) if lanes else 0) + 0.14,
             "text": f"checkpoint of step {step:,} complete",
         }
         for process, step, at_s in ledger.published()
     ]
-    return told[:: max(len(told) // MOST_MARKS, 1)]
+    shown = {row["part"] for row in rows}
+    colours = {name: colour for name, colour in _COLOURS.items() if name in shown}
+    columns = ("attempt", "from", "to", "part")
+    few = marks[:: max(len(marks) // MOST_MARKS, 1)]
+    return figures.timeline(rows, *columns, colours, lane_title="Attempt", marks=few)
 
 
-def _cuts(made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
-    """The ends of attempts that did not end by themselves."""
-    return [
-        {
-            "at": moment(made.began_s + each.end_s),
-            "lane": (each.attempt - 1 if lanes else 0) + 0.5,
-            "text": ending(each)
-            + ("" if each.first_rank_gone is None else f", rank {each.first_rank_gone} first"),
-        }
-        for each in made.attempts
-        if each.interrupted
-    ][:MOST_MARKS]
+@dataclass(frozen=True)
+class StepTimes:
+    """The times that steps had for themselves, over all ranks."""
+
+    own_s: FloatArray
+    """[n] in the order of the ledger."""
+    end_s: FloatArray
+    """[n] run time."""
+    by_attempt: pa.Table
+    """attempt, steps (over all ranks), median_s, p90_s, p99_s, longest_s, longest_step, longest_rank."""
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """What seconds are multiplied by, and its name."""
+        return (1000.0, "ms") if float(np.median(self.own_s)) < 1 else (1.0, "s")
 
 
-def rolling(made: Breakdown) -> Figure:
-    """The ETTR of a window that moves over the run; the dashed line is that of the whole run."""
-    rows = [
-        {"at": moment(made.began_s + end), "ettr": 100 * value}
-        for end, value in zip(made.rolling.end_s, made.rolling.ettr, strict=True)
-    ]
-    title = f"ETTR of the last {seconds(made.rolling.window_s)} (%)"
+def step_times(ledger: Ledger) -> StepTimes | None:
+    """Measure the steps; None without any."""
+    steps = ledger.steps()
+    if not steps.size:
+        return None
+    own, spans = ledger.own_s[steps], ledger.spans
+    attempt = ledger.attempt_of()[spans.process[steps]]
+    rows = []
+    for place in np.unique(attempt).tolist():
+        mine = np.flatnonzero(attempt == place)
+        longest = steps[mine[own[mine].argmax()]]
+        median, p90, p99 = np.quantile(own[mine], [0.5, 0.9, 0.99]).tolist()
+        rows.append(
+            {
+                "attempt": place + 1,
+                "steps": int(mine.size),
+                "median_s": median,
+                "p90_s": p90,
+                "p99_s": p99,
+                "longest_s": float(ledger.own_s[longest]),
+                "longest_step": int(spans.step[longest]),
+                "longest_rank": ledger.run.processes[int(spans.process[longest])].rank,
+            }
+        )
+    return StepTimes(own, spans.end_s[steps], pa.Table.from_pylist(rows))
+
+
+def distribution(times: StepTimes) -> Figure:
+    """The share of the steps that took at most so long."""
+    scale, unit = times.unit
+    shares = np.linspace(0, 1, min(times.own_s.size, MOST_POINTS))
+    quantiles = (scale * np.quantile(times.own_s, shares)).tolist()
+    drawn = figures.ecdf({"steps": quantiles}, f"Time of a step ({unit})", log=True)
+    caption = "Time that a step has for itself, without what is nested in it, over all ranks"
+    return replace(drawn, caption=caption)
+
+
+def over_time(times: StepTimes, made: Breakdown) -> Figure:
+    """Median and 99th percentile of the steps that ended in each stretch of the run."""
+    scale, unit = times.unit
+    bins = max(min(MOST_BINS, times.own_s.size // 20), 1)
+    place = np.minimum((times.end_s / made.wall_s * bins).astype(np.int64), bins - 1)
+    rows: list[dict[str, Any]] = []
+    for k in range(bins):
+        inside = scale * times.own_s[place == k]
+        at = moment(made.began_s + (k + 0.5) * made.wall_s / bins)
+        lengths = np.quantile(inside, [0.5, 0.99]).tolist() if inside.size else (None, None)
+        for what, length in zip(("median", "99 %"), lengths, strict=True):
+            rows.append({"at": at, "what": what, "length": length, "steps": inside.size})
+    colours = {"median": "model", "99 %": "system"}
+    title = f"Time of a step ({unit})"
     drawn = figures.lines(
-        rows, "at", "ettr", day_title(made), title, zone="UTC", reference=100 * made.ettr
+        rows, "at", "length", "Time", title, series="what", meanings=colours, zone="UTC"
     )
-    return replace(drawn, caption="Dashed: the whole run")
-
-
-def day_title(made: Breakdown) -> str:
-    """An axis that shows hours only names the day."""
-    first, last = moment(made.began_s), moment(made.began_s + made.wall_s)
-    return f"Time on {first:%Y-%m-%d}" if first.date() == last.date() else "Time"
+    return replace(drawn, caption="Over the run; a gap is a time without a step")

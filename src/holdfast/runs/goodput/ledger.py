@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,9 +32,8 @@ PARTS = (
 )
 """Where wall time goes, in the order of the JSON contract."""
 
-LEAST_BINS = 240
-MOST_BINS = 4_000
-BINS_PER_WINDOW = 20
+BINS = 240
+"""Of the time line."""
 
 _PRODUCTIVE, _REPLAYED, _INIT, _IDLE, _DOWN, _QUEUE = (
     PARTS.index(name) for name in ("productive", "replayed", "init", "idle", "down", "queue")
@@ -97,12 +95,11 @@ class Ledger:
         return _attempt_of(self.window, len(self.run.processes))
 
 
-def keep_books(run: RecordedRun, *, window_s: float | None = None) -> Ledger:
+def keep_books(run: RecordedRun) -> Ledger:
     """Divide the wall time of a run.
 
     Args:
         run: the run.
-        window_s: a length of time that several bins should divide; None: a tenth of the wall time.
     """
     window = run_window(run)
     spans = spans_of(run, window.shift_s)
@@ -115,11 +112,11 @@ def keep_books(run: RecordedRun, *, window_s: float | None = None) -> Ledger:
     last = np.clip(lived, low, high)
     ready = np.clip(_ready(run, spans), low, last)
     replayed = _replayed(spans, attempt)
-    wall, bins = window.wall_s, _bins(window.wall_s, window_s)
-    bin_s = wall / bins if wall > 0 else 1.0
+    wall = window.wall_s
+    bin_s = wall / BINS if wall > 0 else 1.0
     ranks = np.array([len(each.processes) for each in window.attempts])
     by_process = np.zeros((len(run.processes), len(PARTS)))
-    binned = np.zeros((len(window.attempts), len(PARTS), bins))
+    binned = np.zeros((len(window.attempts), len(PARTS), BINS))
     own = np.zeros(spans.begin_s.size)
     part = np.where(replayed, _REPLAYED, _PART_OF_KIND[spans.kind])
     part[(spans.kind == STEP) & ~replayed] = _PRODUCTIVE
@@ -156,13 +153,6 @@ def _attempt_of(window: RunWindow, processes: int) -> IntArray:
     for place, each in enumerate(window.attempts):
         of[list(each.processes)] = place
     return of
-
-
-def _bins(wall_s: float, window_s: float | None) -> int:
-    if window_s is None or window_s <= 0:
-        return LEAST_BINS
-    wanted = math.ceil(BINS_PER_WINDOW * wall_s / window_s)
-    return min(max(wanted, LEAST_BINS), MOST_BINS)
 
 
 def _ready(run: RecordedRun, spans: Spans) -> FloatArray:

@@ -27,6 +27,15 @@ class Puzzle:
     count: int | None
     """How many there are."""
 
+    @property
+    def sentence(self) -> str:
+        """What must be bad."""
+        if self.fewest is None or self.count is None:
+            return f"{len(self.nodes):,} suspects share {len(self.tests):,} failing tests."
+        ways = " or ".join(" and ".join(chosen) for chosen in self.explanations[:3])
+        more = f", or one of {self.count - 3:,} other ways" if self.count > 3 else ""
+        return f"At least {self.fewest} of {' and '.join(self.nodes)} must be bad: {ways}{more}."
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of one puzzle."""
         return {

@@ -5,8 +5,8 @@ this order, each node being in one test of a round at most:
 
 1. a contradiction (nodes that failed together and pass elsewhere) is repeated, its nodes first together,
    then apart beside good nodes;
-2. a suspect stands beside a good node; where good nodes are too few, those suspects that are least
-   probably faulty are paired with each other, in pairs that were not tested yet: a pass clears two;
+2. a suspect stands beside a good node; where good nodes are too few, those suspects that failed least
+   are paired with each other, in pairs that were not tested yet: a pass clears two;
 3. nodes without a result are paired as in round one;
 4. good nodes that passed fewer tests than asked for are paired anew; if asked for, faulty nodes that are
    less than sure stand beside another good node.
@@ -14,28 +14,41 @@ this order, each node being in one test of a round at most:
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, Finding, Section, Table
 from holdfast.errors import InputError
-from holdfast.runs.pairing.model import PairModel
-from holdfast.runs.pairing.nodes import checked_names, expand_nodes, in_order
+from holdfast.numbers import counted
+from holdfast.runs.pairing.nodes import checked_names, expand_nodes, in_order, is_stdin
 from holdfast.runs.pairing.records import PairResult, PairTest, as_results
-from holdfast.runs.pairing.solve import MODEL, SURE, Contradiction, PairVerdict, solve_pairs
+from holdfast.runs.pairing.solve import (
+    SURE_FAILURES,
+    Contradiction,
+    PairVerdict,
+    solve_pairs,
+)
 
 REPEATS = 3
 """Executions of each test that is to explain a contradiction."""
 MOST_CYCLES = 2
 """How often a contradiction is repeated, together and apart, before it stays open."""
+MOST_SHOWN = 3
+"""Tests of one purpose whose nodes are shown."""
 MOST_NOT_RUN = 2
 """Tests with a node that could not start before the node is left alone."""
 
 
 @dataclass(frozen=True)
-class PairPlan:
+class PairPlan(Answer):
     """The tests of one round: no node is in two of them."""
 
     round: int
@@ -43,6 +56,8 @@ class PairPlan:
     """Empty: nothing is left that a test could tell."""
     nodes: tuple[str, ...]
     """All nodes that the plan is about."""
+    path: Path | None = None
+    """Where it was written."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of the plan; `tests` are the lines that `plan` prints."""
@@ -52,6 +67,73 @@ class PairPlan:
             "tests": [test.to_dict() for test in self.tests],
         }
 
+    def written(self) -> Mapping[str, Path]:
+        """The file of the plan."""
+        return {} if self.path is None else {"plan": self.path}
+
+    def sections(self) -> Sequence[Section]:
+        """The tests by purpose."""
+        if not self.tests:
+            return [
+                Section("tests", "What to test next?", "Nothing is left that a test could tell.")
+            ]
+        rows = []
+        for why in dict.fromkeys(test.why for test in self.tests):
+            tests = [test for test in self.tests if test.why == why]
+            nodes = ["+".join(test.nodes) for test in tests[:MOST_SHOWN]]
+            more = " ..." if len(tests) > MOST_SHOWN else ""
+            executions = sum(test.repeats for test in tests)
+            text = ", ".join(nodes) + more
+            row = {"why": why, "tests": len(tests), "executions": executions}
+            rows.append({**row, "nodes": text})
+        sentence = f"Round {self.round}: {counted(len(self.tests), 'test')}."
+        table = Table(pa.Table.from_pylist(rows), caption="One row per purpose.")
+        return [Section("tests", "What to test next?", sentence, tables=[table])]
+
+
+@dataclass(frozen=True)
+class Solved(Answer):
+    """A verdict, and what to run next."""
+
+    verdict: PairVerdict
+    plan: PairPlan
+    next_command: str | None
+    """The line that plans and runs the next round; None: no further test can tell more."""
+    gate: bool = False
+    """The answer is a failure unless every node is good."""
+
+    @property
+    def exit_code(self) -> int:
+        """1: the gate was not met."""
+        return int(self.gate and len(self.verdict.names("good")) < len(self.verdict.nodes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that `solve` prints."""
+        tests = len(self.plan.tests)
+        after = {"round": self.plan.round, "tests": tests, "command": self.next_command}
+        return {**self.verdict.to_dict(), "next": after if self.next_command else None}
+
+    def findings(self) -> Sequence[Finding]:
+        """Those of the verdict."""
+        return self.verdict.findings()
+
+    def sections(self) -> Sequence[Section]:
+        """Those of the verdict."""
+        return self.verdict.sections()
+
+    def rendered(self, verbose: bool) -> list[str]:
+        """What the terminal shows; the command stays on one line, to be pasted."""
+        from holdfast.report.terminal import PIPE_WIDTH, text
+
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+        shown = [text(self.verdict, verbose, width)]
+        if self.next_command:
+            tests = counted(len(self.plan.tests), "test")
+            shown.append(f"Next, round {self.plan.round} ({tests}):\n  {self.next_command}")
+        elif not self.verdict.complete:
+            shown.append("No further test of these nodes can tell more.")
+        return shown
+
 
 def plan_pairs(
     nodes: str | Iterable[str],
@@ -59,7 +141,6 @@ def plan_pairs(
     *,
     passes: int = 1,
     confirm: bool = False,
-    model: PairModel = MODEL,
 ) -> PairPlan:
     """The tests of the next round.
 
@@ -69,9 +150,8 @@ def plan_pairs(
         results: all results so far, or their file; none for round one.
         passes: tests that a good node must have passed. One finds what fails always; a node that fails a
             share q of its tests is missed with probability (1 - q) ** passes.
-        confirm: test a faulty node again whose probability is less than `SURE`: one for which a bad link
-            or a helper that fails now and then is not ruled out.
-        model: see `solve_pairs`.
+        confirm: test a faulty node again until it has failed beside `SURE_FAILURES` good nodes: before, a
+            bad link or a helper that fails now and then is not ruled out.
 
     Returns:
         Tests without a node in common; none if nothing is left that a test could tell.
@@ -90,7 +170,7 @@ def plan_pairs(
         )
     given = as_results(results)
     named = expand_nodes(nodes) if isinstance(nodes, str) else checked_names(nodes)
-    verdict = solve_pairs(given, nodes=named, model=model)
+    verdict = solve_pairs(given, nodes=named)
     everyone = tuple(node.node for node in verdict.nodes)
     if len(everyone) < 2:
         raise InputError(
@@ -153,9 +233,9 @@ class _Draft:
         return together, min(self.apart[node] for node in found.nodes) - together
 
     def try_suspects(self) -> None:
-        """Suspects, the most probably faulty first, beside good nodes; the others in new pairs."""
+        """Suspects, those with the most failures first, beside good nodes; the others in new pairs."""
         suspects = self._open("suspect")
-        suspects.sort(key=lambda node: -self.records[node].rank)
+        suspects.sort(key=lambda node: self.records[node].rank, reverse=True)
         left = [node for node in suspects if not self._beside_good(node, "suspect")]
         self._pair_anew(left[::-1], "suspects")
 
@@ -180,7 +260,7 @@ class _Draft:
     def confirm_faulty(self) -> None:
         """Faulty nodes that are less than sure, beside another good node."""
         for node in self._open("faulty"):
-            if 0 < self.records[node].rank < SURE:
+            if self.records[node].failed_beside_good < SURE_FAILURES:
                 self._beside_good(node, "confirm")
 
     def confirm_good(self) -> None:
@@ -231,3 +311,17 @@ class _Draft:
                 del waiting[partner]
                 self._add((node, partner), why)
         return left
+
+
+def next_command(
+    results: str, known: Sequence[PairResult], passes: int = 1, confirm: bool = False
+) -> str:
+    """The line that plans and runs the next round, with the command of the last one."""
+    template = next((row.template for row in reversed(known) if row.template), "")
+    file = quote("RESULTS" if is_stdin(results) else results)
+    options = (" --confirm" if confirm else "") + (f" --passes {passes}" if passes > 1 else "")
+    command = quote(template) if template else "COMMAND"
+    return (
+        f"holdfast runs pairtest plan --from {file}{options} | "
+        f"holdfast runs pairtest run - --command {command} -o {file}"
+    )

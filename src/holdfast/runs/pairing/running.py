@@ -6,14 +6,16 @@ import asyncio
 import resource
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.answer import Answer, Finding
 from holdfast.errors import InputError
 from holdfast.files import Journal
+from holdfast.numbers import counted
 from holdfast.progress import Tracker, track
 from holdfast.runs.pairing.commands import Template
 from holdfast.runs.pairing.execution import GRACE_S, Execution, execute
@@ -30,7 +32,7 @@ _FILES_EACH = 4  # descriptors that one running test holds, at most
 
 
 @dataclass(frozen=True)
-class PairRun:
+class PairRun(Answer):
     """What was run, and what all results say now."""
 
     ran: int
@@ -40,6 +42,12 @@ class PairRun:
     rounds: int
     """Rounds that this call went through."""
     verdict: PairVerdict
+    path: Path | None = None
+    """File of the results."""
+
+    def written(self) -> Mapping[str, Path]:
+        """The file of the results."""
+        return {} if self.path is None else {"results": self.path}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of the run."""
@@ -49,6 +57,12 @@ class PairRun:
             "rounds_run": self.rounds,
             **self.verdict.to_dict(),
         }
+
+    def findings(self) -> list[Finding]:
+        """Those of the verdict, then what was run."""
+        known = f", {self.known:,} known before" if self.known else ""
+        done = f"{counted(self.ran, 'execution')} in {counted(self.rounds, 'round')}{known}."
+        return [*self.verdict.findings(), Finding(done)]
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ def run_pairs(
         rounds: how many rounds: this plan, then those that `plan_pairs` finds next; None until nothing
             is left to be told.
         passes: of the following rounds, as `confirm`: see `plan_pairs`.
-        confirm: test faulty nodes again that are less than sure.
+        confirm: see `plan_pairs`.
         not_run_codes: exit codes by which the command says that it could not test (a node is down).
         output_dir: a folder for all that each test prints.
         on_result: called with each new result.
@@ -148,7 +162,7 @@ def run_pairs(
                 plan = plan_pairs(nodes, found, passes=passes, confirm=confirm)
                 tests = list(plan.tests)
     verdict = solve_pairs(Results(tuple(found), before.set_aside), nodes=nodes)
-    return PairRun(ran, known, done, verdict)
+    return PairRun(ran, known, done, verdict, None if results is None else Path(results))
 
 
 def _possible(jobs: int) -> int:

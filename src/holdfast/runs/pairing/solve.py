@@ -1,35 +1,45 @@
-"""What the results of pair tests prove, what they make probable, and what they leave open.
+"""What the results of pair tests prove, and what they leave open.
 
 Proof needs two rules. A test that passes shows that its nodes work. A test that fails although all its
 nodes but one work shows that this one is faulty (round two of Acme's test, arXiv 2403.07648, section
 6.1, in which that one stands beside a known-good node). Nothing more follows: whatever these two rules
 leave open has one explanation with a given suspect good and another with it faulty.
 
-A failing test of which *all* nodes work elsewhere is a contradiction: some node fails now and then, or
-what lies between them is bad, or it failed by chance. `holdfast.runs.pairing.beliefs` weighs these; the
-contradiction is settled when one explanation has `SURE` of the probability, and open until then.
+A failing test of which *all* nodes work elsewhere is a contradiction. Counts settle it (`_verdict`): one
+node that failed with several partners is intermittent; nodes that fail only together have a bad link;
+what failed once and then no more was chance. Everything else is open.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.runs.pairing import wording
-from holdfast.runs.pairing.beliefs import Beliefs, Set, Tally, infer
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
+from holdfast.numbers import counted
 from holdfast.runs.pairing.explanations import Puzzle, puzzles
-from holdfast.runs.pairing.model import PairModel
 from holdfast.runs.pairing.nodes import by_number, in_order
 from holdfast.runs.pairing.records import PairResult, as_results
 
 State = Literal["good", "faulty", "intermittent", "suspect", "doubtful", "untested"]
+Cause = Literal["intermittent", "link", "chance", "open"]
 
-SURE = 0.95
-
-MODEL = PairModel()
+UNLIKELY = 0.02
+"""An explanation under which the passes had a smaller probability is ruled out."""
+FAILING_SHARE = 0.5
+"""Share of tests that an intermittent node or link is taken to fail."""
+SURE_FAILURES = 2
+"""Failures beside good nodes after which a bad link or an intermittent helper is ruled out."""
+MOST_NAMES = 12
+MOST_EACH = 5
+"""Sentences of one kind; the rest is counted."""
+MOST_EVIDENCE = 3
+_ORDER: tuple[State, ...] = ("faulty", "intermittent", "doubtful", "suspect", "untested", "good")
 
 
 @dataclass(frozen=True)
@@ -41,9 +51,8 @@ class NodeVerdict:
     """``good``: it passed, without evidence against it; ``faulty``: it failed with nodes that work, and
     never passed; ``intermittent``: it passes and fails; ``suspect``: it failed with others that may be at
     fault; ``doubtful``: it passed, but is in an unresolved contradiction; ``untested``."""
-    probability: float | None
-    """Probability of being faulty or intermittent, given the model; None if there are too many connected
-    suspects."""
+    failed_beside_good: int
+    """Number of different sets of good nodes beside which it failed."""
     passed: int
     """Number of its tests that passed."""
     failed: int
@@ -56,9 +65,9 @@ class NodeVerdict:
     """The failed tests, ``test:node+node``."""
 
     @property
-    def rank(self) -> float:
-        """The probability, rounded to ignore rounding errors."""
-        return round(self.probability or 0.0, 9)
+    def rank(self) -> tuple[int, int]:
+        """Sorts the most suspicious last."""
+        return self.failed_beside_good, self.failed
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of one node."""
@@ -75,29 +84,18 @@ class Contradiction:
     failed: int
     tests: tuple[str, ...]
     """Identifiers of the failed ones."""
-    verdict: Literal["intermittent", "link", "chance", "open"]
+    verdict: Cause
     """``intermittent``: the node `culprit`; ``link``: the link between them; ``chance``: it failed
     without a lasting cause; ``open``: none of these is certain."""
     culprit: str | None
-    probabilities: Mapping[str, float] | None
-    """Probabilities of ``link``, ``chance`` and of each node (to be intermittent)."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of one contradiction."""
-        found = self.probabilities
-        return {
-            "nodes": list(self.nodes),
-            "passed": self.passed,
-            "failed": self.failed,
-            "tests": list(self.tests),
-            "verdict": self.verdict,
-            "culprit": self.culprit,
-            "probabilities": None if found is None else dict(found),
-        }
+        return {**vars(self), "nodes": list(self.nodes), "tests": list(self.tests)}
 
 
 @dataclass(frozen=True)
-class PairVerdict:
+class PairVerdict(Answer):
     """What the tests say of all nodes."""
 
     nodes: tuple[NodeVerdict, ...]
@@ -113,18 +111,17 @@ class PairVerdict:
     """Executions that could not start."""
     set_aside: int
     """Lines of the results that could not be used."""
-    model: PairModel = field(default=MODEL)
-
-    def names(self, state: State) -> list[str]:
-        """The nodes in a state, the most probably bad first where probabilities are known."""
-        found = [node for node in self.nodes if node.state == state]
-        found.sort(key=lambda node: -node.rank)
-        return [node.node for node in found]
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """The verdict in sentences, the most urgent first."""
-        return wording.findings(self)
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Pair test"
+
+    def names(self, state: State) -> list[str]:
+        """The nodes in a state, those with the most failures first."""
+        found = [node for node in self.nodes if node.state == state]
+        found.sort(key=lambda node: node.rank, reverse=True)
+        return [node.node for node in found]
 
     @property
     def bad_links(self) -> list[Contradiction]:
@@ -148,12 +145,11 @@ class PairVerdict:
         return self.tests > 0 and not any(node.passed for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of the verdict; probabilities are of being bad, given ``model``."""
-        states: tuple[State, ...] = ("faulty", "intermittent", "suspect", "doubtful", "untested")
+        """The JSON of the verdict."""
         return {
-            "findings": list(self.findings),
+            "findings": [finding.text for finding in self.findings()],
             "complete": self.complete,
-            **{state: self.names(state) for state in states},
+            **{state: self.names(state) for state in _ORDER if state != "good"},
             "good": [node.node for node in self.nodes if node.state == "good"],
             "bad_links": [list(found.nodes) for found in self.bad_links],
             "contradictions": [found.to_dict() for found in self.contradictions],
@@ -163,23 +159,95 @@ class PairVerdict:
             "tests": self.tests,
             "not_run": self.not_run,
             "set_aside": self.set_aside,
-            "model": vars(self.model),
         }
+
+    def findings(self) -> list[Finding]:
+        """Nodes to pull, links to check, what is open, what works: the most urgent first."""
+        return [Finding(sentence, "nodes") for sentence in self._sentences()]
+
+    def sections(self) -> Sequence[Section]:
+        """The nodes, the bad ones first."""
+        ordered = sorted(self.nodes, key=lambda node: node.rank, reverse=True)
+        ordered.sort(key=lambda node: _ORDER.index(node.state))
+        bad = [node for node in ordered if node.state != "good"]
+        good = [node for node in ordered if node.state == "good"]
+        tables = [_table(bad)] if bad else []
+        if good:
+            tables.append(_table(good, detail=True))
+        return [Section("nodes", "Which nodes are bad?", self.headline, tables=tables)]
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Tests and lines that were not used."""
+        tests = (
+            f"{self.tests:,} in {counted(self.rounds, 'round')}, {self.not_run:,} could not start"
+        )
+        return [("Tests", tests), ("Unreadable lines", f"{self.set_aside:,}")]
+
+    def _sentences(self) -> list[str]:
+        untested = self.names("untested")
+        tried = [node.node for node in self.nodes if node.state == "untested" and node.not_run]
+        why = f"; on {listed(tried)} the test could not start" if tried else ""
+        unknown = [f"No result for {listed(untested)}{why}."] if untested else []
+        if not self.tests:
+            return ["No test has a result yet.", *unknown]
+        if self.nothing_passed:
+            nodes = counted(len(self.nodes), "node")
+            nothing = (
+                f"No test passed ({counted(self.tests, 'test')} on {nodes}): at most one node works, or, "
+                "more likely, the command fails everywhere. Run it by hand on two nodes that you trust "
+                "before you pull any."
+            )
+            return [nothing, *unknown]
+        good = len(self.names("good"))
+        works = (
+            f"{counted(good, 'node')} of {len(self.nodes):,} {'works' if good == 1 else 'work'}."
+        )
+        return [
+            *self._bad(),
+            *_limited([_explained(found) for found in self.contradictions]),
+            *self._suspects(),
+            *unknown,
+            f"All {good:,} nodes work." if good == len(self.nodes) else works,
+        ]
+
+    def _bad(self) -> list[str]:
+        """Nodes to pull."""
+        said = []
+        if faulty := self.names("faulty"):
+            verb = "is faulty: it" if len(faulty) == 1 else "are faulty: each"
+            said.append(f"{listed(faulty)} {verb} failed beside nodes that work, and never passed.")
+            by_name = {node.node: node for node in self.nodes}
+            weak = [n for n in faulty if by_name[n].failed_beside_good < SURE_FAILURES]
+            if weak:
+                rest = "failed beside one good node only: a bad link is possible; --confirm tests more."
+                said.append(f"{listed(weak)} {rest}")
+        flapping = [node for node in self.nodes if node.state == "intermittent"]
+        said += _limited(
+            [
+                f"{node.node} is intermittent: it failed {node.failed:,} of "
+                f"{node.passed + node.failed:,} tests, with nodes that work."
+                for node in flapping
+            ]
+        )
+        return said
+
+    def _suspects(self) -> list[str]:
+        names = self.names("suspect")
+        if not names:
+            return []
+        verb = "is a suspect: it" if len(names) == 1 else "are suspects: they"
+        first = f"{listed(names)} {verb} failed, but not yet beside a node that surely works."
+        return [first, *_limited([puzzle.sentence for puzzle in self.puzzles])]
 
 
 def solve_pairs(
-    results: Iterable[PairResult] | str | Path,
-    *,
-    nodes: Iterable[str] = (),
-    model: PairModel = MODEL,
+    results: Iterable[PairResult] | str | Path, *, nodes: Iterable[str] = ()
 ) -> PairVerdict:
     """Which nodes are faulty, which are suspects, and what cannot be told.
 
     Args:
         results: what the tests showed: a file that `run_pairs` wrote, or its rows.
         nodes: all nodes, so that those without a result are named as untested.
-        model: what is assumed of nodes before any test; it changes probabilities and how contradictions
-            are settled, never which node is called faulty by a test beside a node that works.
 
     Returns:
         A verdict on every node, with its evidence.
@@ -193,8 +261,7 @@ def solve_pairs(
     records = _records(given, nodes)
     tallies = _tallies(given)
     works = {node for node, record in records.items() if record.passed}
-    beliefs = infer(tallies, model, (node for node, record in records.items() if not record.seen))
-    found = [_contradiction(tally, beliefs) for tally in _contradictory(tallies, works)]
+    found = _contradictions(tallies, works, records)
     intermittent = {one.culprit for one in found if one.culprit is not None}
     doubtful = {node for one in found if one.verdict == "open" for node in one.nodes}
     trusted = works - intermittent - doubtful
@@ -203,7 +270,8 @@ def solve_pairs(
         for tally in tallies
         if tally.failed
     ]
-    faulty = {nodes[0] for nodes in blamed if len(nodes) == 1 and nodes[0] not in works}
+    alone = Counter(nodes[0] for nodes in blamed if len(nodes) == 1)
+    faulty = {node for node in alone if node not in works}
     settled = faulty | intermittent
 
     def state(node: str) -> State:
@@ -222,7 +290,7 @@ def solve_pairs(
             NodeVerdict(
                 node=node,
                 state=state(node),
-                probability=None if node not in beliefs.nodes else beliefs.nodes[node].bad,
+                failed_beside_good=alone[node],
                 passed=record.passed,
                 failed=record.failed,
                 timed_out=record.timed_out,
@@ -239,8 +307,16 @@ def solve_pairs(
         tests=sum(result.outcome != "not_run" for result in given),
         not_run=sum(result.outcome == "not_run" for result in given),
         set_aside=len(given.set_aside),
-        model=model,
     )
+
+
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Names as a sentence holds them: ``a``, ``a and b``, ``a, b and 7 more``."""
+    shown = list(names[:most])
+    if len(names) > most:
+        shown.append(f"{len(names) - most:,} more")
+    first = ", ".join(shown[:-1])
+    return f"{first} and {shown[-1]}" if first else "".join(shown)
 
 
 @dataclass
@@ -272,42 +348,117 @@ def _records(results: Sequence[PairResult], nodes: Iterable[str]) -> dict[str, _
     return records
 
 
-def _tallies(results: Iterable[PairResult]) -> list[Tally]:
+@dataclass(frozen=True)
+class _Tally:
+    """All outcomes of one set of nodes."""
+
+    nodes: tuple[str, ...]
+    passed: int
+    failed: int
+    tests: tuple[str, ...]
+
+
+def _tallies(results: Iterable[PairResult]) -> list[_Tally]:
     """The outcomes of each set of nodes."""
-    by_set: dict[Set, list[PairResult]] = defaultdict(list)
+    by_set: dict[tuple[str, ...], list[PairResult]] = defaultdict(list)
     for result in results:
         if result.outcome != "not_run":
             by_set[in_order(result.nodes)].append(result)
-    return [
-        Tally(
-            nodes,
-            sum(result.outcome == "passed" for result in rows),
-            sum(result.failed for result in rows),
-            tuple(result.test for result in rows if result.failed),
+    tallies = []
+    for nodes, rows in sorted(by_set.items(), key=lambda item: [*map(by_number, item[0])]):
+        failed = [result.test for result in rows if result.failed]
+        tallies.append(_Tally(nodes, len(rows) - len(failed), len(failed), tuple(failed)))
+    return tallies
+
+
+def _contradictions(
+    tallies: Sequence[_Tally], works: set[str], records: Mapping[str, _Record]
+) -> list[Contradiction]:
+    """Failing tests of nodes that all work, with their cause where counts settle it."""
+    failing = [tally for tally in tallies if tally.failed and works.issuperset(tally.nodes)]
+    culprits = _culprits(failing)
+    partners = Counter(node for tally in failing for node in tally.nodes)
+    found = []
+    for tally in failing:
+        culprit = next((node for node in tally.nodes if node in culprits), None)
+        # Nodes that also failed elsewhere say nothing of the link between them.
+        only_here = all(partners[node] == 1 for node in tally.nodes)
+        apart = min(records[node].passed for node in tally.nodes) - tally.passed
+        cause: Cause = "open"
+        if culprit is not None:
+            cause = "intermittent"
+        elif only_here:
+            cause = _cause(tally, apart)
+        found.append(
+            Contradiction(tally.nodes, tally.passed, tally.failed, tally.tests, cause, culprit)
         )
-        for nodes, rows in sorted(by_set.items(), key=lambda item: [*map(by_number, item[0])])
-    ]
+    return found
 
 
-def _contradictory(tallies: Sequence[Tally], works: set[str]) -> list[Tally]:
-    return [tally for tally in tallies if tally.failed and works.issuperset(tally.nodes)]
+def _culprits(failing: Sequence[_Tally]) -> set[str]:
+    """Nodes that failed with several partners, each more often than any of these."""
+    left, found = list(failing), set[str]()
+    while True:
+        partners = Counter(node for tally in left for node in tally.nodes)
+        for node, count in partners.most_common():
+            beside = [tally for tally in left if node in tally.nodes]
+            others = {other for tally in beside for other in tally.nodes} - {node}
+            if count > 1 and all(partners[other] < count for other in others):
+                break
+        else:
+            return found
+        found.add(node)
+        left = [tally for tally in left if node not in tally.nodes]  # these are explained
 
 
-def _contradiction(tally: Tally, beliefs: Beliefs) -> Contradiction:
-    """How a failing test of nodes that all work is explained, if one explanation is sure."""
-    shares: dict[str, float] | None = None
-    verdict: Literal["intermittent", "link", "chance", "open"] = "open"
-    culprit: str | None = None
-    if belief := beliefs.sets.get(tally.nodes):
-        nodes = {node: beliefs.nodes[node].bad for node in tally.nodes}
-        shares = {"link": belief.link, "chance": belief.chance, **nodes}
-        worst = max(tally.nodes, key=nodes.__getitem__)
-        if nodes[worst] >= SURE:
-            verdict, culprit = "intermittent", worst
-        elif belief.link >= SURE:
-            verdict = "link"
-        elif belief.chance >= SURE:
-            verdict = "chance"
-    return Contradiction(
-        tally.nodes, tally.passed, tally.failed, tally.tests, verdict, culprit, shares
-    )
+def _cause(tally: _Tally, apart: int) -> Cause:
+    """What made nodes fail together that failed nowhere else.
+
+    Args:
+        tally: their tests together.
+        apart: passes, without a failure, of the least tested of them with others.
+    """
+    # A part that fails half of its tests would have failed again.
+    if tally.failed == 1:
+        return "chance" if FAILING_SHARE**tally.passed <= UNLIKELY else "open"
+    # A node that does would have failed apart as well, and not each time together.
+    seen = apart if tally.passed else apart + tally.failed
+    return "link" if FAILING_SHARE**seen <= UNLIKELY else "open"
+
+
+def _limited(sentences: list[str]) -> list[str]:
+    more = len(sentences) - MOST_EACH
+    return sentences if more <= 0 else [*sentences[:MOST_EACH], f"({more:,} more like this.)"]
+
+
+def _explained(found: Contradiction) -> str:
+    """A contradiction in a sentence; of an intermittent node the tests say it."""
+    names = listed(found.nodes)
+    tests = f"failed together in {found.failed:,} of {counted(found.passed + found.failed, 'test')}"
+    return {
+        "link": f"The network between {names} is to blame, not the nodes: they {tests} and pass with "
+        "others.",
+        "chance": f"{names} {tests}; it did not come again, so it was probably chance.",
+        "open": f"{names} {tests} but pass elsewhere, and the cause cannot be told: a node, the network "
+        "between them, or chance.",
+        "intermittent": f"{names} {tests}: because of {found.culprit}.",
+    }[found.verdict]
+
+
+def _table(nodes: Sequence[NodeVerdict], detail: bool = False) -> Table:
+    rows = {
+        "node": [node.node for node in nodes],
+        "verdict": [node.state for node in nodes],
+        "beside": [node.failed_beside_good for node in nodes],
+        "passed": [node.passed for node in nodes],
+        "failed": [node.failed for node in nodes],
+        "hung": [node.timed_out for node in nodes],
+        "tests": [
+            ", ".join(node.evidence[:MOST_EVIDENCE])
+            + (" ..." if len(node.evidence) > MOST_EVIDENCE else "")
+            for node in nodes
+        ],
+    }
+    columns = {name: ColumnFormat() for name in rows}
+    columns |= {"beside": ColumnFormat("failed beside good"), "tests": ColumnFormat("failed tests")}
+    return Table(pa.table(rows), columns, caption="One row per node.", detail=detail)

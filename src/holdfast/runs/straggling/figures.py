@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.fleet.moments import moment
 from holdfast.report import Figure, figures
 from holdfast.report.theme import colour
 from holdfast.runs.straggling.matrix import Bar
 
 if TYPE_CHECKING:
-    from holdfast.runs.straggling.scores import Stragglers
+    from holdfast.runs.straggling.verdict import Stragglers
 
 MOST_ROWS = 64
 MOST_CELLS = 6_400
@@ -147,41 +149,18 @@ def timeline(found: Stragglers) -> Figure | None:
     rows = [
         {
             "rank": chosen[bar.rank],
-            "begin": 1000 * (bar.begin_s + shift[bar.rank] - origin),
-            "end": 1000 * (bar.end_s + shift[bar.rank] - origin),
-            "length": 1000 * (bar.end_s - bar.begin_s),
+            "begin": moment(bar.begin_s + shift[bar.rank] - origin),
+            "end": moment(bar.end_s + shift[bar.rank] - origin),
             "what": BAR_NAMES[bar.kind],
-            "step": bar.step,
         }
-        for bar in bars
+        for bar in sorted(bars, key=lambda bar: bar.rank)
     ]
     kinds = {bar.kind for bar in bars}
     legend = {BAR_NAMES[kind]: name for kind, name in BAR_COLOURS.items() if kind in kinds}
-
-    def chart() -> dict[str, Any]:
-        values = figures.plain_rows(rows)
-        across = {"field": "begin", "type": "quantitative", "title": "Time (ms)"}
-        names = {"field": "rank", "type": "nominal", "sort": list(chosen.values())}
-        return {
-            "data": {"values": values},
-            "mark": {"type": "bar", "height": {"band": 0.8}, "strokeWidth": 0.4},
-            "encoding": {
-                "x": {**across, "scale": {"nice": False}},
-                "x2": {"field": "end"},
-                "y": {**names, "title": "Rank"},
-                "color": figures.meanings_colour("what", legend),
-                "tooltip": figures.tooltip(values, ["rank", "step", "what", "length"]),
-            },
-            "height": {"step": 26},
-        }
-
+    drawn = figures.timeline(rows, "rank", "begin", "end", "what", legend, lane_title="Rank")
     steps = sorted({bar.step for bar in bars})
-    return Figure(
-        chart,
-        caption=f"Steps {steps[0]:,} to {steps[-1]:,}.{note}",
-        legend=legend,
-        description="What ranks did in a few steps, bar by bar.",
-    )
+    caption = f"Steps {steps[0]:,} to {steps[-1]:,}, from the first begin.{note}"
+    return replace(drawn, caption=caption)
 
 
 def _timeline_ranks(found: Stragglers) -> Mapping[int, str]:

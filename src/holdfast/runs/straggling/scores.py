@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from holdfast.runs.straggling.costs import Costs, costs, recoverable_together
 from holdfast.runs.straggling.delays import Delays, delays
-from holdfast.runs.straggling.groups import Groups, least_blocks, two_groups, with_groups
+from holdfast.runs.straggling.groups import Groups, two_groups, with_groups
 from holdfast.runs.straggling.matrix import Floats, StepMatrix
 from holdfast.runs.straggling.peers import compared_within
 from holdfast.runs.straggling.persistence import (
@@ -19,95 +16,15 @@ from holdfast.runs.straggling.persistence import (
     least_steps,
     persistence,
 )
-from holdfast.runs.straggling.sharing import Shared, shared
+from holdfast.runs.straggling.sharing import shared
 from holdfast.runs.straggling.sources import Source, read_matrix
 from holdfast.runs.straggling.step_table import MAX_REJECT_SHARE
-from holdfast.runs.straggling.transients import Spells, spells
+from holdfast.runs.straggling.transients import spells
+from holdfast.runs.straggling.verdict import Stragglers
 
 FALSE_ALARM_RATE = 0.01
 LEAST_SLOWDOWN = 0.01
 SHARED_FDR = 0.05
-
-
-@dataclass(frozen=True)
-class Stragglers:
-    """What `stragglers` found. Without known own times (`base` "unknown") all verdicts are null."""
-
-    matrix: StepMatrix
-    """The own times."""
-    delays: Delays
-    ranks: pa.Table
-    """One row per rank, the slowest first. rank; node; score (robust standard deviations by which it is
-    late in its typical step); delay_s (its typical delay over the step's median); slowdown (delay_s
-    over the median own time); late_share (of the steps); q_value; persistent (null: too few steps to
-    tell); since_step (persistent ranks; delay_s, slowdown and late_share count from there);
-    cost_gpu_hours ((max - median) x GPUs of the steps in which it was the slowest);
-    recoverable_gpu_hours (saved if it were never slower than the next slowest); data_share (of its
-    typical delay, what is waiting for data; null: not told apart)."""
-    spells: Spells
-    """Ranks that were slow for a while only."""
-    shared: tuple[Shared, ...]
-    """What the slow ranks have in common."""
-    groups: Groups | None
-    """Two groups into which the ranks fall that are not slow by themselves."""
-    costs: Costs
-    recoverable_gpu_hours: float
-    """Saved if no persistently slow rank were slower than the slowest other one."""
-    block: int
-    """Steps that were taken together in the test, because neighbours are not independent."""
-    false_alarm_rate: float
-    """At most this share of runs of equal ranks with independent noise get a persistent straggler."""
-    least_slowdown: float
-    """A rank that is late by less than this share of a step is not a straggler."""
-
-    @property
-    def known(self) -> bool:
-        """Whether anything can be said about who is slow."""
-        return self.matrix.base != "unknown"
-
-    @property
-    def least_steps(self) -> int:
-        """With fewer steps, no rank can be called persistently slow."""
-        return self.block * least_steps(self.matrix.ranks.size, self.false_alarm_rate)
-
-    @property
-    def least_steps_of_groups(self) -> int:
-        """With fewer steps, no two groups of ranks can be told apart."""
-        return self.block * least_blocks(self.false_alarm_rate)
-
-    @property
-    def persistent(self) -> list[dict[str, Any]]:
-        """The rows of `ranks` that are persistently slow."""
-        return [row for row in self.ranks.to_pylist() if row["persistent"]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast runs stragglers``."""
-        from holdfast.runs.straggling.wording import sentence
-
-        matrix = self.matrix
-        return {
-            "sentence": sentence(self),
-            "base": matrix.base,
-            "within": matrix.peers or None,
-            "ranks": self.ranks.to_pylist(),
-            "transient": [vars(spell) for spell in self.spells.found] if self.known else None,
-            "shared": [vars(each) for each in self.shared] if self.known else None,
-            "groups": _groups_dict(self),
-            "total_cost_gpu_hours": self.costs.total if self.known else None,
-            "worked_gpu_hours": self.costs.worked if matrix.base == "own" else None,
-            "recoverable_gpu_hours": self.recoverable_gpu_hours if self.known else None,
-            "usual_s": self.delays.usual_s if self.known else None,
-            "steps_used": int(matrix.steps.size),
-            "steps_per_block": self.block,
-            "least_steps": self.least_steps,
-            "steps_not_shared": matrix.steps_not_shared,
-            "ranks_set_aside": list(matrix.ranks_set_aside),
-            "rows_rejected": matrix.rejected,
-            "false_alarm_rate": self.false_alarm_rate,
-            "least_slowdown": self.least_slowdown,
-            "least_spell_steps": self.spells.least_length,
-            "remarks": list(matrix.remarks),
-        }
 
 
 def stragglers(
@@ -247,20 +164,3 @@ def _data_share(matrix: StepMatrix, late: Delays) -> pa.Array:
     late_ranks = late.typical_s > 0
     share = np.clip(typical / np.where(late_ranks, late.typical_s, 1.0), 0.0, 1.0)
     return pa.array(share.astype(np.float64), mask=~late_ranks)
-
-
-def _groups_dict(found: Stragglers) -> dict[str, Any] | None:
-    groups = found.groups
-    if groups is None or not found.known:
-        return None
-    ranks, steps = found.matrix.ranks, found.matrix.steps
-    return {
-        "slow_ranks": ranks[[*groups.slow]].tolist(),
-        "fast_ranks": ranks[[*groups.fast]].tolist(),
-        "label": groups.label,
-        "values": list(groups.values),
-        "delay_s": groups.delay_s,
-        "slowdown": groups.delay_s / found.delays.usual_s if found.delays.usual_s else 0.0,
-        "since_step": int(steps[groups.since]),
-        "p_value": groups.p_value,
-    }

@@ -31,6 +31,18 @@ class Shared:
     q_value: float
     """Benjamini-Hochberg over all values of all labels."""
 
+    @property
+    def name(self) -> str:
+        """Label and value: ``"rack 7"``; a value that holds its label stands alone."""
+        named_after = self.value.lower().startswith(self.label.lower())
+        return self.value if named_after else f"{self.label} {self.value}"
+
+    @property
+    def sentence(self) -> str:
+        """How many of its ranks are slow."""
+        q = "q < 0.0001" if self.q_value < 1e-4 else f"q = {self.q_value:.4f}"
+        return f"{self.slow:,} of the {self.ranks:,} ranks with {self.name} are slow ({q})."
+
 
 def shared(matrix: StepMatrix, slow: npt.NDArray[np.bool_], *, alpha: float) -> tuple[Shared, ...]:
     """The labels that explain the slow ranks, the surest first.
