@@ -69,7 +69,8 @@ def _inside(part: Any) -> Iterable[Any]:
     if torch is not None and isinstance(part, torch.Tensor):
         # Anew: those of no or one number may have strides that `view` refuses.
         numbers = torch.empty(part.numel(), dtype=part.dtype).copy_(part.detach().flatten())
-        return [str(part.dtype), tuple(part.shape), numbers.view(torch.uint8).numpy()]
+        kind = str(part.dtype), tuple(part.shape), part.requires_grad
+        return [*kind, numbers.view(torch.uint8).numpy()]
     match part:
         case list() | tuple():
             return part

@@ -127,6 +127,19 @@ def test_a_result_beyond_its_type_is_refused() -> None:
     assert caught.value.code == "not-finite"
 
 
+@pytest.mark.parametrize("rule", ["fedavg", "median", "fedadam"])
+@pytest.mark.parametrize(
+    "kept", [np.int64([2**63 - 1, 6364136223846793005]), np.uint64([2**64 - 1, 2**53 + 1])]
+)
+def test_whole_numbers_on_which_all_agree_stay(rule: str, kept: Any) -> None:
+    given = [
+        federated.Update({"w": np.full(2, k, np.float32), "kept": kept}, k + 1) for k in range(3)
+    ]
+    weights, _, _ = federated.aggregate(rule, given[0].weights, given)
+    assert weights["kept"].dtype == kept.dtype
+    assert weights["kept"].tolist() == kept.tolist()
+
+
 @pytest.mark.parametrize("rule", ["krum", "multi-krum", "bulyan"])
 def test_buffers_neither_choose_nor_are_chosen(rule: str) -> None:
     """BatchNorm's variance is large where the data is; a liar may hide its step behind it."""

@@ -289,8 +289,9 @@ def test_training_that_returns_something_else_is_named() -> None:
 
 def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
     x, y = digits(40)
-    test = {"phone": (x, y), "car": (np.where(y[:, None] == 0, np.nan, x), y)}
+    test = {"phone": (x, y), "car": (np.where(y[:, None] == 0, np.nan, x), y), "tv": (x, y)}
     result = federated.run(model(), CLIENTS, test=test, settings=Settings(rounds=1))
+    assert result.worst_device == "car"
     assert np.isfinite(result.accuracy["phone"])
     assert np.isnan(result.accuracy["car"])
     assert [each.doubt for each in result.unknowns()] == [True]
@@ -304,6 +305,7 @@ def test_outputs_that_are_not_finite_have_no_accuracy() -> None:
         (1, TEST["car"][1]),
         (3, np.eye(3, dtype=np.float32)[TEST["car"][1]]),
         (3, TEST["car"][1].astype(np.float32)),
+        (3, np.where(np.arange(200) % 2, TEST["car"][1], -100)),  # what cross-entropy ignores
     ],
 )
 def test_targets_that_have_no_accuracy_are_refused(outputs: int, targets: Any) -> None:
@@ -343,6 +345,8 @@ def test_the_json_of_a_run_has_the_keys_of_the_contract() -> None:
     assert data["rounds"] == 2
     assert data["mean_accuracy"] == data["worst_device"]["accuracy"] == data["accuracy"]["all"]
     assert data["worst_device"]["device"] == "all"
+    (table,) = found.sections()[0].tables
+    assert list(table.columns) == ["device", "accuracy"]
     assert data["variance_over_devices"] == 0
     assert data["bytes_down"] == 2 * 3 * 98 * 4
     assert data["bytes_up"] == (6 - len(data["failed_clients"])) * 98 * 4
@@ -363,6 +367,7 @@ def test_evaluation_of_some_rounds() -> None:
     "setting",
     [
         {"seed": -1},
+        {"seed": 2**64},
         {"largest_norm": float("nan")},
         {"rounds": 2.5},
         {"evaluate_every": 0},
@@ -723,6 +728,8 @@ def test_state_of_other_settings_is_not_resumed(tmp_path: Path) -> None:
     shifted[2] = Shifted(8, 3)
     shifted.load_state_dict(model().state_dict())
     activated[1] = nn.Tanh()
+    frozen = model()
+    frozen[0].requires_grad_(False)
     for module, changed in (
         (model(), {"test": {}}),
         (model(), {"test": {**TEST, "car": digits(200, 102)}}),
@@ -732,6 +739,7 @@ def test_state_of_other_settings_is_not_resumed(tmp_path: Path) -> None:
         (model(), {"test": TEST, "proxy": CLIENTS[0]}),
         (shifted, {"test": TEST}),
         (activated, {"test": TEST}),
+        (frozen, {"test": TEST}),
     ):
         with pytest.raises(InputError) as caught:
             federated.run(

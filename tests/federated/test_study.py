@@ -86,6 +86,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
         ([(-0.2, -0.1), (-0.3, -0.1)], True),
         ([(-0.2, -0.1), (-0.3, 0.1)], False),
         ([(0.0, 0.0), (0.0, 0.0)], False),
+        ([(-0.2, -0.1), (-0.1, -0.1)], False),  # equal counts in a few seeds
     ],
 )
 def test_a_best_baseline_may_be_chance(differences: list[Any], sure: bool) -> None:
@@ -95,6 +96,7 @@ def test_a_best_baseline_may_be_chance(differences: list[Any], sure: bool) -> No
         for k, interval in enumerate([(0.0, 0.0), *differences])
     ]
     (section,) = Study(["0", "1", "2"], 5, rows, 0).sections()
+    assert list(section.tables[0].columns) == ["rule", "value", "difference"]
     assert ("chance" in section.sentence) is not sure
 
 

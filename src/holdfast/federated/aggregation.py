@@ -94,8 +94,10 @@ def scaffold(
     """
     changes = np.stack([update.control for update in updates if update.control is not None])
     control = state.get("control", np.zeros(changes.shape[1], changes.dtype))
-    state = {**state, "control": control + changes.sum(axis=0) / population}
-    return stepped(current, server_rate * steps_of(current, updates).mean(axis=0)), state
+    return stepped(current, server_rate * steps_of(current, updates).mean(axis=0)), {
+        **state,
+        "control": control + changes.sum(axis=0) / population,
+    }
 
 
 def fedadam(
@@ -117,8 +119,11 @@ def fedadam(
     m = beta1 * state.get("m", np.zeros(len(step))) + (1 - beta1) * step
     v = beta2 * state.get("v", np.full(len(step), tau**2)) + (1 - beta2) * step**2
     # With tau = 0 both are 0 where nothing has moved.
-    step = server_rate * m / np.maximum(np.sqrt(v) + tau, 1e-300)
-    return stepped(current, step), {**state, "m": m, "v": v}
+    return stepped(current, server_rate * m / np.maximum(np.sqrt(v) + tau, 1e-300)), {
+        **state,
+        "m": m,
+        "v": v,
+    }
 
 
 def heteroswitch(
@@ -130,10 +135,10 @@ def heteroswitch(
     first round sets it. What clients do with it is in `training`.
     """
     weights, state = fedavg(current, updates, state)
-    examples = sum(update.examples for update in updates)
-    loss = sum(update.metrics["loss"] * update.examples for update in updates) / examples
-    before = float(state.get("loss_ema", loss))
-    return weights, {**state, "loss_ema": np.array(ema * loss + (1 - ema) * before)}
+    losses = [update.metrics["loss"] for update in updates]
+    loss = np.average(losses, weights=[update.examples for update in updates])
+    average = ema * loss + (1 - ema) * state.get("loss_ema", loss)
+    return weights, {**state, "loss_ema": np.array(average)}
 
 
 def deepsa(current: Weights, updates: Sequence[Update], state: State) -> Result:
@@ -359,15 +364,19 @@ def combine(
     other = RULES[rule].untrained
     own = trained(current, buffers) if other else current
     apart = [name for name in current if name not in own]
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # what is not finite is refused below
         weights, after = RULES[rule].function(*_parts(current, usable, own), state, **values)
         if apart:
             _, given = rule_named(other, {})
             found, _ = RULES[other].function(*_parts(current, usable, apart), {}, **given)
             weights = {**weights, **found}
-    result = {name: like(weights[name], array) for name, array in current.items()}
+        result = {name: like(weights[name], array) for name, array in current.items()}
     for name, array in result.items():
-        if not np.isfinite(array).all():
+        if array.dtype.kind != "f":
+            # Rules compute in float64, which does not have all whole numbers beyond 2^53.
+            arrays = [update.weights[name] for update in usable]
+            np.copyto(array, arrays[0], "unsafe", np.equal(arrays, arrays[:1]).all(axis=0))
+        elif not np.isfinite(array).all():
             problem, found = "the aggregate is too large for its type", f"{name} is not finite"
             expected = f"values of {array.dtype}"
             raise InputError(problem, code="not-finite", found=found, expected=expected)
@@ -378,8 +387,6 @@ def _parts(
     current: Weights, updates: Sequence[Update], names: Collection[str]
 ) -> tuple[Weights, Sequence[Update]]:
     """Some tensors of the global weights and of the updates."""
-    if len(names) == len(current):
-        return current, updates
     kept = [replace(update, weights={n: update.weights[n] for n in names}) for update in updates]
     return {name: current[name] for name in names}, kept
 
@@ -387,5 +394,4 @@ def _parts(
 def like(values: Array, model: Array) -> Array:
     """Values in the type of another array; counters (integers) are rounded."""
     rounded = np.rint(values) if model.dtype.kind in "iub" else values
-    with np.errstate(over="ignore"):
-        return np.asarray(rounded).astype(model.dtype, copy=False)
+    return np.asarray(rounded).astype(model.dtype)

@@ -70,9 +70,8 @@ class Characterization(Answer):
             f"on; worst is {worst['trained on']} tested on {worst['tested on']}, "
             f"{percent(worst['accuracy'])}."
         )
-        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=1)}
         drawn = figures.heat_map(pairs, "tested on", "trained on", "accuracy", "Accuracy")
-        table = Table(pa.Table.from_pylist(pairs), columns, detail=True)
+        table = Table(pa.Table.from_pylist(pairs), detail=True)
         asked = "How much does a model lose on another device?"
         return [Section("devices", asked, sentence, [drawn], [table]), self._stages()]
 
@@ -87,11 +86,16 @@ class Characterization(Answer):
         if low <= 0:
             sentence = f"Cannot tell: no loss is surely above 0. {sentence}"
         rows = [
-            {"stage": f"{row['stage']}: {row['alternative']}", "loss": row["loss"]}
-            | {"low": row["ci95"][0], "high": row["ci95"][1]}
+            {
+                "stage": f"{row['stage']}: {row['alternative']}",
+                "loss": row["loss"],
+                "low": row["ci95"][0],
+                "high": row["ci95"][1],
+            }
             for row in self.stages
         ]
         columns = {
+            "stage": ColumnFormat(),
             "loss": ColumnFormat("Accuracy lost", "%", digits=1, interval=("low", "high")),
         }
         drawn = figures.intervals(

@@ -10,7 +10,7 @@ from holdfast.config import read_config
 from holdfast.plain import plain
 
 Count = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Above = Annotated[float, Meta(gt=0, lt=1e300)]
 NotNegative = Annotated[float, Meta(ge=0, lt=1e300)]
 Share = Annotated[float, Meta(ge=0, le=1)]

@@ -55,8 +55,10 @@ class FederatedRun(Answer):
 
     @property
     def worst_device(self) -> str | None:
-        """The device with the lowest accuracy."""
-        return min(self.accuracy, key=self.accuracy.__getitem__, default=None)
+        """The device with the lowest accuracy; one whose accuracy is NaN is worse than all."""
+        # `argmin` takes NaN for the least.
+        names = list(self.accuracy)
+        return names[np.argmin(list(self.accuracy.values()))] if names else None
 
     @property
     def variance_over_devices(self) -> float | None:
@@ -89,11 +91,10 @@ class FederatedRun(Answer):
 
     def values(self) -> Sequence[Value]:
         """What two runs are compared by."""
-        up = sum(row.bytes_up for row in self.history)
         return [
             Value("mean_accuracy", self.mean_accuracy, better="higher"),
             Value("variance_over_devices", self.variance_over_devices, better="lower"),
-            Value("bytes_up", up, "bytes", better="lower"),
+            Value("bytes_up", self.to_dict()["bytes_up"], "bytes", better="lower"),
             Value("failed_clients", len(self.failures), better="lower"),
         ]
 
@@ -177,7 +178,7 @@ class FederatedRun(Answer):
                 f"{100 * (self.variance_over_devices or 0.0) ** 0.5:.2f} points"
             )
         last = {"device": list(self.accuracy), "accuracy": list(self.accuracy.values())}
-        columns = {"accuracy": ColumnFormat("Accuracy", "%", digits=2)}
+        columns = {"device": ColumnFormat(), "accuracy": ColumnFormat("Accuracy", "%", digits=2)}
         drawn = figures.lines(
             rows, "round", "accuracy", "Round", "Accuracy", series="device", zero=False
         )

@@ -80,7 +80,11 @@ class Study(Answer):
         best = better(rows, key=lambda row: row["value"])
         # Differences are to the first rule: where it is best itself, all others have to differ.
         rivals = rows[1:] if best is rows[0] else [best]
-        sure = all(row["difference_ci95"][0] > 0 or row["difference_ci95"][1] < 0 for row in rivals)
+        # An interval without width is one of equal counts in few seeds.
+        sure = all(
+            low * high > 0 and not np.isclose(low, high)
+            for low, high in (row["difference_ci95"] for row in rivals)
+        )
         sentence = f"Best {about}: {best['rule']}, {best['value']:.4g}"
         if best is not rows[0]:
             low, high = best["difference_ci95"]
@@ -89,12 +93,18 @@ class Study(Answer):
             )
         sentence += ": surely differs." if sure else ": may be chance."
         shown = [
-            {"rule": row["rule"], "value": row["value"]}
-            | {"low": row["ci95"][0], "high": row["ci95"][1], "difference": row["difference"]}
+            {
+                "rule": row["rule"],
+                "value": row["value"],
+                "low": row["ci95"][0],
+                "high": row["ci95"][1],
+                "difference": row["difference"],
+            }
             for row in rows
         ]
         quantity = "Variance" if metric == "variance" else "Accuracy"
         columns = {
+            "rule": ColumnFormat(),
             "value": ColumnFormat(quantity, interval=("low", "high")),
             "difference": ColumnFormat("Difference to the first"),
         }
@@ -200,5 +210,11 @@ def _row(name: str, metric: str, values: Any, baseline: Any) -> Record:
     """A row of `Study.rows`."""
     mean, ci95 = mean_interval(values)
     difference, difference_ci95 = mean_interval(values - baseline)
-    row = {"rule": name, "metric": metric, "value": mean, "ci95": ci95}
-    return {**row, "difference": difference, "difference_ci95": difference_ci95}
+    return {
+        "rule": name,
+        "metric": metric,
+        "value": mean,
+        "ci95": ci95,
+        "difference": difference,
+        "difference_ci95": difference_ci95,
+    }

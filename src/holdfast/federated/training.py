@@ -247,12 +247,19 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
         targets: [n, ...] numbers of classes.
 
     Raises:
-        InputError: ``invalid-value`` for other shapes, which would be compared all with all.
+        InputError: ``invalid-value`` for other shapes, which would be compared all with all, and
+            for targets below 0.
     """
     found = f"outputs {list(outputs.shape)}, targets {list(targets.shape)} of {targets.dtype}"
     several = outputs.ndim > 1 and outputs.shape[1] > 1
-    if targets.is_floating_point() or not several or outputs[:, 0].shape != targets.shape:
-        expected = "outputs [n, classes] and whole targets [n]; for others pass metric="
+    # Targets below 0, such as the -100 that cross-entropy ignores, are no classes.
+    if (
+        targets.is_floating_point()
+        or not several
+        or outputs[:, 0].shape != targets.shape
+        or (targets < 0).any()
+    ):
+        expected = "outputs [n, classes] and whole targets [n], 0 or more; for others pass metric="
         raise invalid_value("no accuracy", None, "test", found, expected)
     correct = (outputs.argmax(dim=1) == targets).float()
     return correct.masked_fill(outputs.isnan().any(dim=1), torch.nan).mean()
