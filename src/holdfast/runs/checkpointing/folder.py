@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.errors import InputError
+from holdfast.plain import plain
 from holdfast.runs.checkpointing.manifest import (
     MANIFEST,
     Manifest,
@@ -114,15 +115,7 @@ class CheckpointFolder:
             "world_size": manifest.world_size if manifest else None,
             "published_s": manifest.published_s if manifest else None,
             "age_s": max(0.0, self.looked_s - manifest.published_s) if manifest else None,
-            "damage": [
-                {
-                    "file": one.file,
-                    "problem": one.problem,
-                    "expected": one.expected,
-                    "found": one.found,
-                }
-                for one in each.damage
-            ],
+            "damage": plain(each.damage),
         }
 
 
