@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 # Flower pins older versions of what holdfast has: its app lives in an environment of its own.
 FLOWER := .venv-flower
 FLOWER_APP := examples/federated/flower
+# Programs that talk to `holdfast speech serve`, for its tests.
+CLIENTS := .venv-clients
 INSTALL := tools/install.sh $(VENV)
 # Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
 # from the other's when its own is done. Two for two cores: a third made the whole a minute slower.
@@ -35,7 +37,7 @@ test: ## everything that must hold: lint, types, contracts, documents, tests
 	$(MAKE) --no-print-directory -j3 .compiled .debian lint
 	$(MAKE) --no-print-directory -j2 .quick-tests .site
 
-test-full: $(VENV)/.full $(FLOWER)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
+test-full: $(VENV)/.full $(FLOWER)/.installed $(CLIENTS)/.installed .java .chromium .jpeg lint ## the same and the slow proofs (Spark, Ray, Flower, large logs)
 	$(PYTEST) -m "full or not full" < /dev/null
 
 .PHONY: .quick-tests .site
@@ -72,7 +74,7 @@ docs: $(VENV)/.docs ## build the documentation into site/
 flower: $(FLOWER)/.installed ## the environment of the Flower app, .venv-flower
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(FLOWER) out site
+	rm -rf $(VENV) $(FLOWER) $(CLIENTS) out site
 
 # A stamp says which groups of packages the environment holds; a change of the lists renews it.
 $(VENV)/bin/python:
@@ -101,6 +103,11 @@ $(VENV)/.full: $(VENV)/.test
 $(FLOWER)/.installed: pyproject.toml $(FLOWER_APP)/requirements.txt $(FLOWER_APP)/constraints.txt
 	$(PYTHON) -m venv $(FLOWER)
 	CONSTRAINTS=$(FLOWER_APP)/constraints.txt tools/install.sh $(FLOWER) -e '.[federated]' -r $(FLOWER_APP)/requirements.txt
+	touch $@
+
+$(CLIENTS)/.installed:
+	$(PYTHON) -m venv $(CLIENTS)
+	CONSTRAINTS=/dev/null tools/install.sh $(CLIENTS) vosk==0.3.45 'openai>=3,<4'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its

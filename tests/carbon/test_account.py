@@ -178,6 +178,45 @@ def test_the_energy_of_a_whole_job_is_that_of_all_its_attempts(tmp_path: Path) -
         assert made.measured_share == pytest.approx(share)
 
 
+RUNS = "run_id,project_name,energy_consumed\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kwh"),
+    [
+        ("job,energy_kwh\n1,2\n1,3\n1,4\n", 9.0),  # a row per node
+        (RUNS + "a,1,1.5\nb,1,2.5\nc,1,1\n", 5.0),  # a run per rank
+        (RUNS + "a,1,1\na,1,4\na,1,4\n", 4.0),  # one run, written again and again
+        (RUNS + "a,1,1\nb,1,2\na,1,3\nb,1,2.5\n", 5.5),
+        ("job,run_id,energy_kwh\n1,a,2\n1,b,3\n1,b,6\n", 8.0),
+        ("JobIDRaw|ConsumedEnergyRaw\n1|3600000\n1|7200000\n", 2.0),  # an attempt before the store
+    ],
+)
+def test_rows_of_one_job_add_up(text: str, kwh: float, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "energy").write_text(text)
+    made = account(store, 100.0, pue=1.0, energy=tmp_path / "energy")
+    assert rows_of(made, "job")["1"]["energy_kwh"] == pytest.approx(kwh)
+    assert made.jobs_unmatched == 0
+
+
+@pytest.mark.parametrize("ids", ["job,energy_kwh\n1,{}\n", RUNS + "{1},1,{0}\n"])
+def test_parts_of_a_job_are_shared_by_its_attempts(ids: str, tmp_path: Path) -> None:
+    ends = (("NODE_FAIL", 0, 3), ("COMPLETED", 4, 5))
+    rows = [
+        job(1, "ana", state, f"2026-02-01T0{a}:00:00", f"2026-02-01T0{b}:00:00", "n1", 1)
+        for state, a, b in ends
+    ]
+    (tmp_path / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    head, row = ids.splitlines()
+    lines = [head, *(row.format(kwh, f"run{kwh}") for kwh in (2, 4, 6))]
+    (tmp_path / "energy").write_text("\n".join(lines) + "\n")
+    made = account(tmp_path / "store", 100.0, pue=1.0, energy=tmp_path / "energy")
+    found = {name: row["energy_kwh"] for name, row in rows_of(made, "state").items()}
+    assert found == pytest.approx({"NODE_FAIL": 9.0, "COMPLETED": 3.0})
+    assert made.measured_share == 1
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

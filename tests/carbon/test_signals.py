@@ -252,7 +252,8 @@ def test_entsoe_with_a_row_per_type_is_the_wide_file(tmp_path: Path) -> None:
         for name in mw
         for n, span in enumerate(spans)
     ]
-    for order in (rows, sorted(rows, key=lambda row: row[0])):
+    by_time = sorted(rows, key=lambda row: row[0])
+    for order in (rows, by_time, rows[::-1], by_time[::-1]):
         path = written(tmp_path, "long.csv", header + "".join(row for _, row in order))
         assert recognize(path.read_bytes()) == "ENTSO-E"
         found = read_signal(path)
@@ -416,6 +417,59 @@ def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
     error = refusal(path, timezone=zone)
     assert (error.code, error.place) == ("invalid-value", "line 2")
     assert refusal(path, timezone="Mars/Olympus").code == "unknown-name"
+
+
+@pytest.mark.parametrize(
+    ("zone", "times"),
+    [
+        (
+            "America/New_York",
+            [f"2023-11-05T0{t}" for t in ("0:30", "1:00", "1:30", "1:00", "1:30")],
+        ),
+        ("Europe/Berlin", ["2021-10-31T02:00", "2021-10-31T02:00", "2021-10-31T03:00"]),
+        ("Australia/Lord_Howe", [f"2024-04-07T{t}" for t in ("01:30", "01:30", "02:00", "02:30")]),
+    ],
+)
+def test_doubled_hours_follow_the_order_of_the_file(
+    zone: str, times: list[str], tmp_path: Path
+) -> None:
+    rows = [(time, n) for n, time in enumerate(times)]
+    upward = read_signal(written(tmp_path, "a.csv", typed(*rows)), timezone=zone)
+    path = written(tmp_path, "d.csv", typed(*reversed(rows)))
+    found = read_signal(path, timezone=zone)
+    np.testing.assert_array_equal(found.values, upward.values)
+    assert found.start_s == upward.start_s
+    assert np.diff(found.values[~np.isnan(found.values)]).min() > 0
+
+
+def test_doubled_hours_of_a_file_in_no_order_are_refused(tmp_path: Path) -> None:
+    times = ["2021-10-31T04:00", "2021-10-31T02:00", "2021-10-31T03:00", "2021-10-31T02:00"]
+    path = written(tmp_path, "a.csv", typed(*((time, n) for n, time in enumerate(times))))
+    error = refusal(path, timezone="Europe/Berlin")
+    assert (error.code, error.place) == ("naive-time", "line 3")
+    # Without a doubled hour, or with offsets, any order will do.
+    shifted = [
+        time.replace("31T", "30T").replace("02:00", f"0{n}:30") for n, time in enumerate(times)
+    ]
+    path = written(tmp_path, "a.csv", typed(*((time, n) for n, time in enumerate(shifted))))
+    assert read_signal(path, timezone="Europe/Berlin").hours == 4
+    offsets = [time + ("+02:00" if n == 1 else "+01:00") for n, time in enumerate(times)]
+    path = written(tmp_path, "a.csv", typed(*((time, n) for n, time in enumerate(offsets))))
+    assert read_signal(path).values.tolist() == [1, 3, 2, 0]
+
+
+def test_whole_numbers_of_a_caller_are_numbers(tmp_path: Path) -> None:
+    small = Signal(np.array([250, 10, 30], np.uint8), 0, "average")
+    assert small.at_minute_of(1800).values.tolist() == [130, 20]
+    assert Signal([1, 2, 3], 0, "average").at_minute_of(900).values.tolist() == [1.25, 2.25]  # type: ignore[arg-type]
+
+
+def test_one_hour_of_a_zone_without_a_fuel(tmp_path: Path) -> None:
+    row = "CISO,5/{}/2024 1:00:00 AM,,100,{},\n"
+    one, two = (BALANCE + "".join(row.format(n + 1, 100) for n in range(days)) for days in (1, 2))
+    expected = (490 + 41) / 2
+    for text in (one, two):
+        assert read_signal(written(tmp_path, "b.csv", text)).values[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

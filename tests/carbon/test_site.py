@@ -82,6 +82,33 @@ def test_equal_to_an_independent_linear_program(
     assert made.peaks == (pytest.approx(total.max()), pytest.approx(power.max()))
 
 
+@pytest.mark.parametrize(
+    ("powers", "shed", "cap"),
+    [
+        (
+            POWERS / 30,
+            0.35,
+            3,
+        ),  # a small site: its power less 0.35 MW is below the next whole number
+        (np.round(POWERS).astype(int), 6.5, None),
+        (np.round(POWERS).astype(np.uint8), 6.5, 90),
+    ],
+)
+def test_whole_numbers_plan_as_the_same_floats(powers: Any, shed: float, cap: int | None) -> None:
+    plans = []
+    for kind in (None, float):
+        load = Load(tuple(Workload(f"{n}", np.asarray(mw, kind)) for n, mw in enumerate(powers)))
+        grams = Signal(np.asarray(np.round(GRAMS), kind or np.uint16), 0, "marginal")
+        limits = {"cap": cap if kind is None else cap and float(cap), "ramp": 30 if cap else None}
+        event = Event(17 * 3600, 21 * 3600, shed)
+        plans.append(plan(load, grams, flex=0.5, event=event, **limits))  # type: ignore[arg-type]
+    np.testing.assert_allclose(plans[0].after, plans[1].after, atol=1e-9)
+    assert plans[0].objective == pytest.approx(plans[1].objective, rel=1e-12)
+    total, power = np.sum(powers, axis=0, dtype=float), plans[0].after.sum(axis=0)
+    # In its dirtiest hours the site sheds what was asked for, and no more by whole numbers.
+    assert (power[17:21] <= total[17:21] - shed + 1e-6).all()
+
+
 @pytest.mark.parametrize("carbon_price", [30.0, 3000.0])
 def test_prices_and_co2_together(carbon_price: float) -> None:
     price = signal_of(PRICES, "price")

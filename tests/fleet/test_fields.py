@@ -193,6 +193,16 @@ def test_a_damaged_number_of_gpus_is_a_reject(tmp_path: Path) -> None:
         ("a,,b", None),
         ("@all", None),
         ("two words", None),
+        ("8*c01:8*c02:16*c03", ["c01", "c02", "c03"]),
+        ("c1/0*8+c2/0-3+c2/4,5+c4/1", ["c1", "c2", "c4"]),
+        ("c1.hpc c2.hpc", ["c1.hpc", "c2.hpc"]),
+        ("c[1-2]; d7", ["c1", "c2", "d7"]),
+        ("['c1', 'c2']", ["c1", "c2"]),
+        ("17:18", ["17", "18"]),
+        ("c1:8,c2:8", None),
+        ("c1 8", None),
+        ("c001,c00+", None),
+        ("c[001,008,0+", None),
     ],
 )
 def test_hosts(text: str, hosts: list[str] | None) -> None:

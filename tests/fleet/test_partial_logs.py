@@ -13,6 +13,8 @@ from invoking import invoke
 from logs import BASE, COLUMNS, Attempt, Check, Log, Outage, names
 
 import holdfast.fleet as fleet
+from holdfast.fleet.attribution import clock_lag
+from holdfast.fleet.gaps import doubts, one_sided, other_nodes
 
 HOUR, DAY = 3600, 86_400
 DAYS = 40
@@ -180,7 +182,6 @@ def verdicts(log: Any) -> tuple[Any, ...]:
     [
         (80, ["COMPLETED"]),
         (20, ["NODE_FAIL"]),
-        (20, ["FAILED"]),
         (80, ["NODE_FAIL", "FAILED", "CANCELLED"]),
     ],
 )
@@ -192,9 +193,13 @@ def test_states_that_no_fleet_lacks(tmp_path: Path, count: int, states: list[str
     assert all(each.value is None for each in fleet.goodput(log).values()[1:])
 
 
+def told(log: Any) -> tuple[str, str]:
+    return fleet.goodput(log).verdict, fleet.mttf(log).to_dict()["verdict"]
+
+
 def test_nothing_has_ended(tmp_path: Path) -> None:
     going = [Attempt(k, (f"n{k}",), 0, None, "RUNNING", runtime_s=9 * DAY) for k in range(20)]
-    assert verdicts(Log(going).open(tmp_path))[:4] == ("unknown",) * 4
+    assert told(Log(going).open(tmp_path)) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +214,7 @@ def test_nothing_has_ended(tmp_path: Path) -> None:
 def test_states_of_a_fleet(
     tmp_path: Path, count: int, states: list[str], expected: tuple[str, str]
 ) -> None:
-    assert verdicts(Log(of_states(count, *states)).open(tmp_path))[:2] == expected
+    assert told(Log(of_states(count, *states)).open(tmp_path)) == expected
 
 
 def test_requeues_of_one_job_are_one_witness(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_requeues_of_one_job_are_one_witness(tmp_path: Path) -> None:
         Attempt(7, names(2), k * HOUR, k * HOUR + 600, "NODE_FAIL", submit=k * HOUR - 1)
         for k in range(1, 30)
     ]
-    assert verdicts(Log(again).open(tmp_path))[:2] == ("failures", "measured")
+    assert told(Log(again).open(tmp_path)) == ("failures", "measured")
 
 
 def test_no_ettr_of_a_store_without_a_rate(tmp_path: Path) -> None:
@@ -257,6 +262,146 @@ def test_who_ended_a_requeued_attempt(
     out = [Outage(name, at, at + HOUR, state, reason) for name in names(8)[:nodes]]
     log = Log([*ended, *again], outages=out).open(tmp_path)
     assert fleet.goodput(log).failures == failures
+
+
+# --- What contradicts a filter -------------------------------------------------------------------------
+
+
+def one_after_the_other(state: str, pause: int = 60) -> list[Attempt]:
+    """Two slots of three nodes, a new job as the one before it ends; every ninth ends with a node."""
+    return [
+        Attempt(
+            100 * slot + k,
+            names(6)[3 * slot : 3 * slot + 3],
+            k * 6 * HOUR,
+            (k + 1) * 6 * HOUR - pause,
+            "NODE_FAIL" if k % 9 == 8 else state,
+        )
+        for slot in range(2)
+        for k in range(63)
+    ]
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "DEADLINE"])
+def test_nodes_that_are_never_free_hide_no_attempt(tmp_path: Path, state: str) -> None:
+    work = one_after_the_other(state)
+    log = Log(work).open(tmp_path)
+    assert fleet.mttf(log).to_dict()["verdict"] == "measured"
+    kept = [each for each in work if each.job % 3]  # as if others had completed
+    assert one_sided(Log(kept).open(tmp_path / "part"))
+    shared = one_after_the_other(state, -3 * HOUR)  # on shared nodes a gap would not show
+    assert one_sided(Log(shared).open(tmp_path / "shared"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Attempt(999, ("n000",), 600 * HOUR, None, "RUNNING", runtime_s=HOUR),
+        Attempt(999, (), None, None, "PENDING", submit=600 * HOUR),
+        Attempt(999, (), None, 600 * HOUR, "CANCELLED", submit=590 * HOUR),
+    ],
+    ids=lambda each: each.state,
+)
+def test_a_list_of_completed_jobs_has_no_other_row(tmp_path: Path, other: Attempt) -> None:
+    work = of_states(100, "COMPLETED")
+    assert not one_sided(Log([*work, other]).open(tmp_path))
+
+
+# --- A window ------------------------------------------------------------------------------------------
+
+
+def test_a_quiet_window_forgets_neither_clocks_nor_states(tmp_path: Path) -> None:
+    work = [
+        Attempt(k, (names(4)[k % 4],), k * HOUR, (k + 2) * HOUR, "FAILED" if k < 9 else "COMPLETED")
+        for k in range(200)
+    ]
+    checks = [
+        Check(each.stop - 30, each.nodes[0], "check iblink") for each in work if each.job < 9
+    ] + [Check(199 * HOUR, "n001", "check iblink")]
+    store = Log([*work, Attempt(300, ("n003",), 195 * HOUR, 198 * HOUR, "FAILED")], checks).store(
+        tmp_path
+    )
+    assert not list(doubts(fleet.open(store)))
+    for since in ("150h", "12h"):
+        assert not list(doubts(fleet.open(store, since=since)))
+    # The other way round: clocks that differ do so in a quiet window too
+    late = Log(work, [replace(each, time=each.time + 5 * HOUR) for each in checks[:9]])
+    window = fleet.open(late.store(tmp_path / "late"), since="12h")
+    assert clock_lag(window) == clock_lag(fleet.open(tmp_path / "late" / "store"))
+    assert clock_lag(window) is not None
+
+
+# --- Nodes that are not told ------------------------------------------------------------------------------
+
+
+def gangs_and_more(nodes: str | None) -> list[dict[str, str]]:
+    """Gangs of four whole nodes; every tenth fails. `nodes`: how their list reads."""
+    rows = [
+        Attempt(
+            k, names(4) if k % 2 else ("n009",), k * DAY, (k + 1) * DAY - HOUR,
+            "NODE_FAIL" if k % 20 == 1 else "COMPLETED",
+        ).fields()
+        for k in range(60)
+    ]  # fmt: skip
+    for row in rows:
+        if "," in row["NodeList"] and nodes is not None:
+            row["NodeList"] = nodes
+    return rows
+
+
+def stored_rows(rows: Sequence[dict[str, str]], folder: Path, absent: Sequence[str]) -> Any:
+    folder.mkdir(exist_ok=True)
+    columns = [name for name in COLUMNS if name not in absent]
+    lines = ["|".join(columns), *("|".join(row[name] for name in columns) for row in rows)]
+    (folder / "log.psv").write_text("\n".join(lines) + "\n")
+    fleet.ingest([folder / "log.psv"], folder / "s", timezone="UTC")
+    return fleet.open(folder / "s")
+
+
+def test_a_failure_counts_with_the_time_of_its_nodes(tmp_path: Path) -> None:
+    whole = fleet.mttf(stored_rows(gangs_and_more(None), tmp_path / "whole", [])).model
+    rows = gangs_and_more("n[000,001,00+")
+    read = stored_rows(rows, tmp_path / "tres", ["NNodes"])
+    assert read.unsized == 0
+    rows = [{**row, "AllocTRES": row["AllocTRES"].rpartition(",")[0]} for row in rows]
+    sized = stored_rows(rows, tmp_path / "gpus", ["NNodes"])
+    assert sized.unsized == 30
+    for log in (read, sized):
+        model = fleet.mttf(log).model
+        assert (model.failures_, model.node_days_) == (whole.failures_, whole.node_days_)
+    # Too few GPUs for a node: neither the failure nor its time
+    rows = [{**row, "AllocTRES": row["AllocTRES"].replace("gpu=32", "gpu=3")} for row in rows]
+    few = stored_rows(rows, tmp_path / "few", ["NNodes"])
+    found = fleet.mttf(few)
+    assert (found.model.failures_, found.model.node_days_) == (0, pytest.approx(30 * 23 / 24))
+    assert few.unsized == 30
+    assert any(each.doubt for each in found.unknowns())
+
+
+def test_two_kinds_of_nodes_are_named(tmp_path: Path) -> None:
+    work = [
+        Attempt(k, names(8)[2 * (k % 4) : 2 * (k % 4) + 2], k * HOUR, (k + 2) * HOUR, gpus=gpus)
+        for k, gpus in enumerate([8, 16] * 10)
+    ]
+    assert other_nodes(Log(work).open(tmp_path)) in (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert other_nodes(Log(work[::2]).open(tmp_path / "one")) == 0
+
+
+def test_parts_of_one_attempt_are_a_doubt(tmp_path: Path) -> None:
+    """What `sacct --truncate` makes of three jobs at the end of its window; others are requeued."""
+    parts = [
+        Attempt(k, (names(4)[k],), start, end, "NODE_FAIL", submit=0)
+        for k in range(3)
+        for start, end in [(k * HOUR, 48 * HOUR), (48 * HOUR, (60 + k) * HOUR)]
+    ]
+    again = [
+        Attempt(9, ("n003",), start * HOUR, (start + 5) * HOUR, "NODE_FAIL", submit=0)
+        for start in (2, 7, 12)
+    ]
+    log = Log([*parts, *again, Attempt(10, ("n004",), 0, 60 * HOUR)]).open(tmp_path)
+    assert log.cut_up == 3
+    assert any(each.doubt for each in fleet.mttf(log).unknowns())
+    assert Log(again).open(tmp_path / "again").cut_up == 0
 
 
 # --- What runs, and since when is not said --------------------------------------------------------------

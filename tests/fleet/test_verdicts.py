@@ -116,7 +116,8 @@ def test_failures_that_name_no_node(tmp_path: Path, nodes: tuple[str, ...]) -> N
     assert (fleet.goodput(log).failures, found.verdict) == (4, "unknown")
     assert found.blind.startswith("4 of 4 failures")
     for answer in (found, fleet.goodput(log), fleet.mttf(log), fleet.report(log)):
-        assert [each.doubt for each in answer.unknowns()].count(True) == 1
+        # ... nor on how many nodes they ran, where the log has no count
+        assert [each.doubt for each in answer.unknowns()].count(True) == (1 if nodes else 2)
     named = Attempt(9, ("n003",), 0, 60, "NODE_FAIL")
     few = fleet.lemons(Log([*busy(), *ended, named]).open(tmp_path / "more"))
     assert few.verdict == "unknown"

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from holdfast.errors import InputError
 from holdfast.speech.recognize import Decoder, LanguageModel, decode, decode_file
+from holdfast.speech.recognize.decoding import Search
+from holdfast.speech.recognize.emissions import log_probabilities
 
 FRAMES = 8
 LABELS = (" ", "a", "b", "c", "<blank>")
@@ -162,7 +164,29 @@ def test_one_prefix_is_the_best_path(seed: int) -> None:
     path = [LABELS[k] for k, _ in itertools.groupby(logits.argmax(1)) if k != BLANK]
     found = decode(logits, LABELS, beam=1).utterances[0].hypotheses[0]
     assert found.text == " ".join("".join(path).split())
-    assert {word.confidence for word in found.words} <= {None}
+
+
+def test_confidence_of_greedy_decoding_is_the_geometric_mean() -> None:
+    emissions = peaks(4, 1, 1, 4, 2, 0, 4, 3, sure=0.8)
+    emissions[2] = [0.05, 0.5, 0.05, 0.05, 0.35]
+    words = decode(emissions, LABELS, beam=1, frame_s=0.02).utterances[0].hypotheses[0].words
+    assert [(each.word, each.start_s, each.end_s) for each in words] == [
+        ("ab", 0.02, 0.1),
+        ("c", 0.14, 0.16),
+    ]
+    expected = [math.sqrt(math.sqrt(0.8 * 0.5) * 0.8), 0.8]
+    assert [each.confidence for each in words] == pytest.approx(expected)
+
+
+def test_frames_in_pieces_give_the_same(lm: LanguageModel) -> None:
+    decoder = Decoder(LABELS, lm=lm, hotwords=HOTWORDS, texts=3)
+    log_probs = log_probabilities(speech(2, 60))
+    whole = decoder.decode_log_probs(log_probs)
+    for size in (1, 7, 59):
+        search = Search(decoder, len(LABELS))
+        for begin in range(0, 60, size):
+            search.push(log_probs[begin : begin + size])
+        assert search.hypotheses() == whole
 
 
 def test_any_form_of_the_outputs_gives_the_same() -> None:

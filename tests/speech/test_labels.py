@@ -42,6 +42,9 @@ def test_forms(
 @pytest.mark.parametrize("blank", ["-", 0, "0", -3])
 def test_the_blank_by_name_or_column(blank: str | int) -> None:
     assert Labels.of(["-", "a", " "], 3, blank).blank == 0
+    # A label may have the name of another's column.
+    assert Labels.of(["1", "-", " "], 3, "1").blank == 0
+    assert Labels.of(["1", "-", " "], 3, 1).blank == 1
 
 
 @pytest.mark.parametrize(

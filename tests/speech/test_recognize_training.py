@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.speech.recognize import training
-from holdfast.speech.recognize.alphabet import Alphabet
+from holdfast.speech.recognize.hypotheses import Word
 from holdfast.speech.recognize.network import (
     Convolution,
     Direction,
@@ -34,8 +34,8 @@ from holdfast.speech.recognize.network import (
 )
 from holdfast.speech.recognize.recognition import recognize
 from holdfast.speech.recognize.scoring import edit_distance, error_rates, score
+from holdfast.speech.recognize.subtitles import subtitles
 from holdfast.speech.recognize.training import STATE, Trainer, train
-from holdfast.speech.recognize.transcripts import Word, greedy, subtitles, words
 
 CONVOLUTIONS = (Convolution(4, 5, 3, 2, 2), Convolution(3, 4, 2, 1, 1))
 NETWORKS = {
@@ -132,7 +132,7 @@ def test_recurrent_layers_are_the_equations(cell: str) -> None:
     layer = Direction(cell, 10, 6, batch_norm=True).double().train()
     torch.nn.init.normal_(layer.recurrent_bias)
     (x,) = (each.double() for each in _utterances(7))
-    y, last = layer(x[None], torch.ones(1, 7, 1, dtype=torch.float64))
+    y = layer(x[None], torch.ones(1, 7, 1, dtype=torch.float64))
     projected = (x @ layer.input_weight.T).detach().numpy()
     a = (projected - projected.mean(0)) / np.sqrt(projected.var(0) + 1e-5)
     u, b = layer.recurrent_weight.detach().numpy(), layer.recurrent_bias.detach().numpy()
@@ -145,7 +145,6 @@ def test_recurrent_layers_are_the_equations(cell: str) -> None:
             r, z = (1 / (1 + np.exp(-(w[k : k + 6] + v[k : k + 6]))) for k in (0, 6))
             h = (1 - z) * np.tanh(w[12:] + r * v[12:]) + z * h
         np.testing.assert_allclose(y[0, place].detach(), h, atol=1e-8)
-    assert (last == y[:, -1]).all()
 
 
 # --- Error rates and transcripts -----------------------------------------------------------------
@@ -180,20 +179,8 @@ def test_error_rates(
     assert error_rates(references, hypotheses) == (wer, cer)
 
 
-def test_words_of_the_best_path() -> None:
-    alphabet = Alphabet((" ", "a", "b"))
-    path = [0, 2, 2, 0, 2, 3, 1, 1, 0, 3]
-    probabilities = torch.full((len(path), 4), 0.1).scatter(1, torch.tensor(path)[:, None], 0.7)
-    found = words(greedy(probabilities.log(), alphabet), frame_s=0.02)
-    assert [(each.word, each.start_s, each.end_s) for each in found] == [
-        ("aab", 0.02, 0.12),
-        ("b", 0.18, 0.2),
-    ]
-    assert [each.confidence for each in found] == pytest.approx([0.7, 0.7])
-
-
 def test_subtitles() -> None:
-    said = [Word("<one", 0.5, 0.75, 0.5), Word("two", 3599.9996, 3600.5, 0.25)]
+    said = [Word("<one", 0, 1, 0.5, 0.75, 0.5), Word("two", 1, 2, 3599.9996, 3600.5, 0.25)]
     assert subtitles(said, "ctm", "a b").splitlines() == [
         "a_b 1 0.50 0.25 <one 0.5000",
         "a_b 1 3600.00 0.50 two 0.2500",
@@ -252,8 +239,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _files(folder: Path) -> list[bytes]:
-    return [each.read_bytes() for each in sorted(folder.iterdir())]
+def _files(folder: Path) -> list[Any]:
+    """The model's bytes, and the values of its checkpoint."""
+    model = [(folder / name).read_bytes() for name in ("model.json", "weights.safetensors")]
+    state = torch.load(folder / STATE, weights_only=True)
+    weights = {name: each.numpy().tobytes() for name, each in state.pop("model").items()}
+    moments = state.pop("optimizer")
+    optimizer = repr([(k, v.tolist()) for row in moments["state"].values() for k, v in row.items()])
+    return [*model, weights, optimizer, moments["param_groups"], state]
 
 
 def test_a_run_that_is_interrupted_at_any_step_ends_with_the_same_bits(
@@ -379,7 +372,7 @@ def test_recognizing_and_scoring_with_a_model(project: Path) -> None:
     assert scored.audio_s == pytest.approx(trained.test.audio_s)
     (project / "bad.wav").write_bytes(b"RIFF")
     files = [project / "test-0.wav", project / "bad.wav"]
-    found = recognize(project / "model", files, "ctm", project / "out")
+    found = recognize(project / "model", files, form="ctm", output=project / "out")
     assert [bool(row.get("problem")) for row in found.to_dict()] == [False, True]
     assert found.exit_code == 1
     assert [each.name for each in (project / "out").iterdir()] == ["test-0.ctm"]

@@ -78,11 +78,9 @@ class Account(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon account``."""
-        names = ("attempts", "attempts_without_gpus", "gpu_hours", "gpu_hours_lost", "pue")
-        names = (*names, "measured_share", "checkpoint_s", "jobs_unmatched")
         return {
             **self.totals,
-            **{name: getattr(self, name) for name in (*names, "watts_per_gpu")},
+            **{name: getattr(self, name) for name in _FACTS},
             **{f"by_{name}": table.to_pylist() for name, table in self.tables.items()},
             "signal": self.signal.to_dict(),
             "notes": list(self.signal.notes),
@@ -90,8 +88,10 @@ class Account(Answer):
 
     def values(self) -> Sequence[Value]:
         """The totals."""
-        units = {name: "kg" if name.startswith("kg") else "kWh" for name in self.totals}
-        return [Value(n, value, units[n], better="lower") for n, value in self.totals.items()]
+        return [
+            Value(name, value, "kg" if name.startswith("kg") else "kWh", better="lower")
+            for name, value in self.totals.items()
+        ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Signal and attempts."""
@@ -189,11 +189,11 @@ def account(
     )
     start, stop, gone = (runs[name].to_numpy() for name in ("start_s", "stop_s", "lost"))
     gpus = runs["gpus"].to_numpy().astype(np.float64)
-    lost_s = HOUR_S * np.divide(gone, gpus, out=np.zeros_like(gpus), where=gpus > 0)
+    lost_s = HOUR_S * gone / np.where(gpus > 0, gpus, np.inf)
     signal = _checked(signal, start, stop)
     hours = (stop - start) / HOUR_S
     kwh, measured = gpus * watts_per_gpu / 1000 * hours, np.zeros(len(hours), bool)
-    unmatched = None if energy is None else 0
+    unmatched: int | None = None
     if energy is not None:
         energies, key, whole = read_energies(energy)
         ids = runs[key].to_pylist()
@@ -206,7 +206,7 @@ def account(
     between = _integral(signal)
     grams, known_s = between(begin, end)
     since = np.clip((stop - lost_s)[index], begin, end)
-    kilowatts = np.divide(kwh * pue, hours, out=np.zeros_like(kwh), where=hours > 0)[index]
+    kilowatts = (kwh * pue / np.where(hours > 0, hours, np.inf))[index]
     columns = {
         "month": month,
         "energy_kwh": kilowatts * (end - begin) / HOUR_S,
@@ -262,6 +262,18 @@ def _checked(signal: Signal | float, start: FloatArray, stop: FloatArray) -> Sig
     return Signal(values, HOUR_S * first, "average", source=f"{signal:g} g, as stated")
 
 
+# Of the JSON, under their own names.
+_FACTS = (
+    "attempts",
+    "attempts_without_gpus",
+    "gpu_hours",
+    "gpu_hours_lost",
+    "pue",
+    "measured_share",
+    "checkpoint_s",
+    "jobs_unmatched",
+    "watts_per_gpu",
+)
 # A group whose energy has no intensity at all has no CO2, rather than none: 0 would read as clean.
 _KNOWN = (
     "sum(energy_kwh) = 0 OR sum(energy_kwh - energy_kwh_without_intensity) > 1e-9 * sum(energy_kwh)"

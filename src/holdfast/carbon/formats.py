@@ -144,8 +144,7 @@ class Records:
             try:
                 found.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
             except ValueError:
-                problem = "not a number"
-                raise refused(problem, "invalid-value", self.path, place, text) from None
+                raise refused("not a number", "invalid-value", self.path, place, text) from None
         return found
 
     def stated(self, name: str) -> str:
@@ -157,8 +156,14 @@ class Records:
         cells = self.column(name)
         for place, cell in zip(self.places, cells, strict=True):
             if cell != cells[0]:
-                where, problem = f"{place}, {name}", f"rows of different {name}"
-                raise refused(problem, "conflict", self.path, where, cell, cells[0])
+                raise refused(
+                    f"rows of different {name}",
+                    "conflict",
+                    self.path,
+                    f"{place}, {name}",
+                    cell,
+                    cells[0],
+                )
         return cells[0]
 
 
@@ -304,18 +309,19 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
         if asked and asked != there:
             raise refused(f"no such {option}", "no-match", path, f"--{option}", asked, there)
     if facts["kind"] not in KINDS:
-        place, expected = layout.stated["kind"], ", ".join(KINDS)
         raise refused(
-            "unknown kind of signal", "invalid-value", path, place, facts["kind"], expected
+            "unknown kind of signal",
+            "invalid-value",
+            path,
+            place=layout.stated["kind"],
+            found=facts["kind"],
+            expected=", ".join(KINDS),
         )
     if np.isnan(values).all():
         raise refused("no values", "empty-input", path)
     times = _times(records, layout, facts["clock"] or timezone)
-    unique, counts = np.unique(times, return_counts=True)
-    if len(unique) < len(times):
-        again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
-        place, when = records.places[again], utc(times[again])
-        raise refused("duplicate time", "duplicate", path, place, when)
+    for n in _again(times)[:1]:
+        raise refused("duplicate time", "duplicate", path, records.places[n], utc(times[n]))
     step_s = layout.step_s
     if layout.step and layout.step in records.columns:
         stated = np.nan_to_num(records.numbers(layout.step)[0], nan=HOUR_S)
@@ -323,8 +329,8 @@ def read_signal(path: str | Path, *, zone: str = "", timezone: str = "", scope: 
             problem, expected = "not a span of time", f"seconds, from 1 to {DAY_S}"
             raise refused(problem, "invalid-value", path, layout.step, f"{stated:g}", expected)
         step_s = int(stated)
-    if len(unique) > 1:  # samples of five minutes are averaged
-        step_s = min(step_s, int(np.bincount(np.diff(unique)).argmax()))
+    if len(times) > 1:  # samples of five minutes are averaged
+        step_s = min(step_s, int(np.bincount(np.diff(np.sort(times))).argmax()))
     hourly, start = _hourly(times, values, step_s)
     kind = KINDS[facts["kind"]]
     factor, unit = _standard(path, facts["unit"], kind)
@@ -403,7 +409,7 @@ def _mixed(records: Records, layout: Layout) -> tuple[FloatArray, list[str]]:
     parts: dict[str, list[FloatArray]] = {}
     for fuel, mw in by_fuel.items():
         # A fuel that a zone does not have is empty in every row, and no gap.
-        if not np.isnan(mw).all() or len(mw) == 1:
+        if not np.isnan(mw).all():
             parts.setdefault(layout.fuels[fuel], []).append(mw)
     notes = []
     if np.nansum(np.maximum(parts.pop("", [np.zeros(1)]), 0.0)) > 0:
@@ -467,7 +473,8 @@ def instants(
     """Times as seconds since 1970 UTC.
 
     Local times need `timezone`. Of an hour that a clock shows twice (the end of summer time) the second
-    row is the later one; a time that no clock showed is an error.
+    row is the later one, or the earlier one in a file that has the newest row first; a time that no clock
+    showed is an error.
 
     Raises:
         InputError: ``naive-time``, ``invalid-value`` or ``unknown-name``, with the place.
@@ -475,27 +482,61 @@ def instants(
     try:
         zone = ZoneInfo(timezone) if timezone else None
     except (ZoneInfoNotFoundError, ValueError):
-        expected = "an IANA name such as America/Los_Angeles"
-        problem = "unknown time zone"
-        raise refused(problem, "unknown-name", None, "--timezone", timezone, expected) from None
-    seconds: dict[int, None] = {}
-    found = []
+        raise refused(
+            "unknown time zone",
+            "unknown-name",
+            None,
+            "--timezone",
+            timezone,
+            expected="an IANA name such as America/Los_Angeles",
+        ) from None
+    moments = []
     for text, place in zip(texts, places, strict=True):
         moment = text if isinstance(text, datetime) else _parsed(path, place, text)
         if moment.tzinfo is None and zone is None:
-            remedy = "name the zone of the file with --timezone, such as UTC"
-            problem = "a time without a time zone"
-            raise refused(problem, "naive-time", path, place, str(text), remedy=remedy)
+            raise refused(
+                "a time without a time zone",
+                "naive-time",
+                path,
+                place,
+                str(text),
+                remedy="name the zone of the file with --timezone, such as UTC",
+            )
         if moment.tzinfo is None:
-            local = moment.replace(tzinfo=zone)
-            if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != moment:
-                problem = "a time that does not exist: clocks were put forward"
-                expected = f"a time that clocks in {timezone} showed"
-                raise refused(problem, "invalid-value", path, place, str(text), expected)
-            moment = local.replace(fold=int(int(local.timestamp()) in seconds))
-        found.append(int(moment.timestamp()))
-        seconds[found[-1]] = None
-    return np.array(found, np.int64)
+            shown, moment = moment, moment.replace(tzinfo=zone)
+            if moment.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != shown:
+                raise refused(
+                    "a time that does not exist: clocks were put forward",
+                    "invalid-value",
+                    path,
+                    place,
+                    str(text),
+                    expected=f"a time that clocks in {timezone} showed",
+                )
+        moments += [int(moment.replace(fold=fold).timestamp()) for fold in (0, 1)]
+    times = np.array(moments, np.int64).reshape(-1, 2)  # [row, first or second time of a clock]
+    order = -1 if times[0, 0] > times[-1, 0] else 1  # the newest row may be the first
+    found, second = times[::order, 0].copy(), times[::order, 1]
+    again = _again(found)
+    doubled = again[second[again] > found[again]]
+    found[again] = second[again]
+    if (np.diff(found) < 0).any():  # then nothing says which of two is the later one
+        for n in doubled[:1]:
+            raise refused(
+                "a local time that clocks showed twice",
+                "naive-time",
+                path,
+                place=places[::order][n],
+                found=str(texts[::order][n]),
+                expected="rows in the order of time",
+                remedy="sort the rows, or give times with their offset from UTC",
+            )
+    return found[::order]
+
+
+def _again(times: IntArray) -> IntArray:
+    """Rows whose time an earlier row has."""
+    return np.setdiff1d(np.arange(len(times)), np.unique(times, return_index=True)[1])
 
 
 def _standard(path: Path, unit: str, kind: Kind) -> tuple[float, str]:

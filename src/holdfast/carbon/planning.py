@@ -262,9 +262,7 @@ class Plan(Answer):
 
 
 # Of the JSON, under their own names.
-_KEYS = (
-    *("policy", "saved_share", "always_share", "gap", "objective", "penalty", "jain", "strength"),
-)
+_KEYS = ("policy", "saved_share", "always_share", "gap", "objective", "penalty", "jain", "strength")
 _FORMULAS = {
     "efficient": "minimize sum_i C_i(d_i) - strength x cut   (unlimited: maximize cut)",
     "fair": "maximize cut subject to C_i(d_i) <= strength x E_i for every workload",

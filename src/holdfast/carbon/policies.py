@@ -226,10 +226,8 @@ def _add(
 
 def _limits(windows: Sequence[Window]) -> FloatArray:
     """[H] MW of the site in each hour of windows that follow each other."""
-    none = [np.full(len(window.grams), np.inf) for window in windows]
-    pairs = zip(windows, none, strict=True)
     return np.concatenate(
-        [free if window.limit is None else window.limit for window, free in pairs]
+        [np.full(len(w.grams), np.inf) if w.limit is None else w.limit for w in windows]
     )
 
 

@@ -28,9 +28,8 @@ class Event:
             expected = "START..END, such as 2022-05-03T17:00Z..2022-05-03T20:00Z"
             raise refused("not a span of time", "invalid-value", None, "--event", text, expected)
         if shed is None or not 0 < shed < np.inf:
-            found = None if shed is None else f"{shed:g}"
             problem = "an event says how much power is shed"
-            raise refused(problem, "missing-key", None, "--shed", found, "MW, above 0")
+            raise refused(problem, "missing-key", None, "--shed", f"{shed}", "MW, above 0")
         start, end = instants(None, ends, ["--event"] * 2, timezone)
         return cls(int(start), int(end), shed)
 
@@ -83,7 +82,7 @@ class Problem:
 
     def limit(self, cap: float | None, event: Event | None = None) -> FloatArray:
         """[H] MW that the site may draw: the cap, else the load's own maximum; less in an event."""
-        most = np.full(len(self.grams), self.total.max() if cap is None else cap)
+        most = np.full(len(self.grams), self.total.max() if cap is None else cap, float)
         if event is not None:
             hours = self.in_event(event)
             most[hours] = np.minimum(most[hours], self.total[hours] - event.shed)

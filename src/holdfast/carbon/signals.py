@@ -64,6 +64,10 @@ class Signal:
     source: str = ""
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Make floats of whole numbers, which would be cut down or wrap around."""
+        object.__setattr__(self, "values", np.asarray(self.values, np.float64))
+
     @property
     def hours(self) -> int:
         """Number of hours, with those that have no value."""
@@ -105,8 +109,7 @@ class Signal:
         shift = (time_s - self.start_s) % HOUR_S
         if not shift:
             return self
-        before, after = self.values[:-1], self.values[1:]
-        values = before + shift / HOUR_S * (after - before)
+        values = self.values[:-1] + shift / HOUR_S * np.diff(self.values)
         return replace(self, values=values, start_s=self.start_s + shift)
 
     def interpolated(self) -> Signal:
@@ -163,10 +166,10 @@ def mix_intensity(generation: Mapping[str, npt.ArrayLike]) -> tuple[FloatArray, 
     Returns:
         [H] gCO2/kWh, and the number of negative values.
     """
-    stacked = np.array([np.asarray(mw, np.float64) for mw in generation.values()])  # [fuel, H]
+    stacked = np.array([*generation.values()], np.float64)  # [fuel, H]
     weights = np.array([LIFECYCLE_FACTORS[fuel] for fuel in generation])
     negative = int((stacked < 0).sum())
-    stacked = np.where(stacked < 0, 0.0, stacked)  # a NaN stays NaN
+    stacked = np.maximum(stacked, 0.0)  # a NaN stays NaN
     total = stacked.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(total > 0, weights @ stacked / total, np.nan), negative

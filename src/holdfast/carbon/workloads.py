@@ -105,11 +105,11 @@ def batch_penalty(
         slo_h: hours that the backlog of an hour may stand before it counts in `backlog_late`.
     """
     w = [weights.get(name, 0.0) for name in FEATURES]
-    left = hours - np.arange(hours)  # [T] hours from each hour on, itself included
+    left = np.arange(hours, 0.0, -1.0)  # [T] hours from each hour on, itself included
     hinges = (Hinge(w[3], np.full(hours, jobs_per_mw)),) if w[3] else ()
-    backlog = np.array((w[0] + w[4] * (left > slo_h)) * jobs_per_mw + w[1], np.float64)
+    backlog = (w[0] + np.where(left > slo_h, w[4], 0.0)) * jobs_per_mw + w[1]
     # The running sum of what is never negative: each hour counts in all that follow.
-    return Penalty(hinges, backlog, np.array(2 * w[2] * left * jobs_per_mw, np.float64))
+    return Penalty(hinges, backlog, 2.0 * w[2] * left * jobs_per_mw)
 
 
 def segments(curve: Curve) -> list[tuple[float, float]]:
@@ -197,6 +197,10 @@ class Workload:
     power: FloatArray
     spec: WorkloadSpec = WorkloadSpec()
 
+    def __post_init__(self) -> None:
+        """Make floats of whole numbers, which would be cut down or wrap around."""
+        object.__setattr__(self, "power", np.asarray(self.power, np.float64))
+
     @property
     def costs(self) -> bool:
         """Whether any curtailment has a penalty."""
@@ -222,7 +226,7 @@ class Workload:
         if spec.kind == "batch":
             scaled = {name: spec.scale * weight for name, weight in spec.weights.items()}
             return batch_penalty(scaled, spec.jobs / mean, len(power), spec.slo_h)
-        share = np.divide(1.0, power, out=none.copy(), where=power > 0)
+        share = 1.0 / np.where(power > 0, power, np.inf)
         # The hours of training that are lost are run later, at mean power.
         jobs, owed = (spec.jobs, mean) if spec.kind == "training" else (1.0, 0.0)
         hinges = [

@@ -516,11 +516,13 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
     """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
 
     `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to
-    14 hours, the range of the world's zones, on attempts that a node ended (which always have a reason).
+    14 hours, the range of the world's zones, on attempts that a node ended (which always have a reason);
+    of the log without its window, as two clocks differ whatever happened since.
 
     Returns:
         the best lag; None if no lag fits clearly better than none.
     """
+    log = log.whole
     ends = log.arrow(f"SELECT * FROM {_failed_ends(log)} WHERE {BY_NODE}")
     if not len(ends):
         ends = log.arrow(_failed_ends(log))

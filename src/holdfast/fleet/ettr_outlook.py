@@ -30,7 +30,7 @@ def section(analysis: Analysis) -> Section:
     """How much of a large run's time is productive?"""
     computed = _how(analysis)
     if analysis.expected_ettr is None:
-        why = (analysis.mttf and analysis.mttf.blind) or "nothing ran"
+        why = (analysis.mttf and analysis.mttf.blind) or "no node-days are known"
         return Section("ettr", QUESTION, f"Cannot tell what ETTR to expect: {why}.", how=computed)
     job = size(analysis, analysis.largest_job_nodes)
     per_node = analysis.log.gpus_per_node

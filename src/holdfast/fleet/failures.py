@@ -290,7 +290,7 @@ def mttf(
                 place="--since",
                 expected=f"a time before the end of the log, {minute(log.end_s)}",
             )
-        largest = log.value(f"SELECT max(gpus) FROM {log.usage}") or 0
+        largest = log.value(f"SELECT max(gpus) FROM {log.tallies} WHERE ran") or 0
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",
             code="no-data",

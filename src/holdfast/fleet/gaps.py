@@ -23,7 +23,7 @@ from holdfast.fleet.moments import minute
 from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_failures
 from holdfast.fleet.schema import NODE_FAILURES, NOT_OVER
 from holdfast.fleet.wording import listed
-from holdfast.numbers import counted, duration
+from holdfast.numbers import counted, duration, percent
 from holdfast.tables import literal
 
 UNKNOWNS = parse_config(Path(__file__).with_name("unknowns.toml"), "what a log may not tell")
@@ -35,6 +35,10 @@ SLURM = (
 # Of the jobs of a fleet at most this share completes, or does not (published fleets: 40 to 70 %) ...
 MOST_ALIKE = 0.9
 MOST_OF_ONE = 0.5  # ... and at most this share ends in one other state
+LEAST_OTHER = 0.1  # Share of the GPU time from which nodes of two sizes are named
+LEAST_IN_USE = (
+    0.8  # Share of its time that a node is in use in a log from which next to nothing is missing
+)
 
 
 def gap(kind: str, /, **words: str) -> Unknown:
@@ -77,11 +81,15 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
     for kind, n, what in (
         ("untimed", log.untimed, "running attempt"),
         ("timeless", log.timeless, "failed attempt"),
+        ("unsized", log.unsized, "attempt"),
+        ("cut_up", log.cut_up, "attempt"),
         ("gres", in_gres, "attempt"),
         ("conflicts", facts.get("state_conflicts"), "attempt"),
     ):
         if n:
-            yield gap(kind, attempts=counted(n, what))
+            yield gap(kind, attempts=counted(n, what), gpus=str(log.gpus_per_node))
+    if (other := other_nodes(log)) >= LEAST_OTHER:
+        yield gap("kinds", share=percent(other), gpus=str(log.gpus_per_node))
     if events := log.strange_checks:
         yield strangers(events, log.strangers)
     if n := nameless_failures(log):
@@ -90,6 +98,14 @@ def doubts(log: FleetLog) -> Iterator[Unknown]:
         yield gap("no_nodes")
     if only_outages(log) and not all_nodes_known(log):
         yield gap("no_inventory")
+
+
+def other_nodes(log: FleetLog) -> float:
+    """Share of the GPU time of attempts on several nodes that is on nodes of an unusual size."""
+    usual = f"gpus <> {log.gpus_per_node} * node_count"
+    time = f"sum(CASE WHEN {usual} THEN gpu_hours ELSE 0 END) / sum(gpu_hours)"
+    where = "ran AND node_count > 1 AND gpu_hours > 0"
+    return log.value(f"SELECT {time} FROM {log.tallies} WHERE {where}") or 0.0
 
 
 def strangers(events: int, nodes: list[str]) -> Unknown:
@@ -109,21 +125,42 @@ def missing_columns(log: FleetLog) -> Iterator[Unknown]:
 
 @once
 def one_sided(log: FleetLog) -> str:
-    """Which states of a fleet's log this one lacks, so that no rate follows from it; "" if none."""
-    ended = f"ran AND state NOT IN {literal(NOT_OVER)}"
-    rows = log.rows(f"SELECT DISTINCT state FROM {log.tallies} WHERE {ended} ORDER BY state")
+    """Which states of a fleet's log this one lacks, so that no rate follows from it; "" if none.
+
+    Told of the log without its window: a night in which all jobs completed is no filter.
+    """
+    log = log.whole
+    rows = log.rows(f"SELECT DISTINCT state FROM {log.tallies} ORDER BY state")
     states = [row["state"] for row in rows]
+    # What is not over, or never ran, passes no filter of completed jobs either
     if only_outages(log) or ("COMPLETED" in states and len(states) > 1):
         return ""
-    if not states:
-        return "no attempt has ended"
-    share = MOST_OF_ONE if len(states) == 1 and states != ["COMPLETED"] else MOST_ALIKE
+    over = [state for state in states if state not in NOT_OVER]
+    ended = f"{log.attempts} WHERE ran AND state NOT IN {literal(NOT_OVER)}"
     job = "split_part(split_part(run, '_', 1), '+', 1)"
-    jobs = log.value(f"SELECT count(DISTINCT {job}) FROM {log.attempts} WHERE {ended}")
-    if share**jobs >= CHANCE:
+    jobs = log.value(f"SELECT count(DISTINCT {job}) FROM {ended}")
+    if not jobs:
+        return "no attempt has ended"
+    completed = over == ["COMPLETED"]
+    share = MOST_OF_ONE if len(over) == 1 and not completed else MOST_ALIKE
+    if share**jobs >= CHANCE or (not completed and leaves_no_gaps(log)):
         return ""
-    return (
-        f"the {counted(jobs, 'job')} that ended are all {listed(states)}, as if filtered by state"
+    return f"the {counted(jobs, 'job')} that ended are all {listed(over)}, as if filtered by state"
+
+
+def leaves_no_gaps(log: FleetLog) -> bool:
+    """Whether nodes are in use nearly all the time, by one attempt after the other: none is hidden.
+
+    (Attempts that fail may be too short to be missed, so this clears no log of completed jobs.)
+    """
+    return bool(
+        log.value(
+            f"""SELECT bool_and(used_s <= span_s) AND sum(used_s) >= {LEAST_IN_USE} * sum(span_s) FROM (
+                SELECT sum(stop_s - start_s) AS used_s, max(stop_s) - min(start_s) AS span_s FROM (
+                    SELECT unnest(nodes) AS node, start_s, stop_s FROM {log.executions}
+                ) AS of_nodes GROUP BY node HAVING count(*) > 1
+            ) AS by_node"""
+        )
     )
 
 
@@ -212,6 +249,7 @@ def nameless_failures(log: FleetLog, least_blame: float = 0) -> int:
 
 def unsure_zone(log: FleetLog) -> bool:
     """Whether a zone was assumed that nothing confirms: no check is near the end of a failed attempt."""
+    log = log.whole
     facts = [source.get("facts", {}) for source in log.store.facts["sources"]]
     assumed = any(each.get("zone") and not each.get("zone_stated") for each in facts)
     if not assumed or all(each.get("zone", "") for each in facts):

@@ -117,11 +117,12 @@ def _failures(log: FleetLog) -> str:
     job = "split_part(split_part(failed.run, '_', 1), '+', 1)"  # Array tasks are of one
     failed = f"""SELECT failed.key, {"run" if log.assumptions.chain_by_name else job} AS job,
             coalesce(gpus, 0) AS gpus, label, failed.state, failed.stop_s,
-            coalesce(failed.node_count, 0) AS node_count, node, coalesce(event_s, failed.stop_s) AS event_s,
+            failed.node_count, node, coalesce(event_s, failed.stop_s) AS event_s,
             coalesce(blame = 1, FALSE) AS alone,
-            coalesce(failed.node_count, 0) * coalesce(runtime_s, 0) / {DAY_S} AS node_days
+            failed.node_count * coalesce(runtime_s, 0) / {DAY_S} AS node_days
         FROM {infrastructure_failures(log)} AS failed
-        LEFT JOIN {_blame(log)} AS blamed ON failed.key = blamed.key"""
+        LEFT JOIN {_blame(log)} AS blamed ON failed.key = blamed.key
+        WHERE failed.node_count > 0"""  # others have no exposure either
     if only_outages(log):
         failed = f"""SELECT row_number() OVER (ORDER BY stop_s, node) AS key, NULL AS job,
             0 AS gpus, label, '{NODE_FAIL}' AS state, stop_s, 1 AS node_count, node, stop_s AS event_s,
@@ -250,7 +251,7 @@ def _loops(log: FleetLog) -> str:
             FROM (SELECT DISTINCT key, job, gpus, node_days FROM {_failures(log)}) AS failed GROUP BY job
         ), sizes AS (
             SELECT top, sum(days) AS days, sum(n) AS n FROM (
-                SELECT {bucket_top()} AS top, node_days AS days, 0 AS n FROM {log.usage}
+                SELECT {bucket_top()} AS top, node_days AS days, 0 AS n FROM {log.tallies} WHERE ran
                 UNION ALL SELECT top, CAST(0 AS DOUBLE), n FROM own
             ) AS counted GROUP BY top
         ), held AS (

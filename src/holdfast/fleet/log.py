@@ -40,6 +40,9 @@ SHORT_SHARE = 0.05
 
 NODE_FAIL = "NODE_FAIL"
 PREEMPTED = "PREEMPTED"
+UNSIZED = (
+    "ran AND coalesce(node_count, 0) = 0"  # SQL: on how many nodes an attempt ran is not known
+)
 BY_NODE = f"state IN {literal(NODE_FAILURES)}"  # SQL: a node ended the attempt
 LIMIT_SLACK_S = 1  # A TIMEOUT this much or more under its limit did not run out of time
 CHANCE = 0.001  # Probability of what a whole log shows below which it is taken for a part of one
@@ -94,6 +97,7 @@ class FleetLog:
         self.store = store
         self.assumptions = assumptions or Assumptions()
         self.engine = connect(engine)
+        self._engine = engine
         self.named: set[str] = set()
         self.found: dict[Any, Any] = {}  # What is no table and computed once, see `once`
 
@@ -274,6 +278,15 @@ class FleetLog:
 
         return load(self.assumptions.taxonomy)
 
+    @property
+    def whole(self) -> FleetLog:
+        """The log without its window, for what is true of a log and not of what happened since."""
+        if self.since_s is None:
+            return self
+        if "whole" not in self.found:
+            self.found["whole"] = FleetLog(self.store, self.assumptions, engine=self._engine)
+        return cast("FleetLog", self.found["whole"])
+
     @cached_property
     def begin_s(self) -> float:
         """Start of the window."""
@@ -387,19 +400,26 @@ class FleetLog:
 
     @property
     def _placed(self) -> str:
-        """The attempts of the store, each placed in time as far as it can be."""
+        """The attempts of the store, each placed in time, and given nodes, as far as it can be.
+
+        One that does not say on how many nodes it ran has as many as its GPUs fill, if they fill one.
+        """
         run = "CASE WHEN reuse > 0 THEN CAST(reuse AS VARCHAR) || '~' || job_id ELSE job_id END"
         if self.assumptions.chain_by_name:
             named = "\"user\" || '/' || name || '/' || work_dir || '/'"
             run = f"coalesce({named} || CAST(node_count AS VARCHAR), {run})"
-        told = [name for name in TABLES["attempts"].names if name not in ("end_s", "runtime_s")]
+        made = ("end_s", "runtime_s", "node_count")
+        told = [name for name in TABLES["attempts"].names if name not in made]
         rest = ", ".join(f'"{name}"' for name in told)
         lasts = " OR ".join(f"state = '{state}'" for state in NOT_OVER)  # IN would join a table
         return self.view(
             "placed",
             f"""SELECT *, {run} AS run, coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s
             FROM (
-                SELECT {rest}, CASE WHEN end_s IS NULL AND NOT ({lasts})
+                SELECT {rest}, CASE WHEN {UNSIZED} AND gpus >= {self.gpus_per_node}
+                        THEN CAST(ceil(gpus / {self.gpus_per_node}) AS INTEGER)
+                    ELSE node_count END AS node_count,
+                    CASE WHEN end_s IS NULL AND NOT ({lasts})
                     THEN start_s + runtime_s ELSE end_s END AS end_s,
                     CASE WHEN runtime_s IS NULL AND end_s IS NULL AND ({lasts})
                     THEN greatest({int(self.end_s)} - start_s, 0) ELSE runtime_s END AS runtime_s
@@ -424,6 +444,38 @@ class FleetLog:
             self.value(
                 f"""SELECT count(*) FROM {self.table("attempts")} WHERE end_s IS NULL
                 AND runtime_s IS NULL AND start_s IS NOT NULL AND state IN {literal(NOT_OVER)}"""
+            )
+        )
+
+    @property
+    def unsized(self) -> int:
+        """Attempts that do not say on how many nodes they ran, in a log from which node-days follow."""
+        return int(
+            self.value(
+                f"""SELECT CASE WHEN max(node_count) > 0 OR max(gpus) >= {self.gpus_per_node}
+                    THEN count(CASE WHEN {UNSIZED} THEN 1 END) ELSE 0 END
+                FROM {self.table("attempts")} WHERE ran"""
+            )
+        )
+
+    @property
+    def cut_up(self) -> int:
+        """Attempts that go on where one of their job ends, in one second with others, as if cut there.
+
+        `sacct --truncate` cuts what runs at the end of its window, and gives each part the state and the
+        submission of the whole. A requeued job starts later, and ends otherwise now and then.
+        """
+        before = "OVER (PARTITION BY run, submit_s ORDER BY start_s)"
+        return int(
+            self.value(
+                f"""SELECT coalesce(sum(parts), 0) FROM (
+                    SELECT count(*) AS parts, count(DISTINCT run) AS jobs FROM (
+                        SELECT run, start_s, state, lag(state) {before} AS said,
+                            lag(end_s) {before} AS over_s
+                        FROM {self._placed} AS placed WHERE ran AND run IN (
+                            SELECT run FROM {self._placed} AS placed WHERE attempt > 1)
+                    ) AS part WHERE start_s = over_s AND state = said GROUP BY start_s
+                ) AS cuts WHERE jobs > 1"""
             )
         )
 
@@ -498,15 +550,6 @@ class FleetLog:
                 FROM {self.executions}
             ) AS ended
             WHERE evidence IS NOT NULL""",
-        )
-
-    @property
-    def usage(self) -> str:
-        """What ran, by whom and size: user, account, gpus, gpu_hours, node_days."""
-        return self.keep(
-            "usage",
-            f"""SELECT "user", account, gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days
-            FROM {self.tallies} WHERE ran GROUP BY "user", account, gpus""",
         )
 
     def ended(self, *states: str) -> int:

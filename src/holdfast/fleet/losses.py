@@ -384,7 +384,9 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
     )
     return Goodput(
-        total_hours=float(log.value(f"SELECT sum({_hours(log)}) FROM {log.usage}") or 0.0),
+        total_hours=float(
+            log.value(f"SELECT sum({_hours(log)}) FROM {log.tallies} WHERE ran") or 0.0
+        ),
         lost_first_order=float(first),
         lost_second_order=float(second),
         unit=GPU_HOURS if has_gpus(log) else NODE_HOURS,
@@ -407,7 +409,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
 
 def has_gpus(log: FleetLog) -> bool:
     """Whether any attempt that ran had a GPU; else losses are counted in node-hours."""
-    return bool(log.value(f"SELECT max(gpus) FROM {log.usage}"))
+    return bool(log.value(f"SELECT max(gpus) FROM {log.tallies} WHERE ran"))
 
 
 def _hours(log: FleetLog) -> str:
@@ -463,7 +465,7 @@ def _ledger(log: FleetLog, failures: str, preempted: str) -> str:
             sum(first_order) AS first_order, sum(second_order) AS second_order
         FROM (
             SELECT {owner}, NULL AS cause, {_hours(log)} AS hours, 0 AS failures,
-                {none} AS first_order, {none} AS second_order FROM {log.usage}
+                {none} AS first_order, {none} AS second_order FROM {log.tallies} WHERE ran
             UNION ALL SELECT {owner}, label, {none}, 1, lost, {none} FROM {failures}
             UNION ALL SELECT {owner}, cause, {none}, 0, {none}, lost FROM {preempted} WHERE "order" = 2
         ) AS counted

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from holdfast.command import Answer, Duration, Output, Positive, option, room
-from holdfast.speech.recognize.transcripts import Format
+from holdfast.command import Answer, Duration, Options, Output, Positive, option, room
+from holdfast.speech.recognize.subtitles import Format
 
-app = room("speech", "Recognizing speech: train, recognize, score, decode.")
+app = room("speech", "Recognizing speech: train, recognize, score, decode, serve.")
 
 _Model = Annotated[Path, option(metavar="MODEL")]
+
+
+@Options
+@dataclass(frozen=True)
+class Decoding:
+    """What texts are ranked by; the fields of `Decoder`."""
+
+    lm: Annotated[Path | None, option(metavar="ARPA")] = None
+    """N-gram language model in ARPA format, plain or compressed."""
+    hotwords: Annotated[Path | None, option(metavar="FILE")] = None
+    """Phrases to favor, one per line, each with its own weight behind a tab or without."""
+    beam: Positive = 100
+    """Prefixes that survive a frame; 1 is greedy decoding."""
+    alpha: Annotated[float, option(metavar="WEIGHT")] = 0.5
+    """Weight of the language model."""
+    beta: Annotated[float, option(metavar="SCORE")] = 1.5
+    """Score of each word, with a language model."""
+    unknown_score: Annotated[float, option(metavar="SCORE", at_most=0)] = -10.0
+    """Score of a word that the language model does not have."""
+    hotword_weight: Annotated[float, option(metavar="SCORE")] = 10.0
+    """Score of each occurrence of a hotword."""
 
 
 @app.command
@@ -40,20 +62,33 @@ def recognize(
     audio: Annotated[list[Path], option(metavar="AUDIO...")],
     /,
     *,
+    stream: Duration | None = None,
+    texts: Annotated[int, option("--n-best", at_least=1, metavar="N")] = 1,
     form: Annotated[Format | None, option("--format")] = None,
     output: Output = Path(),
+    decoding: Decoding = Decoding(),
 ) -> Answer:
     """Recognize audio files: text, words with times and confidence; exit with 1 if a file is unusable.
 
     Args:
         model: Folder of a trained model.
         audio: WAV or FLAC files of any sample rate.
+        stream: Recognize as a stream in chunks of this duration, such as 320ms; the text is the same.
+        texts: Maximum number of texts per segment (from pause to pause).
         form: Also write subtitles (srt, vtt) or a time-marked transcript (ctm), one per audio file.
         output: Folder of these files.
     """
     from holdfast.speech.recognize.recognition import recognize as compute
 
-    return compute(model, audio, form, output)
+    return compute(
+        model,
+        audio,
+        stream_s=stream,
+        form=form,
+        output=output,
+        texts=texts,
+        **vars(decoding),
+    )
 
 
 @app.command
@@ -61,6 +96,8 @@ def score(
     model: _Model,
     manifest: Annotated[Path, option(metavar="MANIFEST")],
     /,
+    *,
+    decoding: Decoding = Decoding(),
 ) -> Answer:
     """Measure word and character error rates on a manifest.
 
@@ -70,7 +107,7 @@ def score(
     """
     from holdfast.speech.recognize.scoring import score as compute
 
-    return compute(model, manifest)
+    return compute(model, manifest, **vars(decoding))
 
 
 @app.command
@@ -79,34 +116,21 @@ def decode(
     /,
     *,
     labels: Annotated[Path, option(metavar="FILE")],
-    lm: Annotated[Path | None, option(metavar="ARPA")] = None,
-    hotwords: Annotated[Path | None, option(metavar="FILE")] = None,
-    beam: Positive = 100,
     texts: Annotated[int, option("--n-best", at_least=1, metavar="N")] = 5,
     blank: Annotated[str | None, option(metavar="LABEL")] = None,
     delimiter: Annotated[str | None, option(metavar="LABEL")] = None,
-    alpha: Annotated[float, option(metavar="WEIGHT")] = 0.5,
-    beta: Annotated[float, option(metavar="SCORE")] = 1.5,
-    unknown_score: Annotated[float, option(metavar="SCORE", at_most=0)] = -10.0,
-    hotword_weight: Annotated[float, option(metavar="SCORE")] = 10.0,
     frame: Duration | None = None,
     values: Annotated[Literal["auto", "logits", "log", "probabilities"], option()] = "auto",
+    decoding: Decoding = Decoding(),
 ) -> Answer:
     """Decode the outputs of any CTC model: best texts, word times, confidence.
 
     Args:
         logits: NumPy archive: a matrix [frames, labels] per utterance, or a batch and its lengths.
         labels: Labels of the outputs: JSON list, vocab.json, tokens.txt, or one per line.
-        lm: N-gram language model in ARPA format, plain or compressed.
-        hotwords: Phrases to favor, one per line, each with its own weight behind a tab or without.
-        beam: Prefixes that survive a frame; 1 is greedy decoding.
         texts: Maximum number of texts per utterance.
         blank: Label or column of the blank (default: by its usual names).
         delimiter: Label between words (default: by its usual names).
-        alpha: Weight of the language model.
-        beta: Score of each word, with a language model.
-        unknown_score: Score of a word that the language model does not have.
-        hotword_weight: Score of each occurrence of a hotword.
         frame: Time from one frame to the next, such as 0.02s; without it, words have frames only.
         values: What the arrays have, where it cannot be recognized.
     """
@@ -115,16 +139,44 @@ def decode(
     return decode_file(
         logits,
         labels,
-        hotwords=hotwords,
-        lm=lm,
-        beam=beam,
         texts=texts,
         blank=blank,
         delimiter=delimiter,
-        alpha=alpha,
-        beta=beta,
-        unknown_score=unknown_score,
-        hotword_weight=hotword_weight,
         frame_s=frame,
         kind=values,
+        **vars(decoding),
+    )
+
+
+@app.command
+def serve(
+    model: _Model,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 2700,
+    endpoint: Duration = 1.5,
+    grace: Duration = 30.0,
+    decoding: Decoding = Decoding(),
+) -> None:
+    """Serve streams (Vosk's websocket protocol) and files (OpenAI's transcriptions), until Ctrl-C.
+
+    Args:
+        model: Folder of a trained model.
+        host: Address to bind.
+        port: Port; 0 picks a free one.
+        endpoint: Pause after which a segment of a stream ends.
+        grace: Time that connected clients have to finish when the server ends.
+    """
+    from holdfast.progress import remark
+    from holdfast.speech.recognize.serving import serve as run
+
+    run(
+        model,
+        host=host,
+        port=port,
+        endpoint_s=endpoint,
+        grace_s=grace,
+        on_start=lambda address: remark(f"ws://{address} and http://{address}/v1 (Ctrl-C ends it)"),
+        **vars(decoding),
     )

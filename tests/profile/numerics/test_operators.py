@@ -182,6 +182,13 @@ def test_what_cannot_be_compared(implementations: dict, options: dict, code: str
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("shape", [(0, 16), (3, 0)])
+def test_results_without_elements_are_not_compared(shape: tuple[int, int]) -> None:
+    with pytest.raises(InputError) as caught:
+        compare({"a": torch.sin, "b": torch.cos}, lambda _: [torch.empty(shape)], seeds=1)
+    assert caught.value.code == "no-data"
+
+
 def test_factories_give_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_numerics.py").write_text(
         "import torch\n"

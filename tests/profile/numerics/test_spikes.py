@@ -254,7 +254,9 @@ def test_noise_with_heavy_tails_gives_few_false_alarms() -> None:
 def test_few_values_are_said_to_be_too_few(tmp_path: Path) -> None:
     found = spikes(exported(tmp_path / "c.csv", "loss", ["1", "2", "nan"]))
     assert (found.steps, found.events[0]["state"]) == (3, "nan")
-    assert found.unknowns()
+    # Too few, and steps that are counted.
+    stepped = spikes(exported(tmp_path / "c.csv", "step,loss", ["5,1", "6,2", "7,nan"]))
+    assert (len(found.unknowns()), len(stepped.unknowns())) == (2, 1)
 
 
 @pytest.mark.parametrize(

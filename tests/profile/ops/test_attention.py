@@ -220,6 +220,25 @@ def test_declared_windows(window: int | None, pairs: int) -> None:
     assert len(result.notes) == 1
 
 
+class Masked(nn.Module):
+    """Attention with a mask, in a module whose name says nothing."""
+
+    def __init__(self, mask: Tensor | None) -> None:
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = None if self.mask is None else self.mask.to(x.device)
+        return F.scaled_dot_product_attention(x, x, x, mask)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32, None])
+def test_a_mask_is_counted_in_full_and_noted(kind: torch.dtype | None) -> None:
+    result = made(Masked(kind and torch.ones(N, N).tril().to(kind)), torch.empty(B, H, N, E))
+    assert result.flops == result.flops_with_full_attention == FULL
+    assert len(result.notes) == (kind is not None)
+
+
 @pytest.mark.full  # Dynamo's imports
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["meta", "cpu"])

@@ -144,6 +144,78 @@ def test_gathers_move_what_they_return() -> None:
     assert made.by_class()["embedding"]["bytes"] == 2 * 14 * 16 * 4 + 14 * 8
 
 
+IDS = torch.zeros(5, 9, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_a_bag_reads_every_row_that_it_sums(mode: str, device: str) -> None:
+    for frozen in (False, True):
+        bags = nn.EmbeddingBag(70, 12, mode=mode)
+        bags.weight.requires_grad_(not frozen)
+        for args, others in (
+            ((IDS,), 2 * 5 * 8),  # the offsets are made, and read
+            ((IDS.flatten(), torch.tensor([0, 3, 4, 20, 44])), 5 * 8),
+        ):
+            made = profile(bags, *args, device=device, machine="h100-sxm", runs=1)
+            assert made.bytes == 45 * 12 * 4 + 45 * 8 + 5 * 12 * 4 + others
+            assert made.vector_flops == 45 * 12
+            assert not made.unknown_ops
+
+
+def test_weights_of_the_rows_of_a_bag_are_read() -> None:
+    def bags(ids: Tensor, table: Tensor, weights: Tensor) -> Tensor:
+        return F.embedding_bag(ids, table, mode="sum", per_sample_weights=weights)
+
+    made = found(bags, IDS, torch.ones(70, 12, dtype=torch.half), torch.ones(5, 9).half())
+    assert made.bytes == 45 * 12 * 2 + 45 * 8 + 5 * 12 * 2 + 2 * 5 * 8 + 45 * 2
+
+
+def test_training_of_a_bag_is_known() -> None:
+    made = profile(nn.EmbeddingBag(70, 12), IDS, training=True, machine="h100-sxm")
+    assert not made.unknown_ops
+
+
+def test_a_mask_that_selects_is_read() -> None:
+    rows = torch.ones(6, 4)
+    made = found(torch.masked_select, rows, rows > 0, device="cpu")
+    assert made.bytes == 2 * 24 * 4 + 24
+
+
+A, B = (torch.empty(shape, dtype=torch.complex64) for shape in ((3, 5), (5, 7)))
+# (function, inputs, FLOPs, vector FLOPs)
+COMPLEX = {
+    "matmul": (torch.matmul, (A, B), 8 * 105, 0),
+    "einsum": (lambda a, b: torch.einsum("bi,io->bo", a, b), (A, B), 8 * 105, 0),
+    "modes": (
+        lambda x, w: torch.einsum("bix,iox->box", x, w),
+        (A.expand(2, 3, 5), torch.empty(3, 4, 5, dtype=torch.complex128).to(A)),
+        8 * 2 * 3 * 4 * 5,
+        0,
+    ),
+    "linear": (F.linear, (A, B.mT.contiguous(), B[0]), 8 * 105, 2 * 21),
+    "vdot": (torch.vdot, (A[0], A[1]), 8 * 5, 0),
+    "products and sums": (lambda a, b: (a[:, :, None] * b).sum(1), (A, B), 0, 8 * 105),
+    # As three real ones, which PyTorch makes of it.
+    "conv2d": (
+        lambda x, w: F.conv2d(x, w),
+        (torch.empty(2, 3, 6, 6, dtype=A.dtype), torch.empty(4, 3, 3, 3, dtype=A.dtype)),
+        6 * 2 * 4 * 16 * 27,
+        None,
+    ),
+    "fft": (lambda x: torch.fft.fft(x[:, :4]), (A,), 0, 5 * 12 * 2),
+}
+
+
+@pytest.mark.parametrize("case", COMPLEX)
+def test_complex_numbers_count_as_real_ones(case: str) -> None:
+    function, args, flops, others = COMPLEX[case]
+    made = found(function, *(each.to("meta") for each in args))
+    assert made.flops == flops
+    assert others in (None, made.vector_flops)
+    assert not made.unknown_ops
+
+
 def test_result_given_as_out() -> None:
     def into(a: Tensor, b: Tensor) -> Tensor:
         out = torch.empty(3, 7, device=a.device)

@@ -1,4 +1,7 @@
-"""Host lists (``node[1-4,7]-ib,login1``) expanded by ClusterShell, once per distinct list."""
+"""Host lists (``node[1-4,7]-ib,login1``) expanded by ClusterShell, once per distinct list.
+
+The forms of other schedulers are read too: hosts between ``:``, ``;``, ``+`` or spaces, with slots.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,12 @@ _LOCK = Lock()
 _MAX_CHARACTERS = 20_000_000  # of the hosts of one list: a million names
 _MAX_DIGITS = 18  # of a number in a range
 _HOST_CHARACTERS = re.compile(r"[A-Za-z0-9_.\-\[\],]+")
+# LSF writes "8*n1:8*n2", PBS "n1/0*8+n2/0,1", a data frame "['n1', 'n2']": slots and quotes are no hosts
+_NO_PART = re.compile(
+    r"^\[(?=['\"])|['\"]\]$|['\"{}]|(?<![\w.-])\d+\*(?=\w)|/\d[\d*-]*(?:,\d[\d*-]*)*"
+)
+_BETWEEN = re.compile(r" ?[,:;+] ?| ")
+_SLOTS = re.compile(r"[^A-Za-z]*[A-Za-z].*[: ]\d+(?![\w.-])")  # "n1:8,n2:8"
 _NO_HOSTS = (
     "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
     "Unknown",
@@ -70,7 +79,9 @@ def hosts_of(text: str) -> list[str] | None:
     if text in _NO_HOSTS:
         return []
     if _HOST_CHARACTERS.fullmatch(text) is None:
-        return None
+        text = _as_slurm(text)
+        if _HOST_CHARACTERS.fullmatch(text) is None:
+            return None
     if "[" not in text and "]" not in text and "," not in text:
         return [text]
     first, *others = text.split("[")
@@ -96,6 +107,14 @@ def hosts_of(text: str) -> list[str] | None:
             group = names[-1:]
     found = {*hosts, *group}
     return sorted(found) if all(found) else None
+
+
+def _as_slurm(text: str) -> str:
+    """A list of another scheduler with commas; as it is where it may be words, or slots among hosts."""
+    plain = _NO_PART.sub("", " ".join(text.split()))
+    if _SLOTS.match(plain) or not re.search("[0-9]", plain):
+        return text
+    return _BETWEEN.sub(",", plain)
 
 
 def _size(ranges: str) -> float:

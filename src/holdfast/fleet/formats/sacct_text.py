@@ -432,10 +432,12 @@ def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     columns["attempt"] = pa.array(np.ones(count, np.int32))
     columns["runtime_s"] = _runtime(raw)
     columns["time_limit_s"] = _time_limit(raw)
-    columns["node_count"] = _first(raw, ("NNodes", "AllocNodes"))
+    counts = [_first(raw, ("NNodes", "AllocNodes"))]
     if "NodeList" in have:
-        lengths = pc.list_value_length(columns["nodes"]).cast(pa.int32())
-        columns["node_count"] = pc.coalesce(columns["node_count"], lengths)
+        counts.append(pc.list_value_length(columns["nodes"]).cast(pa.int32()))
+    if "AllocTRES" in have:
+        counts.append(by_distinct(raw["AllocTRES"], _tres_nodes, pa.int32()))
+    columns["node_count"] = pc.coalesce(*counts)
     columns["cpus"] = _cpus(raw)
     columns["gpus"] = _gpus(raw)
     return columns
@@ -484,6 +486,12 @@ def _gpus(raw: pa.Table) -> pa.Array:
     """GPUs allocated; requested ones where nothing is allocated yet."""
     have = [name for name in ("AllocTRES", "ReqTRES") if name in raw.column_names]
     return pc.coalesce(pa.nulls(len(raw), pa.int32()), *(parse_gpus(raw[name]) for name in have))
+
+
+def _tres_nodes(text: str) -> int | None:
+    """The nodes of a TRES text: 8 of ``cpu=512,gres/gpu=64,node=8``."""
+    found = re.search(r"(?:^|,)node=(\d{1,9})", text)
+    return int(found[1]) if found else None
 
 
 def _unless_blank(text: str) -> str | None:

@@ -82,6 +82,8 @@ class Spikes(Answer):
             <= MIN_HISTORY,
             f"{counted(self.curve.rejected, 'row')} without a number set aside.": self.curve.rejected,
             f"{counted(self.curve.replayed, 'row')} replaced by a resumed run.": self.curve.replayed,
+            "No column of steps (--step): rows are counted from 1.": "step"
+            not in self.curve.columns,
         }
         return [Unknown(text) for text, holds in texts.items() if holds]
 

@@ -6,8 +6,13 @@ Two counts are kept apart, as machines execute them on different units:
 - ``vector_flops``: all other arithmetic (bias, norms, softmax, activations), elementary operations per
   element as listed here; exp, erf, tanh, square root and division count as one each.
 
+Both count operations on real numbers: a multiply-add of complex ones is 8 FLOP (four products and as many
+sums), a product of complex elements 6, any other operation on them 2. PyTorch runs a complex convolution as
+three real ones, which are counted as such: 6 FLOP.
+
 Bytes are what an ideal kernel moves: every input element read once, every output element written once. A
-view moves nothing; an expanded dimension (stride 0) is read once; a gather reads the rows that it returns.
+view moves nothing; an expanded dimension (stride 0) is read once; a gather reads the rows that it returns,
+and one that sums rows (`EmbeddingBag`) those that it sums.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ class Cost:
     """Cost of one call of an operator.
 
     Attributes:
-        flops: 2 per multiply-add of matrix products, convolutions and attention.
+        flops: 2 per real multiply-add of matrix products, convolutions and attention.
         vector_flops: All other arithmetic.
         bytes: Minimum of bytes read and written.
     """
@@ -156,10 +161,6 @@ def _product(a: Tensor, *_: Any, out: Any, **__: Any) -> int:
     return 2 * numel(_first(out)) * a.shape[-1]
 
 
-def _summed_product(bias: Any, a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
-    return 2 * numel(a) * b.shape[-1]
-
-
 def _grouped_product(a: Tensor, b: Tensor, *_: Any, out: Any, **__: Any) -> int:
     # Each row of a [rows, k] meets one expert of b [experts, k, n]. Of two matrices [m, k] and [k, n] the
     # groups share k among them.
@@ -189,13 +190,12 @@ def _bias(x: Tensor, w: Tensor, bias: Any = None, *_: Any, out: Any, **__: Any) 
     return numel(_first(out)) if isinstance(bias, Tensor) else 0
 
 
-def _recurrent_layer(x: Tensor, w_ih: Tensor, w_hh: Tensor, *_: Any, **__: Any) -> int:
-    # Per step and sequence of the batch: gates [4 H] from the input and from the state.
-    return 2 * prod(x.shape[:-1]) * (numel(w_ih) + numel(w_hh))
-
-
-def _recurrent_layers(x: Tensor, weight: Sequence[Tensor], *_: Any, **__: Any) -> int:
-    return 2 * prod(x.shape[:-1]) * sum(numel(each) for each in weight if each.dim() == 2)
+def _recurrent(x: Tensor, *rest: Any, **_: Any) -> int:
+    # Per step and sequence of the batch: gates [4 H] from the input and from the state. The two matrices
+    # come first, or a list of those of all layers with their biases.
+    return (
+        2 * prod(x.shape[:-1]) * sum(numel(each) for each in tensors(rest[:2]) if each.dim() == 2)
+    )
 
 
 def _fft(x: Tensor, dims: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
@@ -216,10 +216,6 @@ def _gelu(x: Tensor, *_: Any, approximate: str = "none", **__: Any) -> int:
     return (5 if approximate == "none" else 9) * numel(x)
 
 
-def _pool(x: Tensor, kernel: Sequence[int], *_: Any, out: Any, **__: Any) -> int:
-    return numel(_first(out)) * prod(kernel)
-
-
 def _packed(x: Tensor, *_: Any, out: Any, **__: Any) -> int:
     # The weight [out, in] of 1 byte each is in a separate object.
     return nbytes(x) + nbytes(_first(out)) + _first(out).shape[-1] * x.shape[-1]
@@ -229,14 +225,14 @@ def _written(*_: Any, out: Any, **__: Any) -> int:
     return sum(nbytes(each) for each in tensors(out))
 
 
-def _copied(target: Tensor, source: Any, *_: Any, **__: Any) -> int:
-    return nbytes(target) + (nbytes(source) if isinstance(source, Tensor) else 0)
-
-
-def _gathered(*args: Any, out: Any, **__: Any) -> int:
+def _gathered(_: Tensor, *indices: Any, out: Any, **named: Any) -> int:
     # The rows that are returned are read and written; the indices are read.
-    found = [each for each in tensors(args) if each.dtype in (torch.int64, torch.int32)]
-    return 2 * nbytes(_first(out)) + sum(nbytes(each) for each in found)
+    return nbytes(_first(out)) + traffic(indices, named, _first(out))
+
+
+def _bagged(weight: Tensor, indices: Tensor, *rest: Any, out: Any, **named: Any) -> int:
+    # Each row that is summed is read; of the results the sums alone are written.
+    return numel(indices) * nbytes(weight[:1]) + traffic((indices, *rest), named, _first(out))
 
 
 def _scattered(target: Tensor, *rest: Any, **__: Any) -> int:
@@ -251,21 +247,22 @@ _NAMED: dict[str, Formula | None] = {
     "": None,
     "product": _product,
     "added_product": lambda bias, *args, **named: _product(*args, **named),
-    "summed_product": _summed_product,
+    "summed_product": lambda bias, a, b, *_, **__: 2 * numel(a) * b.shape[-1],
     "grouped_product": _grouped_product,
     "touched": _touched,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "bias": _bias,
-    "recurrent_layer": _recurrent_layer,
-    "recurrent_layers": _recurrent_layers,
+    "recurrent": _recurrent,
     "gelu": _gelu,
-    "pool": _pool,
+    "pool": lambda x, kernel, *_, out, **__: numel(_first(out)) * prod(kernel),
     "fft": _fft,
     "real_fft": lambda *args, **named: _fft(*args, **named) // 2,
     "written": _written,
-    "copied": _copied,
+    "copied": lambda target, *source, **named: traffic(source, named, target),
     "gathered": _gathered,
+    "bagged": _bagged,
+    "bagged_sums": lambda weight, indices, *_, **__: numel(indices) * weight.shape[1],
     "scattered": _scattered,
     "packed": _packed,
     "nothing": lambda *_, **__: 0,
@@ -286,19 +283,8 @@ RULES: dict[str, Rule] = {
     for op_class, names, *formulas in table("operators.json")
     for name in names.split()
 }
-
-# Fused attention operators.
-_ATTENTION = {
-    f"aten.{name}"
-    for name in (
-        "scaled_dot_product_attention",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_fused_attention_overrideable",
-    )
-} | {"flex_attention"}
+# It has no namespace.
+RULES["flex_attention"] = Rule("attention")
 
 # Namespaces of operators that ask for properties or mark a range: they compute nothing.
 BOOKKEEPING = ("prim", "profiler")
@@ -348,18 +334,17 @@ def tensors(value: Any) -> list[Tensor]:
 
 def is_attention(name: str) -> bool:
     """Whether an operator is a fused attention."""
-    return name in _ATTENTION
+    return name in RULES and RULES[name].op_class == "attention"
 
 
 def known(func: Any) -> bool:
     """Whether an operator has a rule; views and pointwise operators have one by their kind."""
     # Those of higher order are not made of operators that could be counted.
-    higher = isinstance(func, HigherOrderOperator)
-    return higher or is_attention(name_of(func)) or _rule(func) is not None
+    return isinstance(func, HigherOrderOperator) or _rule(func) is not None
 
 
 def _rule(func: Any) -> Rule | None:
-    """The rule of an operator other than attention."""
+    """The rule of an operator; that of a fused attention has no formula."""
     name = name_of(func)
     rule = _registered.get(name) or RULES.get(name)
     if rule or isinstance(func, HigherOrderOperator):
@@ -395,17 +380,22 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) ->
     name = name_of(func)
     kwargs = {key: value for key, value in kwargs.items() if key != "out"}  # it is the result
     rule = _rule(func)
-    if rule is None and name in _ATTENTION:
-        share = _block_share(args) if name == "flex_attention" else 1.0
-        given = attention_arguments(func, args, kwargs)
-        return attention_cost(*given, _first(out), share=share)
     if rule is None:
         return None
+    if is_attention(name) and not rule.flops:
+        share = _block_share(args) if name == "flex_attention" else 1.0
+        return attention_cost(*attention_arguments(func, args, kwargs), _first(out), share=share)
     op_class = rule.op_class if rule.op_class != "conv" else f"conv{args[1].dim() - 2}d"
+    product, other = 1, 1
+    # Formulas of Fourier transforms, and of callers, count real operations already.
+    if any(map(torch.is_complex, tensors(args))) and not (
+        op_class == "other" or name in _registered
+    ):
+        product, other = 4, 6 if name.startswith("aten.mul") else 2
     return Cost(
         op_class,
-        rule.flops(*args, out=out, **kwargs) if rule.flops else 0,
-        _arithmetic(rule, args, kwargs, out),
+        product * rule.flops(*args, out=out, **kwargs) if rule.flops else 0,
+        other * _arithmetic(rule, args, kwargs, out),
         rule.bytes(*args, out=out, **kwargs) if rule.bytes else traffic(args, kwargs, out),
     )
 

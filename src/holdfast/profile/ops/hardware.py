@@ -90,8 +90,8 @@ def _read(path: Path) -> Hardware:
     given = read_config(path, Hardware, "the hardware")
     for dtype in given.peaks:
         choice(dtype, TYPES, "type", "peaks")
-    others = ("bandwidth", "memory_bytes", "vector_peak")
-    for name, value in {**given.peaks, **{each: getattr(given, each) for each in others}}.items():
+    rates = {name: getattr(given, name) for name in ("bandwidth", "memory_bytes", "vector_peak")}
+    for name, value in {**given.peaks, **rates}.items():
         if not value > 0:
             raise refused(
                 f"invalid {name}", "out-of-range", name, value, "a positive number", path=path

@@ -74,7 +74,6 @@ def profile(
             each.detach().copy_(value)
     if not isinstance(machine, Hardware):
         machine = hardware(machine or ("this" if device == "cpu" else "h100-sxm"))
-    state = work.state().values()
     return OpProfile(
         name=work.name,
         device=place,
@@ -83,7 +82,7 @@ def profile(
         parameter_bytes=sum(each.nbytes for each in parameters),
         ops=recorder.ops,
         attention=recorder.attention,
-        peak_bytes=sum(each.nbytes for each in state)
+        peak_bytes=sum(each.nbytes for each in work.state().values())
         + recorder.optimizer_bytes
         + recorder.peak_bytes,
         gradient_bytes=recorder.gradient_bytes,
@@ -98,15 +97,17 @@ def profile(
 
 def _noted(recorder: Recorder) -> list[str]:
     """What a reader should know about masks of unknown content, and autocast without effect."""
-    full = [
-        a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
-        for a in recorder.attention
-    ]
     notes = {
         "causal attention calls pass a mask, not is_causal, or are written as separate operators, and "
-        "are counted in full.": sum(full),
+        "are counted in full.": sum(
+            a.kind == "causal" and not (a.causal or a.window) and a.query_length > 1
+            for a in recorder.attention
+        ),
         "attention calls count the pairs inside the window that the model declares; a kernel that only "
         "gets a mask computes the whole square.": sum(a.window > 0 for a in recorder.attention),
+        "attention calls pass a mask, and are counted in full: also the pairs that it hides.": (
+            recorder.masked
+        ),
         "calls were counted on another device than that of their autocast, which casts nothing there: "
         "their types are those without it.": recorder.uncast,
     }

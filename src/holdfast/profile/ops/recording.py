@@ -118,8 +118,9 @@ class Recorder(TorchDispatchMode):
         self._live_bytes = self.peak_bytes = 0
         self.phase = "forward"
         # Bytes of the gradients and of the optimizer's two moments, in training; calls while autocast was
-        # active for another device than that of their tensors.
-        self.gradient_bytes = self.optimizer_bytes = self.uncast = 0
+        # active for another device than that of their tensors; calls of attention with a mask that no other
+        # note explains.
+        self.gradient_bytes = self.optimizer_bytes = self.uncast = self.masked = 0
         for each in inputs:
             self._allocated(each)
 
@@ -207,6 +208,8 @@ class Recorder(TorchDispatchMode):
         index = len(self.ops)
         self._append("aten.scaled_dot_product_attention", counted, args, out)
         self._note_fused(q, k, v, causal, index, window)
+        if mask is not None and not window:
+            self.masked += self.attention[-1].kind != "causal"
         self.lineage.follow("attention", index, [q, k, v], out)
         self._allocated(out)
         return out

@@ -117,12 +117,9 @@ def count(work: Workload, device: str, attention: str) -> tuple[Recorder, str]:
     scripted = any(isinstance(each, torch.jit.ScriptModule) for each in work.module.modules())
     for place in DEVICES[DEVICES.index(device) :]:
         try:
-            if place == "meta":
-                return _on_meta(work, attention), place
-            if place == "fake":
-                return _on_fake(work, attention), place
-            _check(work, reasons)
-            return _on_cpu(work, attention), place
+            if place == "cpu":
+                _check(work, reasons)
+            return _RUNS[place](work, attention), place
         except InputError:
             raise
         except Exception as error:
@@ -181,6 +178,9 @@ def _on_cpu(work: Workload, attention: str) -> Recorder:
     work.args, work.kwargs = work.mapped(_filled)
     args, kwargs = copy.deepcopy((work.args, work.kwargs))
     return _record(work.module, None, args, kwargs, attention)
+
+
+_RUNS = {"meta": _on_meta, "fake": _on_fake, "cpu": _on_cpu}
 
 
 def _initialize(state: Mapping[str, Tensor]) -> None:

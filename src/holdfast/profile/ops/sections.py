@@ -174,7 +174,8 @@ def _classes(result: OpProfile) -> Section:
             "attention: 2 pairs (dim + value dim) per head; causal pairs: n (n + 1) / 2",
             "bytes: every input element once, every result once; views nothing; gathers what they return",
         ],
-        notes="1 multiply-add = 2 FLOP. Vector FLOPs: elementary operations of norms, softmax and so on.",
+        notes="1 multiply-add = 2 FLOP, of complex numbers 8. Vector FLOPs: elementary operations of "
+        "norms, softmax and so on.",
     )
 
 
@@ -353,10 +354,10 @@ def _trace(result: OpProfile) -> Section:
     ]
     rows.sort(key=lambda row: -row.get("seconds", 0.0))
     what = "kernels" if trace.device == "gpu" else "operators"
-    share = percent(trace.joined_s / (trace.seconds or 1.0))
     sentence = (
         f"One pass took {duration(trace.seconds / trace.passes)} of {what} ({brief(trace.passes)} passes "
-        f"in the trace); {share} of it belongs to counted operators."
+        f"in the trace); {percent(trace.joined_s / (trace.seconds or 1.0))} of it belongs to counted "
+        "operators."
     )
     return section(
         "trace",

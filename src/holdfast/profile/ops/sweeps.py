@@ -165,13 +165,14 @@ def sweep(
 
 
 def _point(result: OpProfile) -> dict[str, Any]:
-    names = ("parameters", "flops", "vector_flops", "bytes", "peak_bytes")
-    classes = result.by_class().items()
+    totals = ("parameters", "flops", "vector_flops", "bytes", "peak_bytes")
     kinds = grouped(result.attention_trace(), ("kind",), ("flops",))
     return {
-        **{name: getattr(result, name) for name in names},
+        **{name: getattr(result, name) for name in totals},
         "bound_s": result.roofline().bound_s,
-        **{f"flops_{name}": row["flops"] for name, row in classes if row["flops"]},
+        **{
+            f"flops_{name}": row["flops"] for name, row in result.by_class().items() if row["flops"]
+        },
         **{f"attention_{row['kind'].replace('-', '_')}": row["flops"] for row in kinds},
     }
 

@@ -1,4 +1,4 @@
-"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts, error rates, decoding.
+"""Recognizing speech: training with CTC (Deep Speech 1 and 2), transcripts, error rates, decoding, streams.
 
 recognize.train("digits.toml", "model")
 recognize.recognize("model", ["call.wav"]).transcripts[0].text
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.speech.recognize.model import SpeechModel
     from holdfast.speech.recognize.recognition import recognize
     from holdfast.speech.recognize.scoring import error_rates, score
+    from holdfast.speech.recognize.serving import serve
+    from holdfast.speech.recognize.streaming import Stream, advance
     from holdfast.speech.recognize.training import TrainConfig, train
 
 _HOMES = {
@@ -31,7 +33,9 @@ _HOMES = {
     "Labels": "labels",
     "LanguageModel": "language_model",
     "SpeechModel": "model",
+    "Stream": "streaming",
     "TrainConfig": "training",
+    "advance": "streaming",
     "decode": "decoding",
     "decode_file": "decoding",
     "error_rates": "scoring",
@@ -39,6 +43,7 @@ _HOMES = {
     "read_manifest": "manifests",
     "recognize": "recognition",
     "score": "scoring",
+    "serve": "serving",
     "train": "training",
 }
 
@@ -48,7 +53,9 @@ __all__ = [
     "Labels",
     "LanguageModel",
     "SpeechModel",
+    "Stream",
     "TrainConfig",
+    "advance",
     "decode",
     "decode_file",
     "error_rates",
@@ -56,6 +63,7 @@ __all__ = [
     "read_manifest",
     "recognize",
     "score",
+    "serve",
     "train",
 ]
 

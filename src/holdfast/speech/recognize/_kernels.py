@@ -153,55 +153,8 @@ def build_trie(trie: Trie, symbols: Ints, starts: Ints) -> tuple[Ints, int]:
 
 
 @njit(cache=True, nogil=True)
-def link_phrases(
-    trie: Trie, symbols: Ints, starts: Ints, ends: Ints, weights: Floats, count: int
-) -> tuple[Ints, Floats, Floats]:
-    """The links and scores of an Aho-Corasick automaton.
-
-    Args:
-        trie: of phrases with a space on both sides.
-        symbols: their characters.
-        starts: [phrases + 1] where each starts.
-        ends: [phrases] the node at which each ends.
-        weights: [phrases] positive.
-        count: number of nodes.
-
-    Returns:
-        `fail`, `bonus` and `promise` of `Hotwords`.
-    """
-    fail, bonus, promise = np.full(count, NONE), np.zeros(count), np.zeros(count)
-    fail[ROOT] = ROOT
-    bonus[ends] = weights
-    longest = 0
-    for k in range(ends.size):
-        size, node = starts[k + 1] - starts[k], ROOT
-        longest = max(longest, size)
-        for depth in range(size - 1):  # the closing space turns the promise into the bonus
-            node = step(trie, node, symbols[starts[k] + depth])
-            promise[node] = max(promise[node], weights[k] * depth / (size - 2))
-    # All nodes of one depth after those above: links lead to shallower nodes.
-    at = np.zeros(ends.size, np.int64)
-    for depth in range(longest):
-        for k in range(ends.size):
-            if starts[k] + depth >= starts[k + 1]:
-                continue
-            symbol, parent = symbols[starts[k] + depth], at[k]
-            node = at[k] = step(trie, parent, symbol)
-            if fail[node] != NONE:
-                continue
-            link = NONE
-            while link == NONE and parent != ROOT:
-                parent = fail[parent]
-                link = step(trie, parent, symbol)
-            fail[node] = max(link, ROOT)
-            bonus[node] += bonus[fail[node]]
-            promise[node] = max(promise[node], promise[fail[node]])
-    return fail, bonus, promise
-
-
-@njit(cache=True, nogil=True)
 def add_ngrams(trie: Trie, suffix: Ints, words: Ints, first: int) -> int:
-    """Add the n-grams of one order; those of lower orders are in the trie.
+    """Add the n-grams of one order, or the prefixes of one length; shorter ones are in the trie.
 
     Args:
         trie: of the n-grams; node numbers follow the order of addition.
@@ -336,29 +289,34 @@ def _child(prefixes: Ints, prefix: int, label: int) -> int:
 # --- Prefix beam search --------------------------------------------------------------------------
 
 
+class Beam(NamedTuple):
+    """A search between two frames; `search` continues it."""
+
+    prefixes: Ints
+    """[rows, COLUMNS] The prefix tree."""
+    extra: Floats
+    """[rows, 2] What its words and hotwords add."""
+    count: int
+    """Rows that are in use."""
+    active: Ints
+    """[survivors] Prefixes."""
+    blank: Floats
+    """[survivors] ln P of the alignments that end in a blank ..."""
+    last: Floats
+    """... that end in the last label ..."""
+    total: Floats
+    """... and of both."""
+    spans: Ints
+    """[frames, 2] Where the survivors of each frame are in the next two, from and to."""
+    seen: Ints
+    """[rows] Prefix."""
+    seen_score: Floats
+    """[rows] Total score, up to a constant of the frame."""
+
+
 @njit(cache=True, nogil=True)
-def search(
-    log_probs: NDArray[np.float32], model: Model, beam: int, least: float, margin: float
-) -> tuple[Ints, Ints, Floats, Floats, Ints, Ints, Floats]:
-    """Prefix beam search over one utterance (Hannun et al. 2014, with fusion at word ends).
-
-    A prefix is a sequence of labels without blanks and repeats. Its acoustic score sums all alignments: of
-    those that end in a blank and of those that end in its last label, which are kept apart because a
-    repeated label needs a blank between.
-
-    Args:
-        log_probs: [frames, labels] ln P.
-        model: what else scores a text.
-        beam: prefixes that survive a frame.
-        least: labels of less ln P are left out of a frame, except for its best.
-        margin: prefixes are dropped that score this much less than the best of the frame.
-
-    Returns:
-        The prefix tree [prefixes, COLUMNS]; the surviving prefixes; their acoustic and their total scores,
-        all words ended; and of every frame's survivors ([frames, 2] from where to where) the prefix and the
-        total score, up to a constant of the frame.
-    """
-    frames, labels = log_probs.shape
+def new_beam(model: Model) -> Beam:
+    """The search before the first frame: one prefix, the empty one."""
     prefixes = np.empty((1024, COLUMNS), np.int64)
     extra = np.zeros((1024, 2))
     prefixes[ROOT] = NONE
@@ -366,21 +324,53 @@ def search(
     prefixes[ROOT, HOTWORD] = _hotword_step(model.hotwords, ROOT, SPACE)
     prefixes[ROOT, PARTIAL] = prefixes[ROOT, LAST] = prefixes[ROOT, TEXT] = 0
     extra[ROOT, BEGUN] = model.hotwords.promise[prefixes[ROOT, HOTWORD]]
-    count = 1
-
-    # The beam: prefix and ln P of its alignments with a blank, with its last label, and together.
-    active = np.zeros(1, np.int64)
-    blank, last, total = np.zeros(1), np.full(1, -np.inf), np.zeros(1)
-    spans, end = np.zeros((frames, 2), np.int64), 0
+    one, spans = np.zeros(1), np.zeros((0, 2), np.int64)
     seen, seen_score = np.empty(1024, np.int64), np.empty(1024)
+    return Beam(
+        prefixes,
+        extra,
+        1,
+        np.zeros(1, np.int64),
+        one,
+        np.full(1, -np.inf),
+        one.copy(),
+        spans,
+        seen,
+        seen_score,
+    )
 
-    # Candidates of a frame: those that stay, then those that grow by a label.
-    room = 1024
-    prefix, label = np.empty(room, np.int64), np.empty(room, np.int64)
-    by_blank, by_last = np.empty(room), np.empty(room)
-    both, score, kept = np.empty(room), np.empty(room), np.empty(room, np.int64)
-    state, fused = np.empty((room, COLUMNS), np.int64), np.empty((room, 2))
 
+@njit(cache=True, nogil=True)
+def search(
+    beam: Beam,
+    log_probs: NDArray[np.float32],
+    model: Model,
+    width: int,
+    least: float,
+    margin: float,
+) -> Beam:
+    """Prefix beam search over frames (Hannun et al. 2014, with fusion at word ends).
+
+    A prefix is a sequence of labels without blanks and repeats. Its acoustic score sums all alignments: of
+    those that end in a blank and of those that end in its last label, which are kept apart because a
+    repeated label needs a blank between.
+
+    Args:
+        beam: the search so far; its arrays are written to.
+        log_probs: [frames, labels] ln P.
+        model: what else scores a text.
+        width: prefixes that survive a frame.
+        least: labels of less ln P are left out of a frame, except for its best.
+        margin: prefixes are dropped that score this much less than the best of the frame.
+    """
+    frames, labels = log_probs.shape
+    prefixes, extra, count, active, blank, last, total, before, seen, seen_score = beam
+    first = before.shape[0]
+    spans = np.zeros((first + frames, 2), np.int64)
+    spans[:first] = before
+    end = before[first - 1, 1] if first else 0
+
+    room = 0
     row, used = np.empty(labels), np.empty(labels, np.int64)
     for frame in range(frames):
         # 1. The labels of this frame.
@@ -397,14 +387,16 @@ def search(
                 used[uses] = c
                 uses += 1
         size = active.size
-        if uses == 0 and frame > 0:
+        now = first + frame
+        if uses == 0 and now > 0:
             # Only a blank: every score changes by the same, and the beam stays as it is.
             for i in range(size):
                 total[i] += row[model.blank]
                 blank[i], last[i] = total[i], -np.inf
-            spans[frame] = spans[frame - 1]
+            spans[now] = spans[now - 1]
             continue
         if size * (uses + 1) > room:
+            # Candidates of a frame: those that stay, then those that grow by a label.
             room = 2 * size * (uses + 1)
             prefix, label = np.empty(room, np.int64), np.empty(room, np.int64)
             by_blank, by_last = np.empty(room), np.empty(room)
@@ -468,9 +460,9 @@ def search(
             if score[k] >= highest - margin and score[k] > -np.inf:
                 kept[survivors] = k
                 survivors += 1
-        if survivors > beam:
-            cut = np.partition(score[kept[:survivors]], survivors - beam)[survivors - beam]
-            equal, chosen = beam, 0
+        if survivors > width:
+            cut = np.partition(score[kept[:survivors]], survivors - width)[survivors - width]
+            equal, chosen = width, 0
             for k in kept[:survivors]:
                 equal -= score[k] > cut
             for k in kept[:survivors]:
@@ -478,7 +470,7 @@ def search(
                     equal -= score[k] == cut
                     kept[chosen] = k
                     chosen += 1
-            survivors = beam
+            survivors = width
 
         # 5. They are the new beam; those that are new enter the tree.
         for i in range(size):
@@ -503,20 +495,24 @@ def search(
             active[i], blank[i], last[i] = at, by_blank[k], by_last[k]
             total[i] = both[k]
             seen[end + i], seen_score[end + i] = at, score[k]
-        spans[frame, 0], spans[frame, 1] = end, end + survivors
+        spans[now, 0], spans[now, 1] = end, end + survivors
         end += survivors
+    return Beam(prefixes, extra, count, active, blank, last, total, spans, seen, seen_score)
 
-    # 6. The end of the text ends its last word.
-    final = np.empty(active.size)
-    for i, at in enumerate(active):
-        ended = prefixes[at].copy()
-        final[i] = total[i] + extra[at, ENDED]
+
+@njit(cache=True, nogil=True)
+def end_text(beam: Beam, model: Model) -> Floats:
+    """[survivors] Total scores when the text ends here, and with it its last word."""
+    scores = beam.total.copy()
+    for i, at in enumerate(beam.active):
+        ended = beam.prefixes[at].copy()
+        scores[i] += beam.extra[at, ENDED]
         if ended[PARTIAL] != 0:
-            final[i] += _end_word(model, ended)
+            scores[i] += _end_word(model, ended)
         if model.fused:
             ln_p, _ = ngram_score(model.ngrams, ended[HISTORY], model.ngrams.end)
-            final[i] += model.alpha * ln_p
-    return prefixes[:count], active, total, final, spans, seen[:end], seen_score[:end]
+            scores[i] += model.alpha * ln_p
+    return scores
 
 
 @njit(cache=True, nogil=True)

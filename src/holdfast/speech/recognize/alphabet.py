@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from holdfast.speech.recognize.labels import Labels
+
 BLANK = 0
 """Index of the CTC blank, before the labels."""
 
@@ -60,9 +62,10 @@ class Alphabet:
         known = [[piece] if piece in self._index else list(piece) for piece in pieces]
         return [self._index[piece] for group in known for piece in group]
 
-    def decode(self, outputs: Sequence[int]) -> str:
-        """Text of outputs, without blanks."""
-        return "".join(self.labels[each - 1] for each in outputs if each != BLANK)
+    @property
+    def outputs(self) -> Labels:
+        """The labels as a decoder takes them; words are what stands between spaces."""
+        return Labels(("<blank>", *self.labels), BLANK, ("", *self.labels), " ")
 
 
 def frames_needed(target: Sequence[int]) -> int:

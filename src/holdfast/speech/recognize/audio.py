@@ -100,7 +100,7 @@ def read_audio(
 
 def resample(samples: Array, source: int, target: int) -> Array:
     """Samples at another rate, in float32 and below the lower Nyquist frequency."""
-    if source == target:
+    if source == target or not len(samples):
         return samples
     from scipy.signal import resample_poly
 

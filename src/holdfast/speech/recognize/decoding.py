@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby, zip_longest
+from math import exp, nan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from holdfast.speech.recognize.emissions import (
     Emissions,
     Kind,
     log_probabilities,
-    padded,
     read_emissions,
     utterances,
 )
@@ -29,7 +30,7 @@ from holdfast.speech.recognize.hypotheses import Decoded, Hypothesis, Utterance,
 from holdfast.speech.recognize.labels import Labels
 from holdfast.speech.recognize.language_model import LanguageModel
 
-Hotwords = Sequence[str] | Mapping[str, float]
+Hotwords = str | Path | Sequence[str] | Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Decoder:
     """Labels of the outputs, or the file that has them; see `Labels.of`."""
     lm: LanguageModel | str | Path | None = None
     """N-gram model, or its ARPA file."""
-    hotwords: Hotwords = ()
-    """Words or phrases to favor, or phrase -> weight."""
+    hotwords: Hotwords | None = None
+    """Words or phrases to favor, phrase -> weight, or a file that has them; see `read_hotwords`."""
     beam: int = 100
     """Prefixes that survive a frame; 1: greedy, the best label of each frame."""
     blank: int | str | None = None
@@ -93,161 +94,164 @@ class Decoder:
                 raise InputError(f"invalid {name}", code="out-of-range", place=name, found=found)
 
     @cached_property
-    def _language_model(self) -> LanguageModel | None:
-        if self.lm is None or isinstance(self.lm, LanguageModel):
-            return self.lm
-        return LanguageModel.read(self.lm)
-
-    @cached_property
     def _prepared(self) -> dict[int, tuple[Labels, kernels.Model, list[str]]]:
         return {}
 
-    def _for(self, columns: int) -> tuple[Labels, kernels.Model, list[str]]:
-        """Labels, scores and doubts for a model with a number of outputs."""
+    def prepared(self, columns: int) -> tuple[Labels, kernels.Model, list[str]]:
+        """Labels, scores and doubts for a model with a number of outputs.
+
+        Raises:
+            InputError: labels that do not fit it, or a language model whose words they cannot spell.
+        """
         if columns not in self._prepared:
-            labels = Labels.of(self.labels, columns, self.blank, self.delimiter)
-            hotwords = self.hotwords
-            if not isinstance(hotwords, Mapping):
-                hotwords = dict.fromkeys(hotwords, self.hotword_weight)
-            model, doubts = fuse(
-                labels,
-                self._language_model,
-                hotwords,
-                alpha=self.alpha,
-                beta=self.beta,
-                unknown_score=self.unknown_score,
+            labels, lm, given = (
+                Labels.of(self.labels, columns, self.blank, self.delimiter),
+                self.lm,
+                self.hotwords,
             )
-            self._prepared[columns] = labels, model, doubts
+            if isinstance(lm, (str, Path)):
+                lm = LanguageModel.read(lm)
+            if isinstance(given, (str, Path)):
+                given = read_hotwords(Path(given))
+            own = given if isinstance(given, Mapping) else dict.fromkeys(given or ())
+            hotwords = {word: self.hotword_weight if w is None else w for word, w in own.items()}
+            scores = {"alpha": self.alpha, "beta": self.beta, "unknown_score": self.unknown_score}
+            self._prepared[columns] = labels, *fuse(labels, lm, hotwords, **scores)
         return self._prepared[columns]
 
     def decode(self, logits: Any, lengths: Sequence[int] | None = None) -> Decoded:
         """Decode an utterance or a batch; each utterance's texts are those that it has alone.
 
         Args:
-            logits: [frames, labels], [utterances, frames, labels], a list of the former, or name -> the
-                former; logits, log-probabilities or probabilities.
+            logits: [frames, labels], [utterances, frames, labels], a list of the former, or name -> one of
+                these; logits, log-probabilities or probabilities.
             lengths: [utterances] frames that are not padding.
 
         Raises:
-            InputError: outputs that are none of these or have NaN, labels that do not fit them, or a
-                language model whose words the labels cannot spell.
+            InputError: outputs that are none of these or have NaN, and what `prepared` refuses.
         """
-        named = logits if isinstance(logits, Mapping) else utterances(logits, lengths)
+        named, doubts = utterances(logits, lengths)
         emissions = {
             name: log_probabilities(values, self.kind, name) for name, values in named.items()
         }
         # Every set of labels is prepared once, before the threads.
-        doubts = [text for each in emissions.values() for text in self._for(each.shape[1])[2]]
-        if lengths is None and getattr(logits, "ndim", 0) == 3:
-            doubts += padded(logits)
+        doubts += [text for each in emissions.values() for text in self.prepared(each.shape[1])[2]]
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         with ThreadPoolExecutor(min(processors, len(emissions)) or 1) as pool:
-            texts = list(pool.map(self._decode, emissions.values()))
+            texts = list(pool.map(self.decode_log_probs, emissions.values()))
         rows = zip(emissions.items(), texts, strict=True)
         return Decoded(
             tuple(Utterance(name, len(each), found) for (name, each), found in rows),
             tuple(dict.fromkeys(doubts)),
         )
 
-    def _decode(self, log_probs: Emissions) -> tuple[Hypothesis, ...]:
-        """The best texts of one utterance."""
-        if not len(log_probs):
-            return (Hypothesis("", 0.0, 0.0, ()),)
-        labels, model, _ = self._for(log_probs.shape[1])
-        if labels.silent:
+    def decode_log_probs(self, log_probs: Emissions) -> tuple[Hypothesis, ...]:
+        """The best texts of one utterance, the best first; never empty."""
+        search = Search(self, log_probs.shape[1])
+        search.push(log_probs)
+        return search.hypotheses()
+
+
+class Search:
+    """The decoding of one utterance: however its frames are divided, the texts are the same.
+
+    Args:
+        decoder: labels, scores and pruning.
+        columns: number of the model's outputs.
+        start: number of the first frame, from which words count theirs.
+    """
+
+    def __init__(self, decoder: Decoder, columns: int, start: int = 0) -> None:
+        self.decoder, self.start = decoder, start
+        self.labels, self.model, _ = decoder.prepared(columns)
+        self.beam = kernels.new_beam(self.model)
+        self.log_probs: Emissions = np.zeros((0, columns), np.float32)
+
+    def push(self, log_probs: Emissions) -> None:
+        """Continue with the next frames, ln P [frames, labels]."""
+        if self.labels.silent:
             log_probs = log_probs.copy()
-            log_probs[:, labels.silent] = -np.inf
-        found = _Search(
-            *kernels.search(
-                log_probs,
-                model,
-                self.beam,
-                float(self.least_log_prob) if self.beam > 1 else 0.0,
-                float(self.margin),
-            )
+            log_probs[:, self.labels.silent] = -np.inf
+        self.log_probs = np.concatenate([self.log_probs, log_probs])
+        greedy, rules = self.decoder.beam == 1, self.decoder
+        least = 0.0 if greedy else float(rules.least_log_prob)
+        self.beam = kernels.search(
+            self.beam, log_probs, self.model, rules.beam, least, float(rules.margin)
         )
-        hypotheses = []
+
+    @property
+    def partial(self) -> str:
+        """The best text so far."""
+        best = np.argmax(self.beam.total + self.beam.extra[self.beam.active].sum(1))
+        labels = kernels.labels_of(self.beam.prefixes, self.beam.active[best])
+        return self.labels.joined.join("".join(self.labels.texts[k] for k in labels).split())
+
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The best texts if the utterance ends here."""
+        beam, total = self.beam, kernels.end_text(self.beam, self.model)
         # Prefixes of one text (with a space at the end, in other pieces) are one hypothesis.
-        for group in found.groups(self.texts):
-            best = max(group, key=lambda place: found.total[place])
-            log_prob = float(np.logaddexp.reduce(found.acoustic[group]))
-            extra = float(found.total[best] - found.acoustic[best])
-            sequence = kernels.labels_of(found.prefixes, found.survivors[best])
-            spans = kernels.align(log_probs, sequence, labels.blank)
-            words = self._words(found, labels, sequence, spans)
-            text = labels.joined.join(word.word for word in words)
-            hypotheses.append(Hypothesis(text, log_prob + extra, log_prob, words))
-        return tuple(hypotheses)
-
-    def _words(
-        self, found: _Search, labels: Labels, sequence: NDArray[np.int64], spans: NDArray[np.int64]
-    ) -> tuple[Word, ...]:
-        """The words of a sequence of labels, with the frames that its alignment gives."""
-        pieces: list[
-            list[Any]
-        ] = []  # text, first frame, frame behind the last one, when the next starts
-        open_word = False
-        for label, (begin, end) in zip(sequence.tolist(), spans.tolist(), strict=True):
-            for character in labels.texts[label]:
-                if character == " ":
-                    open_word = False
-                    continue
-                if not open_word:
-                    if pieces:
-                        pieces[-1][3] = begin
-                    pieces.append(["", begin, end, None])
-                open_word = True
-                pieces[-1][0] += character
-                pieces[-1][2] = end
-        return tuple(
-            Word(
-                word,
-                begin,
-                end,
-                None if self.frame_s is None else begin * self.frame_s,
-                None if self.frame_s is None else end * self.frame_s,
-                None if self.beam == 1 else found.share(word, next_begin),
-            )
-            for word, begin, end, next_begin in pieces
-        )
-
-
-@dataclass(frozen=True)
-class _Search:
-    """What `kernels.search` returns."""
-
-    prefixes: NDArray[np.int64]
-    survivors: NDArray[np.int64]
-    acoustic: NDArray[np.float64]
-    total: NDArray[np.float64]
-    spans: NDArray[np.int64]
-    seen: NDArray[np.int64]
-    seen_score: NDArray[np.float64]
-
-    def groups(self, limit: int) -> list[NDArray[np.int64]]:
-        """Places of survivors by text, the best text first; of so many texts at most."""
-        _, text = np.unique(kernels.text_hashes(self.prefixes, self.survivors), return_inverse=True)
+        _, text = np.unique(kernels.text_hashes(beam.prefixes, beam.active), return_inverse=True)
         score = np.full(text.max() + 1, -np.inf)
-        np.logaddexp.at(score, text, self.total)
-        order = np.argsort(-score, kind="stable")  # hashes do not hang on the beam's order
-        return [np.flatnonzero(text == each) for each in order[:limit]]
+        np.logaddexp.at(score, text, total)
+        found = []
+        # Equal scores in the order of the hashes, which do not hang on the beam's order.
+        for each in np.argsort(-score, kind="stable")[: self.decoder.texts]:
+            group = np.flatnonzero(text == each)
+            best = group[np.argmax(total[group])]
+            log_prob = float(np.logaddexp.reduce(beam.total[group]))
+            words = self._words(kernels.labels_of(beam.prefixes, beam.active[best]), total)
+            joined = self.labels.joined.join(word.word for word in words)
+            extra = float(total[best] - beam.total[best])
+            found.append(Hypothesis(joined, log_prob + extra, log_prob, words))
+        return tuple(found)
 
-    def share(self, word: str, next_begin: int | None) -> float:
-        """Share of the search's probability in which a word is the last that has ended.
+    def _words(self, sequence: NDArray[np.int64], total: NDArray[np.float64]) -> tuple[Word, ...]:
+        """The words of a sequence of labels, with the frames that its alignment gives.
+
+        Args:
+            sequence: labels.
+            total: [survivors] scores of the beam's texts.
+        """
+        spans = kernels.align(self.log_probs, sequence, self.labels.blank)  # [labels, 2]
+        written = [
+            (character, place)
+            for place, label in enumerate(sequence)
+            for character in self.labels.texts[label]
+        ]
+        runs = groupby(written, lambda each: each[0] == " ")
+        groups = [list(run) for is_space, run in runs if not is_space]
+        frame_s, found = self.decoder.frame_s, []
+        for group, following in zip_longest(groups, groups[1:]):
+            word, places = "".join(each for each, _ in group), sorted({at for _, at in group})
+            begin, end = int(spans[places[0], 0]), int(spans[places[-1], 1])
+            if self.decoder.beam == 1:
+                confidence = exp(
+                    np.mean([self.log_probs[slice(*spans[k]), sequence[k]].mean() for k in places])
+                )
+            else:
+                next_begin = spans[following[0][1], 0] if following else None
+                confidence = self._share(word, next_begin, total)
+            first, behind = self.start + begin, self.start + end
+            times = nan, nan
+            if frame_s is not None:
+                times = round(first * frame_s, 4), round(behind * frame_s, 4)
+            found.append(Word(word, first, behind, *times, confidence))
+        return tuple(found)
+
+    def _share(self, word: str, next_begin: int | None, total: NDArray[np.float64]) -> float:
+        """Share of the probability in which a word is the last that has ended.
 
         Args:
             word: the word.
             next_begin: the frame in which the next one begins; None: at the end of the utterance.
+            total: [survivors] scores at the end.
         """
-        characters = np.array([ord(each) for each in word], np.int64)
+        beam, characters = self.beam, np.array([ord(each) for each in word], np.int64)
         if next_begin is None:
-            return kernels.word_share(
-                self.prefixes, self.survivors, self.total, characters, ended=True
-            )
-        span = slice(*self.spans[next_begin])
-        return kernels.word_share(
-            self.prefixes, self.seen[span], self.seen_score[span], characters, ended=False
-        )
+            return kernels.word_share(beam.prefixes, beam.active, total, characters, ended=True)
+        span = slice(*beam.spans[next_begin])
+        seen, score = beam.seen[span], beam.seen_score[span]
+        return kernels.word_share(beam.prefixes, seen, score, characters, ended=False)
 
 
 def decode(
@@ -260,8 +264,8 @@ def decode(
     """Decode the outputs of a CTC model.
 
     Args:
-        logits: [frames, labels], [utterances, frames, labels], a list of the former, or name -> the former;
-            logits, log-probabilities or probabilities.
+        logits: [frames, labels], [utterances, frames, labels], a list of the former, or name -> one of
+            these; logits, log-probabilities or probabilities.
         labels: labels of the outputs, or the file that has them.
         lengths: [utterances] frames that are not padding.
         settings: ``lm``, ``hotwords``, ``beam`` and the other fields of `Decoder`.
@@ -272,28 +276,19 @@ def decode(
     return Decoder(labels, **settings).decode(logits, lengths)
 
 
-def decode_file(
-    path: Path, labels: Path, *, hotwords: Path | None = None, **settings: Any
-) -> Decoded:
-    """Decode the arrays of an ``.npz`` file.
+def decode_file(path: Path, labels: Path, **settings: Any) -> Decoded:
+    """Decode the arrays of an ``.npz`` file: one matrix per utterance, or one batch and its ``lengths``.
 
     Args:
-        path: one matrix per utterance, or one batch and its ``lengths``.
+        path: the file.
         labels: file of the labels.
-        hotwords: a phrase per line, and behind a tab its weight, if it has its own.
         settings: fields of `Decoder`.
 
     Raises:
         InputError: see `Decoder.decode`; with the file that is at fault.
     """
-    named, doubts = read_emissions(path)
-    decoder = Decoder(labels, **settings)
-    if hotwords is not None:
-        weights = read_hotwords(hotwords)
-        own = {word: decoder.hotword_weight if w is None else w for word, w in weights.items()}
-        decoder = replace(decoder, hotwords=own)
+    outputs, lengths = read_emissions(path)
     try:
-        found = decoder.decode(named)
+        return Decoder(labels, **settings).decode(outputs, lengths)
     except InputError as error:
         raise error if error.path else error.at(path) from error
-    return replace(found, doubts=(*doubts, *found.doubts))

@@ -114,86 +114,61 @@ def _recognized(array: NDArray[np.float64], place: str) -> Kind:
 
 
 def utterances(
-    values: Any, lengths: Sequence[int] | None = None, name: str = "logits"
-) -> dict[str, Any]:
-    """Name -> [frames, labels] of an utterance or a padded batch.
+    values: Any, lengths: Sequence[int] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Name -> [frames, labels] of each utterance, and what is doubtful about them.
 
     Args:
-        values: [frames, labels], [utterances, frames, labels], or a list of the former.
-        lengths: [utterances] frames of each that are not padding.
-        name: of the array.
+        values: [frames, labels], [utterances, frames, labels], a list of the former, or
+            name -> one of these.
+        lengths: [utterances] frames of a batch that are not padding.
 
     Raises:
-        InputError: other shapes, or lengths that do not fit.
+        InputError: lengths that do not fit.
     """
     if isinstance(values, (list, tuple)):
-        return {f"{name}[{k}]": each for k, each in enumerate(values)}
-    array = np.asarray(values)
-    if array.ndim == 2:
-        array = array[None]
-    if array.ndim != 3:
-        raise InputError(
-            "not outputs of a CTC model",
-            code="invalid-value",
-            place=name,
-            found=f"an array of shape {array.shape}",
-            expected="[frames, labels] or [utterances, frames, labels]",
-        )
-    if lengths is None:
-        lengths = [array.shape[1]] * len(array)
-    counts = np.asarray(lengths).reshape(-1)
-    fits = counts.size == len(array) and counts.dtype.kind in "iu"
-    if not fits or (counts.size and not 0 <= counts.min() <= counts.max() <= array.shape[1]):
-        raise InputError(
-            "the lengths do not fit the batch",
-            code="conflict",
-            place="lengths",
-            found=f"{counts.size} lengths up to {counts.max(initial=0)} for shape {array.shape}",
-            expected="one whole number of frames per utterance of [utterances, frames, labels]",
-        )
-    if np.asarray(values).ndim == 2:
-        return {name: array[0, : counts[0]]}
-    return {
-        f"{name}[{k}]": part[:count]
-        for k, (part, count) in enumerate(zip(array, counts, strict=True))
-    }
+        values = {f"logits[{k}]": each for k, each in enumerate(values)}
+    named = values if isinstance(values, Mapping) else {"logits": values}
+    if lengths is not None and len(named) != 1:
+        raise _unfit(", ".join(named))
+    found: dict[str, Any] = {}
+    doubts = []
+    for name, array in ((name, np.asarray(each)) for name, each in named.items()):
+        if array.ndim != 3 and lengths is None:
+            found[name] = array
+            continue
+        batch = array if array.ndim == 3 else array[None]
+        counts = np.full(len(batch), batch.shape[1]) if lengths is None else np.ravel(lengths)
+        whole = counts.size == len(batch) and counts.dtype.kind in "iu"
+        if not whole or (counts.size and not 0 <= counts.min() <= counts.max() <= batch.shape[1]):
+            raise _unfit(f"{counts.tolist()} for shape {array.shape}")
+        parts = [part[:count] for part, count in zip(batch, counts, strict=True)]
+        names = [f"{name}[{k}]" for k in range(len(parts))] if array.ndim == 3 else [name]
+        found |= dict(zip(names, parts, strict=True))
+        if lengths is None and len(batch) > 1:
+            doubts.append("The batch has no lengths: padding, if any, was decoded as speech.")
+    return found, doubts
 
 
-def padded(batch: NDArray[Any]) -> list[str]:
-    """What is doubtful about a batch [utterances, frames, labels] without lengths."""
-    doubt = "The batch has no lengths: padding, if any, was decoded as speech."
-    return [doubt] if len(batch) > 1 else []
-
-
-def read_emissions(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Name -> [frames, labels] of an ``.npz`` file, and what is doubtful about it.
-
-    The file has matrices, one per utterance under its name, or one batch [utterances, frames, labels] with
-    ``lengths``, the frames of each that are not padding.
+def read_emissions(path: Path) -> tuple[dict[str, Any], Any]:
+    """Arrays of an ``.npz`` file, and the lengths of its batch or None; see `utterances`.
 
     Raises:
-        InputError: if it is something else.
+        InputError: if it cannot be read, or has no outputs.
     """
-    arrays: Mapping[str, Any] = read_arrays(path)
+    arrays = read_arrays(path)
     lengths = [name for name in arrays if name in LENGTHS and arrays[name].ndim <= 1]
     outputs = {name: array for name, array in arrays.items() if name not in lengths}
     if not outputs:
         raise InputError("no arrays", code="empty-input", path=path, expected="[frames, labels]")
-    if len(lengths) > 1 or (lengths and len(outputs) > 1):
-        raise InputError(
-            "lengths of several arrays",
-            code="conflict",
-            path=path,
-            found=", ".join(arrays),
-            expected="one batch and its lengths, or one matrix per utterance",
-        )
-    found: dict[str, Any] = {}
-    doubts: list[str] = []
-    for name, array in outputs.items():
-        try:
-            found |= utterances(array, arrays[lengths[0]] if lengths else None, name)
-        except InputError as error:
-            raise error.at(path) from error
-        if array.ndim == 3 and not lengths:
-            doubts += padded(array)
-    return found, doubts
+    return outputs, arrays[lengths[0]] if lengths else None
+
+
+def _unfit(found: str) -> InputError:
+    return InputError(
+        "the lengths do not fit the outputs",
+        code="conflict",
+        place="lengths",
+        found=found,
+        expected="one batch [utterances, frames, labels] and a whole number of frames for each utterance",
+    )

@@ -1,7 +1,7 @@
 """Frames of a log spectrogram, on a linear or a mel scale.
 
-Every frame depends on its own samples alone, so a stream has the frames of the whole file; mean and
-deviation are those of the training set, never of an utterance or of padding.
+A frame depends on its samples and on the level before it, never on what follows, so a stream has the frames
+of the whole file; mean and deviation are those of the training set, never of an utterance or of padding.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from torch import Tensor
 from holdfast.errors import InputError
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array
 
-FLOOR = 1e-6
-"""Added to the power before the logarithm: silence is a number."""
+FLOOR = 1e-5
+"""Added to the power, as a share of the running level, before the logarithm: silence is a number."""
+FALL_DB_S = 5.0
+"""Decibels per second by which the running level falls behind the loudest frame."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,46 @@ class FeatureSettings:
         return max(0, (samples - self.window) // self.hop + 1)
 
 
+class Frames:
+    """Features of audio that comes in pieces; they do not depend on how it is divided.
+
+    log(FLOOR + P_t / l_t), where P_t = M |FFT(hann * frame)|^2, M is the mel bands or the identity, and the
+    running level l_t, in decibels, is the larger of l_{t-1} - fall and the mean of P_t. So the gain of a
+    microphone does not matter.
+    """
+
+    def __init__(self, settings: FeatureSettings) -> None:
+        self.settings, self.window = settings, torch.hann_window(settings.window)
+        self.rest: Array = np.zeros(0, np.float32)
+        """Samples from the next frame on."""
+        self.level = -np.inf
+        """ln of the running level."""
+
+    def push(self, samples: Array) -> Tensor:
+        """Features [frames, bins] of the frames that further samples, float32 [n], complete."""
+        settings = self.settings
+        samples = np.concatenate([self.rest, samples])
+        count = settings.frames(len(samples))
+        self.rest = samples[count * settings.hop :]
+        if not count:
+            return torch.zeros(0, settings.bins)
+        frames = torch.from_numpy(samples).unfold(0, settings.window, settings.hop)
+        power = (
+            torch.fft.rfft(frames * self.window, n=settings.fft).abs().square()
+        )  # [frames, bins]
+        if settings.kind == "mel":
+            power = power @ mel_bands(settings)
+        own = torch.log(power.double().mean(1) + 1e-10)
+        fall = FALL_DB_S * settings.hop_s / 10 * np.log(10)
+        steps = fall * torch.arange(1, count + 1, dtype=torch.float64)
+        own[0] = max(float(own[0]), self.level - fall)
+        level = torch.cummax(own + steps, 0).values - steps
+        self.level = float(level[-1])
+        return torch.log(power * torch.exp(-level)[:, None].float() + FLOOR)
+
+
 def log_features(samples: Array, settings: FeatureSettings) -> Tensor:
-    """Log power of each frame: log(FLOOR + M |FFT(hann * frame)|^2), M the mel bands or the identity.
+    """Features of a whole utterance; see `Frames`.
 
     Args:
         samples: float32 [n].
@@ -82,12 +122,7 @@ def log_features(samples: Array, settings: FeatureSettings) -> Tensor:
             found=f"{len(samples)} samples",
             expected=f"at least {settings.window}",
         )
-    frames = torch.from_numpy(samples).unfold(0, settings.window, settings.hop)
-    window = torch.hann_window(settings.window)
-    power = torch.fft.rfft(frames * window, n=settings.fft).abs().square()  # [frames, fft / 2 + 1]
-    if settings.kind == "mel":
-        power = power @ mel_bands(settings)
-    return torch.log(power + FLOOR)
+    return Frames(settings).push(samples)
 
 
 @lru_cache(maxsize=8)

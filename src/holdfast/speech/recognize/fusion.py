@@ -146,18 +146,13 @@ def _check_words(words: Sequence[str], letters: set[str], labels: Labels) -> lis
     """What is doubtful about a language model for these labels."""
     spelled = sum(set(word) <= letters for word in words)
     if not spelled:
-        other = next(
-            (f for f in (str.lower, str.upper) if any(set(f(w)) <= letters for w in words)), None
-        )
         raise InputError(
             "the labels can spell no word of the language model",
             code="conflict",
             place="lm",
             found=", ".join(words[:5]),
             expected="words of " + "".join(sorted(letters))[:80],
-            remedy=f"convert the model's words to {other.__name__} case"
-            if other
-            else "use a language model of this alphabet",
+            remedy="use a language model of this alphabet and case",
         )
     doubts = []
     if spelled < FEW * len(words):
@@ -179,11 +174,27 @@ def _characters(texts: Sequence[str]) -> _Sequences:
 
 def _automaton(phrases: Mapping[str, float]) -> kernels.Hotwords:
     """Aho and Corasick's automaton: a step costs the same for any number of phrases."""
-    symbols, starts = _characters([f" {phrase} " for phrase in phrases])
-    trie = empty_trie(symbols.size, CHARACTERS)
-    ends, nodes = kernels.build_trie(trie, symbols, starts)
-    weights = np.array(list(phrases.values()), np.float64)
-    fail, bonus, promise = kernels.link_phrases(trie, symbols, starts, ends, weights, nodes)
+    padded = {f" {phrase} ": weight for phrase, weight in phrases.items()}
+    steps = sum(map(len, padded))
+    trie, fail = empty_trie(steps, CHARACTERS), np.zeros(steps + 1, np.int64)
+    # 1. Nodes are the prefixes of the phrases, the short ones first: a link leads to a shorter one.
+    nodes = {"": kernels.ROOT}
+    for size in range(1, max(map(len, padded), default=0) + 1):
+        prefixes = sorted({text[:size] for text in padded if len(text) >= size})
+        symbols, _ = _characters(prefixes)
+        kernels.add_ngrams(trie, fail, symbols.reshape(-1, size), len(nodes))
+        nodes |= {prefix: node for node, prefix in enumerate(prefixes, len(nodes))}
+    # 2. A phrase that has begun promises its share; its closing space turns that into the bonus.
+    bonus, promise = np.zeros(len(nodes)), np.zeros(len(nodes))
+    for text, weight in padded.items():
+        bonus[nodes[text]] = weight
+        for size in range(2, len(text)):
+            node = nodes[text[:size]]
+            promise[node] = max(promise[node], weight * (size - 1) / (len(text) - 2))
+    # 3. A suffix counts wherever it ends.
+    for node in range(1, len(nodes)):
+        bonus[node] += bonus[fail[node]]
+        promise[node] = max(promise[node], promise[fail[node]])
     return kernels.Hotwords(trie, fail, bonus, promise)
 
 

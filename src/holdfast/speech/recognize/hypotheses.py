@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table, Unknown
@@ -21,12 +21,13 @@ class Word:
     """Where its first label begins, in the most probable alignment."""
     end_frame: int
     """Behind its last label."""
-    start_s: float | None
-    """The same in seconds, where the length of a frame is known."""
-    end_s: float | None
-    confidence: float | None
+    start_s: float
+    """The same in seconds; NaN where the time of a frame is not known."""
+    end_s: float
+    confidence: float
     """Share of the search's probability, once the word had ended, of texts in which it is the last word
-    that ended, whatever stands before it. None: greedy decoding has no other texts."""
+    that ended, whatever stands before it. Greedy decoding has no other texts: geometric mean of the
+    probabilities of its labels."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,26 @@ class Hypothesis:
     log_prob: float
     """ln of the sum of the CTC probabilities of the text's alignments that the search kept."""
     words: tuple[Word, ...]
+
+    @property
+    def confidence(self) -> float | None:
+        """Mean of the words'; None without words."""
+        return fmean(word.confidence for word in self.words) if self.words else None
+
+
+Segment = tuple[Hypothesis, ...]
+"""The texts of what was said up to a pause, the best first."""
+
+
+def together(segments: Sequence[Segment]) -> Hypothesis:
+    """The best text of each, one after the other."""
+    best = [each[0] for each in segments]
+    return Hypothesis(
+        " ".join(each.text for each in best),
+        sum(each.score for each in best),
+        sum(each.log_prob for each in best),
+        tuple(word for each in best for word in each.words),
+    )
 
 
 @dataclass(frozen=True)
@@ -91,23 +112,30 @@ class Decoded(Answer):
         words = sum(len(each.hypotheses[0].words) for each in self.utterances)
         sentence = f"{len(self.utterances):,} utterances, {frames:,} frames, {words:,} words"
         sentence += f"; {empty:,} without a text." if empty else "."
-        rows = [(each, hypothesis) for each in self.utterances for hypothesis in each.hypotheses]
-        confidence = [
-            [word.confidence for word in one.words if word.confidence is not None]
-            for _, one in rows
-        ]
-        table = pa.table(
-            {
-                "utterance": [each.name for each, _ in rows],
-                "text": [one.text for _, one in rows],
-                "score": [one.score for _, one in rows],
-                "confidence": [float(np.mean(part)) if part else None for part in confidence],
-            }
-        )
-        columns = {
-            "utterance": ColumnFormat(),
-            "text": ColumnFormat(),
-            "score": ColumnFormat(digits=2),
-            "confidence": ColumnFormat(label="mean confidence", digits=2),
+        rows = [(each.name, text) for each in self.utterances for text in each.hypotheses]
+        return [texts_section(sentence, "utterance", rows)]
+
+
+def texts_section(sentence: str, name: str, rows: Sequence[tuple[str, Hypothesis]]) -> Section:
+    """One row per text.
+
+    Args:
+        sentence: what is above the table.
+        name: of the first column.
+        rows: where each text is from.
+    """
+    table = pa.table(
+        {
+            name: [place for place, _ in rows],
+            "text": [each.text for _, each in rows],
+            "score": [each.score for _, each in rows],
+            "confidence": [each.confidence for _, each in rows],
         }
-        return [Section("texts", "What was said?", sentence, tables=[Table(table, columns)])]
+    )
+    columns = {
+        name: ColumnFormat(),
+        "text": ColumnFormat(),
+        "score": ColumnFormat(digits=2),
+        "confidence": ColumnFormat(label="mean confidence", digits=2),
+    }
+    return Section("texts", "What was said?", sentence, tables=[Table(table, columns)])

@@ -66,15 +66,21 @@ class Labels:
         Raises:
             InputError: if the file is not one of these, or the labels do not fit the model.
         """
+        path = None
         if isinstance(source, Labels):
-            names, path, blank = source.names, None, source.blank
+            if len(source.names) == columns:
+                return source
+            names = source.names
         elif isinstance(source, (str, Path)):
             path = Path(source)
-            names = read_names(path, columns)
+            names = read_names(path)
         else:
-            names, path = tuple(source), None
-        added = len(names) == columns - 1 and not isinstance(source, Labels)
-        if added and (blank is None or blank == len(names)) and not _usual_blank(names):
+            names = tuple(source)
+        if (
+            len(names) == columns - 1
+            and (blank is None or blank == len(names))
+            and not _usual_blank(names)
+        ):
             blank, names = len(names), (*names, "<blank>")
         if len(names) != columns:
             raise InputError(
@@ -126,20 +132,20 @@ def _usual_blank(names: Sequence[str]) -> list[str]:
 
 
 def _blank(names: tuple[str, ...], given: int | str | None, path: Path | None) -> int:
-    if isinstance(given, str) and given not in names and given.lstrip("-").isdecimal():
-        given = int(given)
-    if given is None and (usual := _usual_blank(names)):
-        given = usual[0]
-    if isinstance(given, str) and given in names:
-        return names.index(given)
-    if isinstance(given, int) and -len(names) <= given < len(names):
-        return given % len(names)
+    """Column of the blank: by its label, its number (from the end, if negative), or its usual names."""
+    if given is None:
+        given = next(iter(_usual_blank(names)), "")
+    columns = range(-len(names), len(names))
+    places = {key: k % len(names) for k in columns for key in (k, str(k))}
+    places |= {name: k for k, name in enumerate(names)}
+    if given in places:
+        return places[given]
     raise InputError(
         "no label is the blank",
         code="unknown-name",
         path=path,
         place="blank",
-        found=_shown(names) if given is None else repr(given),
+        found=repr(given) if given else _shown(names),
         expected="one of " + ", ".join(filter(None, BLANKS[0] + BLANKS[1])),
         remedy="name the blank of this model, by its label or its column",
     )
@@ -149,12 +155,8 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f", ... ({len(names)})" if len(names) > 8 else "")
 
 
-def read_names(path: Path, columns: int | None = None) -> tuple[str, ...]:
-    """The labels of a file, by column.
-
-    Args:
-        path: a JSON list or dictionary, or lines.
-        columns: number of outputs; k2's ``tokens.txt`` may have disambiguation symbols beyond them.
+def read_names(path: Path) -> tuple[str, ...]:
+    """The labels of a file (a JSON list or dictionary, or lines), by column.
 
     Raises:
         InputError: if it cannot be read, is none of these, or leaves a column without a label.

@@ -6,7 +6,6 @@ The score of a word walks from the longest history that the model has to shorter
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv
 
 from holdfast.errors import InputError
 from holdfast.opening import open_source
@@ -84,13 +82,15 @@ class LanguageModel:
         for part in sections:
             ids = pc.index_in(part.words, value_set=vocabulary).fill_null(-1).to_numpy()
             ids = ids.astype(np.int64).reshape(-1, part.order)
-            if (ids < 0).any():
-                row = int(np.argmax((ids < 0).any(1)))
-                raise part.damaged(row, path, "a word that is not in the 1-grams")
+            unlisted = (ids < 0).any(1)
+            # An n-gram that occurs twice, or whose history is missing.
             wrong = kernels.add_ngrams(trie, suffix, ids, node)
+            wrong = int(np.argmax(unlisted)) if unlisted.any() else wrong
             if wrong >= 0:
-                what = "an n-gram twice" if wrong < part.count else "an n-gram without its history"
-                raise part.damaged(wrong % part.count, path, what)
+                row = wrong % part.count
+                found = " ".join(part.words.slice(row * part.order, part.order).to_pylist())
+                expected = "an n-gram once, with its history, of words that are in the 1-grams"
+                raise _damaged(path, f"\\{part.order}-grams:, entry {row + 1}", found, expected)
             node += part.count
         log_prob = np.concatenate([[0.0], *(part.log_prob for part in sections)])
         backoff = np.concatenate([[0.0], *(part.backoff for part in sections)])
@@ -133,7 +133,6 @@ class _Section:
     """The n-grams of one order."""
 
     order: int
-    first_line: int
     words: Any
     """Arrow strings [count * order]."""
     log_prob: NDArray[np.float64]
@@ -143,17 +142,6 @@ class _Section:
     @property
     def count(self) -> int:
         return self.log_prob.size
-
-    def damaged(self, row: int, path: Path, problem: str) -> InputError:
-        words = self.words.slice(row * self.order, self.order).to_pylist()
-        return InputError(
-            problem,
-            code="damaged",
-            path=path,
-            place=f"\\{self.order}-grams:, entry {row + 1}",
-            found=" ".join(words),
-            remedy="make the model again, or copy the file again",
-        )
 
 
 def _sections(data: bytes, path: Path) -> list[_Section]:
@@ -170,77 +158,59 @@ def _sections(data: bytes, path: Path) -> list[_Section]:
     orders = [int(mark[1]) for mark in marks]
     counts = {int(k): int(n) for k, n in _COUNT.findall(data[: marks[0].start()])}
     if end is None or orders != sorted(counts) or orders != list(range(1, len(orders) + 1)):
-        raise InputError(
-            "the language model is cut off" if end is None else "a section is missing",
-            code="damaged",
-            path=path,
-            found=f"n-grams of order {', '.join(map(str, orders))}"
-            + ("" if end else ", no \\end\\"),
-            expected=f"order {', '.join(map(str, counts))}, then \\end\\",
-            remedy="copy the file again",
-        )
-    stops = [mark.start() for mark in marks[1:]] + [end.start()]
+        found = f"sections {orders}" + ("" if end else ", no \\end\\")
+        raise _damaged(path, "\\data\\", found, f"sections {sorted(counts)}, then \\end\\")
+    stops = [*(mark.start() for mark in marks[1:]), end.start()]
     return [
-        _section(data, mark.end(), stop, order, counts[order], path)
+        _section(data[mark.end() : stop], order, counts[order], path)
         for mark, stop, order in zip(marks, stops, orders, strict=True)
     ]
 
 
-def _section(data: bytes, begin: int, stop: int, order: int, count: int, path: Path) -> _Section:
-    """Read ``log10 P, word, ..., word[, log10 back-off]`` in each line between two offsets."""
+def _section(data: bytes, order: int, count: int, path: Path) -> _Section:
+    """Read ``log10 P, word, ..., word[, log10 back-off]`` in each line."""
     place = f"\\{order}-grams:"
     try:
-        # One column: the separator is a character that no text has.
-        table = csv.read_csv(
-            io.BytesIO(data[begin:stop].strip() + b"\n"),
-            csv.ReadOptions(column_names=["line"]),
-            csv.ParseOptions(delimiter="\x1f", quote_char=False),
-            csv.ConvertOptions(column_types={"line": pa.string()}),
-        )
-    except pa.ArrowInvalid as error:
-        code = "invalid-encoding" if "UTF8" in str(error) else "damaged"
-        raise InputError(
-            "the n-grams cannot be read", code=code, path=path, place=place, found=str(error)
-        ) from error
-    lines = table["line"].combine_chunks()
+        lines = pa.array(data.decode().strip().split("\n"))
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8", code="invalid-encoding", path=path, place=place) from error
     fields = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
     sizes = pc.list_value_length(fields).to_numpy()
     fits = (sizes == order + 1) | (sizes == order + 2)
+    row = int(np.argmin(fits))
     if len(lines) != count or not fits.all():
-        row = int(np.argmin(fits)) if not fits.all() else len(lines) - 1
-        raise InputError(
-            "the section is damaged",
-            code="damaged",
-            path=path,
-            place=f"{place}, entry {row + 1}",
-            found=f"{len(lines)} n-grams; {str(lines[row])[:80]!r}",
-            expected=f"{count} lines of a number, {order} words and perhaps a number",
-            remedy="copy the file again",
-        )
-    flat = pc.list_flatten(fields)
-    starts = np.cumsum(sizes) - sizes
-    numbers = [starts, (starts + order + 1)[sizes == order + 2]]
+        found = f"{len(lines)} lines; {str(lines[row])[:80]!r}"
+        expected = f"{count} lines of a number, {order} words and perhaps a number"
+        raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
+    flat, starts = pc.list_flatten(fields), np.cumsum(sizes) - sizes
+    longer = sizes == order + 2
+    numbers = [starts, (starts + order + 1)[longer]]
+    expected = "log10 of a probability, and a finite back-off"
     try:
         log_prob, given = (
             pc.cast(flat.take(pa.array(at)), pa.float64()).to_numpy() for at in numbers
         )
     except pa.ArrowInvalid as error:
-        raise InputError(
-            "not a number", code="damaged", path=path, place=place, found=str(error)
-        ) from error
+        raise _damaged(path, place, str(error), expected) from error
     backoff = np.zeros(count)
-    backoff[sizes == order + 2] = given
+    backoff[longer] = given
     wrong = ~(log_prob <= 1e-6) | ~np.isfinite(backoff)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputError(
-            "not the logarithm of a probability",
-            code="damaged",
-            path=path,
-            place=f"{place}, entry {row + 1}",
-            found=repr(str(lines[row])[:80]),
-            expected="a number of at most 0, and a finite back-off",
-        )
+        found = repr(str(lines[row])[:80])
+        raise _damaged(path, f"{place}, entry {row + 1}", found, expected)
     places = (starts[:, None] + np.arange(1, order + 1)).ravel()
     # Old tools write -99 for a probability of zero; as KenLM does, it is taken as it is.
-    return _Section(order, 0, flat.take(pa.array(places)), log_prob, backoff)
+    return _Section(order, flat.take(pa.array(places)), log_prob, backoff)
+
+
+def _damaged(path: Path, place: str, found: str, expected: str) -> InputError:
+    return InputError(
+        "the language model is damaged",
+        code="damaged",
+        path=path,
+        place=place,
+        found=found,
+        expected=expected,
+        remedy="copy the file again, or make it again",
+    )

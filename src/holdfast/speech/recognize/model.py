@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from holdfast.config import read_config
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.speech.recognize.alphabet import Alphabet
-from holdfast.speech.recognize.audio import Array
-from holdfast.speech.recognize.features import FeatureSettings, log_features
-from holdfast.speech.recognize.network import Network, NetworkSettings, padded
+from holdfast.speech.recognize.decoding import Decoder
+from holdfast.speech.recognize.features import FeatureSettings
+from holdfast.speech.recognize.network import Network, NetworkSettings
 
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
 
@@ -47,21 +44,9 @@ class SpeechModel:
         """Seconds from output to output."""
         return self.features.hop * self.network.stride / self.features.rate
 
-    def log_probabilities(self, batch: Sequence[Array]) -> list[Tensor]:
-        """Log probabilities [T', L] of each of several utterances.
-
-        Args:
-            batch: samples of each, float32 [n] at `features.rate`.
-
-        Raises:
-            InputError: ``empty-input`` if one is shorter than a frame.
-        """
-        self.network.eval()
-        with torch.inference_mode():
-            outputs, lengths = self.network(
-                *padded([log_features(each, self.features) for each in batch])
-            )
-        return [each[:length] for each, length in zip(outputs, lengths.tolist(), strict=True)]
+    def decoder(self, **settings: Any) -> Decoder:
+        """A decoder of the network's outputs, with settings of `Decoder` such as ``lm``."""
+        return Decoder(self.alphabet.outputs, frame_s=self.frame_s, **settings)
 
     def save(self, folder: Path) -> None:
         """Write both files; model.json last, so that a folder with it is complete.

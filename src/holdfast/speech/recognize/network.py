@@ -152,10 +152,8 @@ class Direction(nn.Module):
         for weight in (self.input_weight, self.recurrent_weight):
             nn.init.uniform_(weight, -1 / sqrt(units), 1 / sqrt(units))
 
-    def forward(
-        self, x: Tensor, mask: Tensor, hidden: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs, and the hidden state [B, H] after the last step of x."""
+    def forward(self, x: Tensor, mask: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Outputs from the hidden state [B, H] on, by default zero."""
         weight, offset = self.input_weight, torch.zeros_like(self.recurrent_bias)
         if self.norm is not None:
             projected = x @ weight.T if self.training else x
@@ -165,15 +163,15 @@ class Direction(nn.Module):
             hidden = x.new_zeros(len(x), self.recurrent_weight.shape[1])
         if self.cell == "gru":
             parameters = [weight, self.recurrent_weight, offset, self.recurrent_bias]
-            y, last = torch.gru(
+            y, _ = torch.gru(
                 x, hidden[None].contiguous(), parameters, True, 1, 0.0, self.training, False, True
             )
-            return y, last[0]
+            return y
         steps, inputs = [], x @ weight.T + offset + self.recurrent_bias
         for step in inputs.unbind(1):
             hidden = (step + hidden @ self.recurrent_weight.T).clamp(0, CLIP)
             steps.append(hidden)
-        return torch.stack(steps, dim=1), hidden
+        return torch.stack(steps, dim=1)
 
 
 class RecurrentLayer(nn.Module):
@@ -185,16 +183,16 @@ class RecurrentLayer(nn.Module):
         self.forwards = Direction(*parts)
         self.backwards = Direction(*parts) if settings.bidirectional else None
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, H]."""
+    def forward(self, x: Tensor, lengths: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, H], forwards from the hidden state [B, H] on."""
         mask = valid(lengths, x.shape[1])[..., None]
-        y, _ = self.forwards(x, mask)
+        y = self.forwards(x, mask, hidden)
         if self.backwards is not None:
             # Each utterance reversed in its own length: the padding stays at the end.
             steps = torch.arange(x.shape[1])[None]
             order = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
             reversed_x = x.gather(1, order[..., None].expand_as(x))
-            z, _ = self.backwards(reversed_x, mask)
+            z = self.backwards(reversed_x, mask)
             y = y + z.gather(1, order[..., None].expand_as(z))
         return y * mask
 
@@ -217,17 +215,21 @@ class Network(nn.Module):
         self.register_buffer("mean", torch.zeros(bins))
         self.register_buffer("deviation", torch.ones(bins))
         self.convolutions = nn.ModuleList()
-        channels, self.stride, ahead = 1, 1, 0
+        channels, self.stride = 1, 1
+        self.behind, self.ahead = 0, 0
+        """Frames before and behind frame t * stride that output t of the convolutions depends on."""
         for each in settings.convolutions:
             self.convolutions.append(ConvolutionLayer(channels, each, settings.batch_norm))
             channels, bins = each.channels, (bins - 1) // each.frequency_stride + 1
-            ahead += each.time // 2 * self.stride
+            self.behind += (each.time - 1) // 2 * self.stride
+            self.ahead += each.time // 2 * self.stride
             self.stride *= each.time_stride
         inputs = channels * bins
         self.recurrent = nn.ModuleList()
         for _ in range(settings.layers):
             self.recurrent.append(RecurrentLayer(inputs, settings))
             inputs = settings.units
+        self.units = settings.units
         # Row convolution (DS2, 3.7): r_t = sum over j = 0..look_ahead of W_j * h_{t+j}, unit by unit.
         self.row = None
         if settings.look_ahead:
@@ -237,7 +239,8 @@ class Network(nn.Module):
         sizes = [inputs, *settings.dense]
         self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.outputs = nn.Linear(sizes[-1], labels)
-        ahead += settings.look_ahead * self.stride
+        self.row_ahead = settings.look_ahead
+        ahead = self.ahead + settings.look_ahead * self.stride
         self.look_ahead: int | None = None if settings.bidirectional else ahead
         """Frames behind frame t * stride that output t depends on; None: all."""
 
@@ -257,19 +260,43 @@ class Network(nn.Module):
         Returns:
             Log probabilities [B, T', L] and valid outputs [B].
         """
+        x, lengths = self.convolve(features, lengths)
+        return self.emit(self.recur(x, lengths)[0]), lengths
+
+    def convolve(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Frames [B, T, F] -> inputs of the recurrent layers [B, T', D], and their lengths."""
         mask = valid(lengths, features.shape[1])[..., None]
         x = ((features - self.mean) / self.deviation * mask)[:, None]  # [B, 1, T, F]
         for layer in self.convolutions:
             x, lengths = layer(x, lengths)
-        x = x.transpose(1, 2).flatten(2)  # [B, T', C * F']
-        for layer in self.recurrent:
-            x = layer(x, lengths)
+        return x.transpose(1, 2).flatten(2), lengths  # [B, T', C * F']
+
+    def recur(
+        self, x: Tensor, lengths: Tensor, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs of the recurrent layers [B, T', H], and their states after each utterance's last step.
+
+        Args:
+            x: [B, T', D].
+            lengths: steps of each utterance; [B].
+            hidden: states of the layers before the first step [layers, B, H]; None: zero.
+        """
+        if hidden is None:
+            hidden = x.new_zeros(len(self.recurrent), len(x), self.units)
+        last, states = (lengths - 1).clamp_min(0), []
+        for layer, before in zip(self.recurrent, hidden, strict=True):
+            x = layer(x, lengths, before)
+            after = x[torch.arange(len(x)), last]
+            states.append(torch.where(lengths[:, None] > 0, after, before))
+        return x, torch.stack(states)
+
+    def emit(self, x: Tensor) -> Tensor:
+        """Outputs of the recurrent layers [B, T', H] -> log probabilities [B, T', L]; zeros follow them."""
         if self.row is not None:
-            coming = self.row.kernel_size[0] - 1
-            x = self.row(functional.pad(x.transpose(1, 2), (0, coming))).transpose(1, 2)
+            x = self.row(functional.pad(x.transpose(1, 2), (0, self.row_ahead))).transpose(1, 2)
         for layer in self.dense:
             x = layer(x).clamp(0, CLIP)
-        return self.outputs(x).log_softmax(dim=-1), lengths
+        return self.outputs(x).log_softmax(dim=-1)
 
 
 def valid(lengths: Tensor, steps: int) -> Tensor:
@@ -283,6 +310,7 @@ def strided(lengths: Tensor, stride: int) -> Tensor:
 
 
 def padded(frames: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Utterances [T_i, F] as one batch [B, T, F] with zeros at their ends, and their lengths [B]."""
+    """Utterances [T_i, F] as a batch [B, T, F] with zeros at their ends, T >= 1, and their lengths [B]."""
     lengths = torch.tensor([len(each) for each in frames])
-    return nn.utils.rnn.pad_sequence(list(frames), batch_first=True), lengths
+    batch = nn.utils.rnn.pad_sequence(list(frames), batch_first=True)
+    return batch if batch.shape[1] else functional.pad(batch, (0, 0, 0, 1)), lengths

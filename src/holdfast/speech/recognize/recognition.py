@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.progress import track
-from holdfast.speech.recognize.audio import read_audio
+from holdfast.speech.recognize.audio import Audio, read_audio
+from holdfast.speech.recognize.decoding import Decoder
+from holdfast.speech.recognize.hypotheses import Segment
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.results import Recognition, Transcript
-from holdfast.speech.recognize.transcripts import Format, greedy, subtitles, words
+from holdfast.speech.recognize.streaming import Stream, advance
+from holdfast.speech.recognize.subtitles import Format, subtitles
 
 
 def recognize(
     model: str | Path,
     audio: Sequence[str | Path],
+    *,
+    stream_s: float | None = None,
     form: Format | None = None,
     output: str | Path = ".",
+    **settings: Any,
 ) -> Recognition:
     """Recognize audio files.
 
     Args:
         model: folder of a model.
         audio: WAV or FLAC files.
+        stream_s: recognize each file as a stream, in chunks of so many seconds; the text is the same.
         form: also write ``srt``, ``vtt`` or ``ctm``, one file per audio file.
         output: folder of these files.
+        settings: ``lm``, ``hotwords``, ``beam``, ``texts`` and the other fields of `Decoder`.
 
     Raises:
-        InputError: what reading the model refuses; the problem of a single file (of several, those that
-            cannot be used have a `problem`); ``duplicate`` if two files would be written under one name.
+        InputError: what reading the model and `Decoder` refuse; the problem of a single file (of several,
+            those that cannot be used have a `problem`); ``duplicate`` if two files would have
+            one name.
     """
+    if stream_s is not None and not 0 < stream_s < inf:
+        found = f"{stream_s:g} s"
+        raise InputError("invalid chunk", code="out-of-range", place="stream_s", found=found)
     recognizer, paths = SpeechModel.load(model), [Path(each) for each in audio]
+    decoder = recognizer.decoder(**settings)
+    doubts = decoder.prepared(recognizer.alphabet.size)[2]
     names = [each.stem for each in paths]
     if form is not None and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -46,27 +62,40 @@ def recognize(
     with track("recognizing", len(paths), "files") as tracker:
         for path in paths:
             try:
-                transcript = _recognized(recognizer, path)
+                sound = read_audio(path, recognizer.features.rate)
             except InputError as error:
                 if len(paths) == 1:
                     raise
                 problem = f"{error.code}: {error.problem}"
-                transcript = Transcript(str(path), "", [], problem=problem)
+                transcript = Transcript(str(path), problem=problem)
+            else:
+                segments = segments_of(recognizer, decoder, sound, stream_s)
+                transcript = Transcript(str(path), segments, sound.notes)
             transcripts.append(transcript)
             tracker.advance(1)
             if form is not None and not transcript.problem:
                 target = Path(output) / f"{path.stem}.{form}"
                 target.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(target, subtitles(transcript.words, form, path.stem).encode())
+                write_whole(target, subtitles(transcript.best.words, form, path.stem).encode())
                 written[target.name] = target
-    return Recognition(transcripts, written)
+    return Recognition(transcripts, written, doubts)
 
 
-def _recognized(model: SpeechModel, path: Path) -> Transcript:
-    audio = read_audio(path, model.features.rate)
-    try:
-        (outputs,) = model.log_probabilities([audio.samples])
-    except InputError as error:
-        raise error.at(path) from error
-    found = words(greedy(outputs, model.alphabet), model.frame_s)
-    return Transcript(str(path), " ".join(each.word for each in found), found, audio.notes)
+def segments_of(
+    model: SpeechModel, decoder: Decoder, audio: Audio, stream_s: float | None = None
+) -> list[Segment]:
+    """What was said, from pause to pause.
+
+    Args:
+        model: recognizes it.
+        decoder: of the model.
+        audio: at the model's rate.
+        stream_s: seconds per chunk; None: all at once.
+    """
+    stream, size = Stream(model, decoder), len(audio.samples)
+    chunk = size if stream_s is None else max(1, round(stream_s * audio.rate))
+    found: list[Segment] = []
+    for begin in range(0, size, chunk):
+        samples, end = audio.samples[begin : begin + chunk], begin + chunk >= size
+        found += advance([stream], [samples], [end])[0]
+    return found

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, How, Section, Unknown, Value
 from holdfast.numbers import brief, counted, percent
+from holdfast.plain import plain
 from holdfast.report import figures
+from holdfast.speech.recognize.hypotheses import Hypothesis, Segment, texts_section, together
 from holdfast.speech.recognize.manifests import Excluded
-from holdfast.speech.recognize.transcripts import Word
+
+_WORD = "word", "start_s", "end_s", "confidence"
+"""Keys of a word in a transcript."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Score(Answer):
         )
         how = How(
             "edits (substitutions + deletions + insertions) of all utterances / words of all references",
-            notes="Texts are compared in Unicode's normal form C with single spaces; greedy decoding.",
+            notes="Texts are compared in Unicode's normal form C with single spaces.",
         )
         return [Section("errors", "How much is wrong?", sentence, how=how)]
 
@@ -141,14 +143,22 @@ class Transcript:
 
     file: str
     """Path as it was named."""
-    text: str
-    """Words with spaces."""
-    words: list[Word]
-    """With times and confidence."""
+    segments: Sequence[Segment] = ()
+    """What was said from pause to pause, each with its best texts."""
     notes: tuple[str, ...] = ()
     """What was changed of the audio."""
     problem: str = ""
     """Code and reason why the file was not recognized; empty if it was."""
+
+    @property
+    def best(self) -> Hypothesis:
+        """The best texts of all segments."""
+        return together(self.segments)
+
+    @property
+    def text(self) -> str:
+        """Their words with spaces."""
+        return self.best.text
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,8 @@ class Recognition(Answer):
     """In the order of the files."""
     files: Mapping[str, Path] = field(default_factory=dict)
     """Subtitles that were written."""
+    doubts: Sequence[str] = ()
+    """What the language model or the hotwords do not allow."""
 
     @property
     def exit_code(self) -> int:
@@ -171,10 +183,16 @@ class Recognition(Answer):
         return "Transcripts"
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """``[{"file", "text", "words"}]``; and ``problem`` where a file could not be recognized."""
+        """``[{"file", "text", "words"}]``.
+
+        And ``segments`` where one has several texts, ``problem`` where a file could not be recognized.
+        """
         rows = []
         for each in self.transcripts:
-            row = {"file": each.file, "text": each.text, "words": [asdict(w) for w in each.words]}
+            words = [{name: getattr(word, name) for name in _WORD} for word in each.best.words]
+            row = {"file": each.file, "text": each.text, "words": words}
+            if any(len(segment) > 1 for segment in each.segments):
+                row["segments"] = plain(each.segments)
             rows.append({**row, "problem": each.problem} if each.problem else row)
         return rows
 
@@ -188,16 +206,13 @@ class Recognition(Answer):
         found = [Unknown(f"{each.file}: {each.problem}.", doubt=True) for each in problems]
         for each in self.transcripts:
             found += [Unknown(f"{each.file}: {note}.") for note in each.notes]
-        return found
+        return found + [Unknown(text, doubt=True) for text in self.doubts]
 
     def sections(self) -> Sequence[Section]:
         """One row per file."""
-        rows = [{"file": each.file, "text": each.text} for each in self.transcripts]
-        done = sum(not each.problem for each in self.transcripts)
-        sentence = f"{done} of {counted(len(rows), 'file')} recognized."
-        columns = {"file": ColumnFormat("File"), "text": ColumnFormat("Text")}
-        table = Table(pa.Table.from_pylist(rows), columns)
-        return [Section("transcripts", "What was said?", sentence, tables=[table])]
+        done = [(each.file, each.best) for each in self.transcripts if not each.problem]
+        sentence = f"{len(done)} of {counted(len(self.transcripts), 'file')} recognized."
+        return [texts_section(sentence, "file", done)]
 
 
 def _excluded(rows: Sequence[Excluded]) -> list[Unknown]:

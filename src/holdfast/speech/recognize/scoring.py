@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from holdfast.speech.recognize.alphabet import clean_text
+from holdfast.speech.recognize.decoding import Decoder
+from holdfast.speech.recognize.hypotheses import together
 from holdfast.speech.recognize.manifests import (
     Excluded,
     Utterance,
@@ -18,7 +21,7 @@ from holdfast.speech.recognize.manifests import (
 )
 from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.results import Score
-from holdfast.speech.recognize.transcripts import greedy
+from holdfast.speech.recognize.streaming import Stream, advance
 
 _BATCH = 16
 
@@ -54,28 +57,34 @@ def error_rates(
     return rates[0], rates[1]
 
 
-def score(model: str | Path, manifest: str | Path) -> Score:
+def score(model: str | Path, manifest: str | Path, **settings: Any) -> Score:
     """Recognize a manifest and compare with its texts.
 
     Args:
         model: folder of a model.
         manifest: see `read_manifest`.
+        settings: ``lm``, ``hotwords``, ``beam`` and the other fields of `Decoder`.
 
     Raises:
-        InputError: what reading the model or manifest refuses; ``too-many-rejects`` if more than a tenth
-            of the audio cannot be used.
+        InputError: what reading the model, the manifest or the language model refuses;
+            ``too-many-rejects`` if more than a tenth of the audio cannot be used.
     """
     utterances, excluded = read_manifest(manifest)
-    return score_utterances(SpeechModel.load(model), utterances, excluded)
+    recognizer = SpeechModel.load(model)
+    return score_utterances(recognizer, recognizer.decoder(**settings), utterances, excluded)
 
 
 def score_utterances(
-    model: SpeechModel, utterances: Sequence[Utterance], excluded: Sequence[Excluded] = ()
+    model: SpeechModel,
+    decoder: Decoder,
+    utterances: Sequence[Utterance],
+    excluded: Sequence[Excluded] = (),
 ) -> Score:
-    """As `score`, of utterances; greedy decoding.
+    """As `score`, of utterances.
 
     Args:
         model: recognizes them.
+        decoder: of the model.
         utterances: of a manifest.
         excluded: rows of lines that are not usable, for the answer.
     """
@@ -85,8 +94,9 @@ def score_utterances(
     started = time.process_time()
     audio = usable(utterances, model.features.rate, rows, model.features.window)
     while batch := list(islice(audio, _BATCH)):
-        outputs = model.log_probabilities([sound.samples for _, sound in batch])
-        texts += ["".join(c.text for c in greedy(each, model.alphabet)) for each in outputs]
+        streams = [Stream(model, decoder) for _ in batch]
+        found = advance(streams, [sound.samples for _, sound in batch], [True] * len(batch))
+        texts += [together(segments).text for segments in found]
         for each, sound in batch:
             references.append(each.text)
             seconds += sound.seconds

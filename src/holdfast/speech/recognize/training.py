@@ -7,6 +7,7 @@ and the place in the epoch are all that a resumed run needs.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from holdfast.speech.recognize.results import TrainedModel
 from holdfast.speech.recognize.scoring import score_utterances
 from holdfast.speech.recognize.screening import Example, refuse_same_sound, screen
 
-STATE = "state.safetensors"
+STATE = "state.pt"
 Above = Annotated[float, Meta(gt=0, lt=1e9)]
 _ORDER, _NOISE = range(2)
 """What random numbers are for."""
@@ -153,7 +154,7 @@ def _train(config: TrainConfig, folder: Path, output: Path, ranks: Ranks) -> Tra
         how = {"history": trainer.history, "utterances": len(screening.examples)}
         model.description = Description(config.features, config.network, alphabet.labels, how)
         model.save(output)
-        scored = score_utterances(model, test) if test else None
+        scored = score_utterances(model, model.decoder(), test) if test else None
     return TrainedModel(
         output,
         sum(each.numel() for each in model.network.parameters()),
@@ -301,14 +302,17 @@ class Trainer:
         """
         if self.ranks.rank:
             return
-        from safetensors.torch import save
-
-        tensors = {f"model/{k}": v for k, v in self.model.network.state_dict().items()}
-        for place, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{place}/{name}": value for name, value in moments.items()}
-        noted = {"plan": self.plan, "history": self.history, "step": self.step, "total": self.total}
-        # One key: safetensors writes several in any order.
-        write_whole(self.path, save(tensors, {"run": json.dumps(noted)}))
+        state = {
+            "plan": self.plan,
+            "history": self.history,
+            "step": self.step,
+            "total": self.total,
+            "model": self.model.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        content = io.BytesIO()
+        torch.save(state, content)
+        write_whole(self.path, content.getbuffer())
 
     def load(self) -> None:
         """Continue from the checkpoint.
@@ -316,39 +320,29 @@ class Trainer:
         Raises:
             InputError: ``damaged``, or ``conflict`` if another run wrote it.
         """
-        import safetensors
-
         try:
-            with safetensors.safe_open(self.path, framework="pt") as file:
-                noted = json.loads((file.metadata() or {})["run"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            state = self.optimizer.state_dict()
-            for name, tensor in tensors.items():
-                if name.startswith("optimizer/"):
-                    _, place, moment = name.split("/")
-                    state["state"].setdefault(int(place), {})[moment] = tensor
-            self.model.network.load_state_dict(
-                {k[6:]: v for k, v in tensors.items() if k.startswith("model/")}
-            )
-            self.optimizer.load_state_dict(state)
-            self.history, self.step, self.total = noted["history"], noted["step"], noted["total"]
-        except (safetensors.SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+            state = torch.load(self.path, weights_only=True)  # executes nothing in the file
+            plan = state["plan"]
+        except Exception as error:  # whatever its unpickler meets
             raise InputError(
                 "not the checkpoint of a training run",
                 code="damaged",
                 path=self.path,
-                found=str(error),
+                found=str(error).splitlines()[0],
                 remedy="remove the folder and train again",
             ) from error
-        if noted["plan"] != self.plan:
+        if plan != self.plan:
             raise InputError(
                 "the checkpoint is of a run with other settings or data",
                 code="conflict",
                 path=self.path,
-                found=str(noted["plan"])[:12],
+                found=plan[:12],
                 expected=self.plan[:12],
                 remedy="name another output folder, or restore the settings; epochs may change",
             )
+        self.model.network.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.history, self.step, self.total = state["history"], state["step"], state["total"]
 
 
 class DivergedError(HoldfastError):
