@@ -27,7 +27,7 @@ RATE = 8000
 def model(name: str) -> SpeechModel:
     """A network with random weights whose outputs are nearly sure."""
     torch.manual_seed(3)
-    features = FeatureSettings(rate=RATE, mels=10)
+    features = FeatureSettings(rate=RATE, mels=10, level="running")
     found = SpeechModel(Description(features, NETWORKS[name], (" ", "a", "b", "c")))
     for each in found.network.parameters():
         torch.nn.init.normal_(each, 0, 0.6)

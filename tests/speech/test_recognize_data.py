@@ -14,6 +14,7 @@ from holdfast.errors import InputError
 from holdfast.speech.recognize.alphabet import Alphabet, clean_text, frames_needed
 from holdfast.speech.recognize.audio import read_audio
 from holdfast.speech.recognize.features import (
+    ABSOLUTE_FLOOR,
     FALL_DB_S,
     FLOOR,
     FeatureSettings,
@@ -127,8 +128,10 @@ def test_a_stream_without_a_known_length_is_not_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mel", "spectrogram"])
-def test_features_are_those_of_the_formula(kind: str) -> None:
-    settings = FeatureSettings(kind, 8000, mels=20)  # type: ignore[arg-type]
+@pytest.mark.parametrize("relative", [False, True])
+def test_features_are_those_of_the_formula(kind: str, relative: bool) -> None:
+    scale = "running" if relative else "absolute"
+    settings = FeatureSettings(kind, 8000, mels=20, level=scale)  # type: ignore[arg-type]
     found = log_features(SOUND, settings).numpy()
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(160) / 160)
     level = -np.inf
@@ -144,13 +147,15 @@ def test_features_are_those_of_the_formula(kind: str) -> None:
             power = np.array(bands) @ power
         own = 10 * np.log10(power.mean())
         level = max(own, level - FALL_DB_S / 100)
-        expected = np.log(power / 10 ** (level / 10) + FLOOR)
+        expected = np.log(power + ABSOLUTE_FLOOR)
+        if relative:
+            expected = np.log(power / 10 ** (level / 10) + FLOOR)
         np.testing.assert_allclose(found[place], expected, rtol=1e-3, atol=1e-3)
     assert found.shape == (19, settings.bins)
 
 
 def test_frames_do_not_depend_on_what_follows() -> None:
-    settings = FeatureSettings(rate=8000, mels=20)
+    settings = FeatureSettings(rate=8000, mels=20, level="running")
     whole, part = log_features(SOUND, settings), log_features(SOUND[:700], settings)
     assert (whole[: len(part)] == part).all()
     for size in (1, 80, 333):
@@ -161,7 +166,7 @@ def test_frames_do_not_depend_on_what_follows() -> None:
 
 def test_the_gain_of_the_microphone_changes_nothing() -> None:
     sound = SOUND * np.repeat([1.0, 0.1, 0.5, 0.02], 400).astype(np.float32)
-    settings = FeatureSettings(rate=8000, mels=20)
+    settings = FeatureSettings(rate=8000, mels=20, level="running")
     loud, quiet = log_features(sound, settings), log_features(sound / 100, settings)
     np.testing.assert_allclose(loud, quiet, atol=1e-3)
 

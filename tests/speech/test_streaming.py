@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from speech_models import RATE, model, recognized, sound
 
 from holdfast.errors import InputError
-from holdfast.speech.recognize.audio import resample
+from holdfast.speech.recognize.audio import read_audio, resample
 from holdfast.speech.recognize.hypotheses import together
+from holdfast.speech.recognize.model import SpeechModel
 from holdfast.speech.recognize.streaming import Stream, Window, advance
 
 
@@ -110,6 +112,18 @@ def test_a_model_that_needs_the_end_is_not_a_stream() -> None:
     with pytest.raises(InputError) as caught:
         recognized(of, samples, 400)
     assert caught.value.code == "unsupported"
+
+
+@pytest.mark.parametrize("level", [0.0, 3e-5, 1e-3, 1e-2])
+def test_noise_before_behind_and_without_speech_is_no_text(level: float) -> None:
+    folder = Path(__file__).resolve().parents[2] / "examples" / "speech"
+    of, draw = SpeechModel.load(folder / "model"), np.random.default_rng(0)
+    spoken = read_audio(folder / "strings" / "george-0000.wav", RATE).samples
+    before, behind = (draw.normal(0, level, 4 * RATE).astype(np.float32) for _ in range(2))
+    chunks = [before, np.concatenate([before, spoken, behind])]
+    nothing, said = advance([Stream(of, of.decoder()) for _ in chunks], chunks, [True, True])
+    assert nothing == []
+    assert together(said).text == "two eight five"
 
 
 def test_streams_without_speech_have_no_segments() -> None:

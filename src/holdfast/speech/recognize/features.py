@@ -19,7 +19,9 @@ from holdfast.errors import InputError
 from holdfast.speech.recognize.audio import FASTEST, SLOWEST, Array
 
 FLOOR = 1e-5
-"""Added to the power, as a share of the running level, before the logarithm: silence is a number."""
+"""Added to the power as a share of the running level before the logarithm: silence is a number."""
+ABSOLUTE_FLOOR = 1e-6
+"""The same without a running level; full scale is 1."""
 FALL_DB_S = 5.0
 """Decibels per second by which the running level falls behind the loudest frame."""
 
@@ -38,6 +40,9 @@ class FeatureSettings:
     """Seconds from frame to frame."""
     mels: Annotated[int, Meta(ge=1)] = 80
     """Number of mel bands."""
+    level: Literal["absolute", "running"] = "absolute"
+    """Relative to full scale, or to the loudest frame so far, which counts 5 dB less each second: then the
+    gain of the microphone does not matter, and the model has to be trained with long pauses."""
 
     @property
     def window(self) -> int:
@@ -67,9 +72,9 @@ class FeatureSettings:
 class Frames:
     """Features of audio that comes in pieces; they do not depend on how it is divided.
 
-    log(FLOOR + P_t / l_t), where P_t = M |FFT(hann * frame)|^2, M is the mel bands or the identity, and the
-    running level l_t, in decibels, is the larger of l_{t-1} - fall and the mean of P_t. So the gain of a
-    microphone does not matter.
+    log(ABSOLUTE_FLOOR + P_t), or with a running level log(FLOOR + P_t / l_t), where
+    P_t = M |FFT(hann * frame)|^2, M is the mel bands or the identity, and l_t, in decibels,
+    is the larger of l_{t-1} - fall and the mean of P_t.
     """
 
     def __init__(self, settings: FeatureSettings) -> None:
@@ -93,6 +98,8 @@ class Frames:
         )  # [frames, bins]
         if settings.kind == "mel":
             power = power @ mel_bands(settings)
+        if settings.level == "absolute":
+            return torch.log(power + ABSOLUTE_FLOOR)
         own = torch.log(power.double().mean(1) + 1e-10)
         fall = FALL_DB_S * settings.hop_s / 10 * np.log(10)
         steps = fall * torch.arange(1, count + 1, dtype=torch.float64)
