@@ -95,8 +95,9 @@ def test_every_command_has_a_case_that_succeeds() -> None:
         for case in room.cases.values()
         if case.exit in (0, 1)
     ]
-    # They have tests of their own: two are talked to, and on a busy machine tuning refuses a short trace.
-    commands -= {"holdfast fleet serve", "holdfast private party", "holdfast data pipeline tune"}
+    # They have tests of their own: some are talked to, and on a busy machine tuning refuses a short trace.
+    commands -= {"holdfast fleet serve", "holdfast speech serve", "holdfast private party"}
+    commands -= {"holdfast data pipeline tune"}
     assert not {
         name
         for name in commands

@@ -366,15 +366,13 @@ def checkpoints(folder: Path, /, *, verify: bool = False) -> Answer:
         verify: Read every file and verify its checksum.
     """
     from holdfast.runs.checkpointing.folder import look, verify_all
-    from holdfast.runs.checkpointing.terminal import listed
 
     found = look(folder)
     if verify:
         total = sum(each.manifest.size_bytes for each in found.checkpoints if each.manifest)
         with track("comparing checksums", total) as bar:
             found = verify_all(found, bar.advance)
-    failed = not found.complete or (verify and bool(found.damaged))
-    return Printed(found, listed, exit_code=int(failed))
+    return found
 
 
 @app.command

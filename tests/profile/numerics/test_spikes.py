@@ -279,3 +279,15 @@ def test_bad_curves(
         spikes(exported(tmp_path / "c.csv", header, rows), **options)
     assert caught.value.code == code
     assert caught.value.path == str(tmp_path / "c.csv")
+
+
+def test_tensors_of_a_training_loop_are_taken_as_numbers() -> None:
+    torch = pytest.importorskip("torch")
+    loss = np.random.default_rng(0).normal(2, 0.02, 300)
+    loss[200:210] = 4
+    plain, training = SpikeDetector(), SpikeDetector()
+    for step, value in enumerate(loss.tolist()):
+        wanted = plain.update(step, value, value)
+        given = torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        assert training.update(step, given, given.detach()) == wanted
+    assert plain.spike_steps == training.spike_steps > 0

@@ -416,9 +416,9 @@ def test_the_command_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "notes").touch()
     assert command(tmp_path) == 0
     said = capsys.readouterr().out
-    assert "latest complete: step 10" in said
+    assert "Latest complete: step 10" in said
     assert "6 B" in said
-    assert "not ours, left alone: notes" in said
+    assert "Not ours, left alone: notes" in said
 
 
 def test_the_command_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -458,7 +458,7 @@ def test_the_command_fails_without_a_complete_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(tmp_path) == 1
-    assert "no complete checkpoint" in capsys.readouterr().out
+    assert "No complete checkpoint" in capsys.readouterr().out
     assert command(tmp_path / "absent") == 2
     assert "cannot be read" in capsys.readouterr().err
 

@@ -135,6 +135,9 @@ class SpikeDetector:
             A spike that begins at this step or ends with it (see its `state`); else None.
         """
         given = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
+        # A training loop has tensors, each with the graph of its gradient.
+        given = {name: getattr(value, "item", value.__float__)() for name, value in given.items()}
+        loss = given["loss"]
         scores = {}
         self._seen += 1
         for name, value in given.items():

@@ -20,7 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.answer import Answer, Finding, Section, Table
 from holdfast.errors import InputError
+from holdfast.numbers import duration, size
+from holdfast.plain import plain
 from holdfast.runs.checkpointing.manifest import (
     MANIFEST,
     Manifest,
@@ -66,7 +69,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class CheckpointFolder:
+class CheckpointFolder(Answer):
     """What a folder of checkpoints holds."""
 
     folder: Path
@@ -78,6 +81,8 @@ class CheckpointFolder:
     """Saves and removals that are under way, or died."""
     foreign: tuple[str, ...]
     """What is not ours; left alone."""
+    verified: bool = False
+    """Whether checksums were compared."""
 
     @property
     def complete(self) -> tuple[Checkpoint, ...]:
@@ -102,6 +107,53 @@ class CheckpointFolder:
             "foreign": list(self.foreign),
         }
 
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Checkpoints"
+
+    @property
+    def exit_code(self) -> int:
+        """1: no checkpoint is complete, or checksums show damage."""
+        return int(not self.complete or (self.verified and bool(self.damaged)))
+
+    def findings(self) -> list[Finding]:
+        """What can be loaded, damage, and what else is in the folder."""
+        complete = self.complete
+        latest = f"Latest complete: step {complete[-1].step:,}." if complete else ""
+        said = [latest or "No complete checkpoint: a run would start from scratch."]
+        damage = [f"{each.path.name}/{one}" for each in self.checkpoints for one in each.damage]
+        said += [f"Damaged: {line}." for line in damage]
+        if self.unfinished:
+            dead = "the next run that saves here removes dead ones"
+            said.append(f"Unfinished, under way or dead: {', '.join(self.unfinished)} ({dead}).")
+        if self.foreign:
+            said.append(f"Not ours, left alone: {', '.join(self.foreign)}.")
+        return [Finding(text, "checkpoints") for text in said]
+
+    def sections(self) -> list[Section]:
+        """The checkpoints in order of publication."""
+        import pyarrow as pa
+
+        rows: list[dict[str, Any]] = []
+        for each in self.checkpoints:
+            facts, state = each.manifest, str(each.status)
+            if each.status == "newer":
+                state = "of a newer holdfast"
+            elif each.status == "complete" and each.checked == "checksums":
+                state = "complete, checksums agree"
+            row: dict[str, Any] = {"step": each.step, "name": each.path.name, "state": state}
+            row["size"] = size(facts.size_bytes if facts else None)
+            row["files"] = len(facts.files) if facts else None
+            row["ranks"] = facts.world_size if facts else None
+            age = max(0.0, self.looked_s - facts.published_s) if facts else None
+            rows.append({**row, "age": duration(age)})
+        caption = "One row per checkpoint, in order of publication."
+        tables = [Table(pa.Table.from_pylist(rows), caption=caption)] if rows else []
+        return [
+            Section("checkpoints", "Which checkpoints can be loaded?", self.headline, tables=tables)
+        ]
+
     def _facts(self, each: Checkpoint) -> dict[str, Any]:
         manifest = each.manifest
         return {
@@ -114,15 +166,7 @@ class CheckpointFolder:
             "world_size": manifest.world_size if manifest else None,
             "published_s": manifest.published_s if manifest else None,
             "age_s": max(0.0, self.looked_s - manifest.published_s) if manifest else None,
-            "damage": [
-                {
-                    "file": one.file,
-                    "problem": one.problem,
-                    "expected": one.expected,
-                    "found": one.found,
-                }
-                for one in each.damage
-            ],
+            "damage": plain(each.damage),
         }
 
 
@@ -206,12 +250,12 @@ def examine(path: Path, step: int) -> Checkpoint:
 def damage_by_size(path: Path, file: WrittenFile) -> list[Damage]:
     """Whether a file is missing or of another size; nothing of it is read."""
     try:
-        size = (path / file.name).stat().st_size
+        found_bytes = (path / file.name).stat().st_size
     except OSError as error:
         found = error.strerror or str(error)
         return [Damage(file.name, "missing", f"{file.size_bytes} bytes", found)]
-    if size != file.size_bytes:
-        return [Damage(file.name, "size", f"{file.size_bytes} bytes", f"{size} bytes")]
+    if found_bytes != file.size_bytes:
+        return [Damage(file.name, "size", f"{file.size_bytes} bytes", f"{found_bytes} bytes")]
     return []
 
 
@@ -258,4 +302,5 @@ def verify_all(
     listed: CheckpointFolder, read: Callable[[int], None] = lambda size: None
 ) -> CheckpointFolder:
     """The same folder with every checkpoint verified."""
-    return replace(listed, checkpoints=tuple(verify(each, read) for each in listed.checkpoints))
+    verified = tuple(verify(each, read) for each in listed.checkpoints)
+    return replace(listed, checkpoints=verified, verified=True)

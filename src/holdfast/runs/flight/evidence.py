@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.numbers import duration
+from holdfast.plain import plain
 from holdfast.runs.flight.alignment import AlignedGroup, Alignment
 from holdfast.runs.flight.dumps import SetAside, read_frames
 from holdfast.runs.flight.mismatches import Mismatch
@@ -57,20 +58,9 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return {
-            "dumps": self.dumps,
-            "world_size": self.world_size,
-            "ranks_without_dump": list(self.ranks_without_dump),
-            "set_aside": [{"file": each.file, "reason": each.reason} for each in self.set_aside],
-            "operations": [dict(each) for each in self.operations],
-            "differences": [dict(each) for each in self.differences],
-            "ranks": [dict(each) for each in self.ranks],
-            "older_dumps": [
-                {"rank": rank, "before_s": before} for rank, before in self.older_dumps.items()
-            ],
-            "lost": dict(self.lost),
-            "remarks": list(self.remarks),
-        }
+        older = [{"rank": rank, "before_s": before} for rank, before in self.older_dumps.items()]
+        facts: dict[str, Any] = plain(vars(self))
+        return {**facts, "older_dumps": older}
 
 
 def gather(

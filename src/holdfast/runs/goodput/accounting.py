@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.lines import Reject
+from holdfast.plain import plain
 from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
 from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
 from holdfast.runs.goodput.interval import (
@@ -98,21 +99,21 @@ class Breakdown:
             "best_interval_ci95_s": self.best and list(self.best.ci95_s),
             "best_interval_steps": self.best and self.best.steps,
             "best_interval_saved_s": self.best and self.best.saved_s,
-            "checkpoint": self.checkpoints.to_dict(),
+            "checkpoint": vars(self.checkpoints),
             "replayed_steps": {
                 "count": sum(each.count for each in self.replays),
                 "first": min(steps, default=None),
                 "last": max(lasts, default=None),
                 "by_attempt": [each.to_dict() for each in self.replays],
             },
-            **self.work.to_dict(),
+            **vars(self.work),
             "began_s": self.began_s,
             "running": self.running,
             "interruptions": self.interruptions,
             "nodes": mean_nodes(self.attempts),
             "gpu_hours": dict(self.gpu_hours),
             "failure_rate": self.rate and self.rate.to_dict(),
-            "attempt_table": [each.to_dict() for each in self.attempts],
+            "attempt_table": [plain(vars(each)) for each in self.attempts],
             "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),

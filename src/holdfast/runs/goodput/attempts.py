@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -76,28 +76,6 @@ class AttemptAccount:
     def ending(self) -> str:
         """How it ended, in a word or two."""
         return "hung" if self.hung else ENDINGS[self.ended]
-
-    def to_dict(self) -> dict[str, Any]:
-        """A row of ``attempt_table``."""
-        return {
-            "attempt": self.attempt,
-            "begin_s": self.begin_s,
-            "end_s": self.end_s,
-            "ranks": self.ranks,
-            "world_size": self.world_size,
-            "missing_ranks": list(self.missing_ranks),
-            "nodes": list(self.nodes),
-            "gpus": self.gpus,
-            "parts": self.parts,
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "resumed_from": self.resumed_from,
-            "replayed_steps": self.replayed_steps,
-            "ended": self.ended,
-            "first_rank_gone": self.first_rank_gone,
-            "stalled_s": self.stalled_s,
-            "hung": self.hung,
-        }
 
 
 def attempt_accounts(

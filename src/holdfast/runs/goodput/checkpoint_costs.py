@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +26,6 @@ class CheckpointCosts:
     published: int
     """Steps with a complete checkpoint."""
     last_published_step: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The key ``checkpoint`` of the JSON."""
-        return {
-            "count": self.count,
-            "interval_s": self.interval_s,
-            "write_s": self.write_s,
-            "background_s": self.background_s,
-            "published": self.published,
-            "last_published_step": self.last_published_step,
-        }
 
 
 def checkpoint_costs(ledger: Ledger) -> CheckpointCosts:

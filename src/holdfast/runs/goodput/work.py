@@ -58,23 +58,6 @@ class Work:
     samples_per_s_goodput: float | None
     samples_per_s_raw: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Keys of the JSON."""
-        return {
-            "steps": self.steps,
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "step_s_median": self.step_s_median,
-            "step_s_p99": self.step_s_p99,
-            "step_s_mean": self.step_s_mean,
-            "tokens": self.tokens,
-            "tokens_per_s_goodput": self.tokens_per_s_goodput,
-            "tokens_per_s_raw": self.tokens_per_s_raw,
-            "samples": self.samples,
-            "samples_per_s_goodput": self.samples_per_s_goodput,
-            "samples_per_s_raw": self.samples_per_s_raw,
-        }
-
 
 def work_of(ledger: Ledger) -> Work:
     """Measure what a run got done."""

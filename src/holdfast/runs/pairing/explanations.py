@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 MOST_NODES = 16
 """Larger puzzles are only counted: their explanations are too many to read."""
@@ -35,16 +34,6 @@ class Puzzle:
         ways = " or ".join(" and ".join(chosen) for chosen in self.explanations[:3])
         more = f", or one of {self.count - 3:,} other ways" if self.count > 3 else ""
         return f"At least {self.fewest} of {' and '.join(self.nodes)} must be bad: {ways}{more}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of one puzzle."""
-        return {
-            "nodes": list(self.nodes),
-            "tests": [list(test) for test in self.tests],
-            "fewest": self.fewest,
-            "explanations": [list(found) for found in self.explanations],
-            "count": self.count,
-        }
 
 
 def puzzles(tests: Iterable[tuple[str, ...]]) -> tuple[Puzzle, ...]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.numbers import counted
+from holdfast.plain import plain
 from holdfast.runs.pairing.explanations import Puzzle, puzzles
 from holdfast.runs.pairing.nodes import by_number, in_order
 from holdfast.runs.pairing.records import PairResult, as_results
@@ -69,10 +70,6 @@ class NodeVerdict:
         """Sorts the most suspicious last."""
         return self.failed_beside_good, self.failed
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of one node."""
-        return {**vars(self), "evidence": list(self.evidence)}
-
 
 @dataclass(frozen=True)
 class Contradiction:
@@ -88,10 +85,6 @@ class Contradiction:
     """``intermittent``: the node `culprit`; ``link``: the link between them; ``chance``: it failed
     without a lasting cause; ``open``: none of these is certain."""
     culprit: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of one contradiction."""
-        return {**vars(self), "nodes": list(self.nodes), "tests": list(self.tests)}
 
 
 @dataclass(frozen=True)
@@ -152,9 +145,9 @@ class PairVerdict(Answer):
             **{state: self.names(state) for state in _ORDER if state != "good"},
             "good": [node.node for node in self.nodes if node.state == "good"],
             "bad_links": [list(found.nodes) for found in self.bad_links],
-            "contradictions": [found.to_dict() for found in self.contradictions],
-            "puzzles": [puzzle.to_dict() for puzzle in self.puzzles],
-            "nodes": [node.to_dict() for node in self.nodes],
+            "contradictions": plain(self.contradictions),
+            "puzzles": plain(self.puzzles),
+            "nodes": plain(self.nodes),
             "rounds": self.rounds,
             "tests": self.tests,
             "not_run": self.not_run,
